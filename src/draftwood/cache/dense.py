@@ -1,0 +1,218 @@
+"""DenseCache: one stretch of rows per slot, committed rows first, staged rows behind them.
+
+    slot 3   | committed 0 .. n-1 | staged 0 1 2 3 4 |      free      |
+                                    ^ row r lives at n + r
+
+Committing a chain therefore moves nothing; committing a path through a tree copies at most its length. The text of every
+committed row is remembered, also after `free`, so a new request starts from the longest prefix that any slot still holds.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from draftwood.core.passes import RowSpec, Segment, Tokens
+from draftwood.errors import EngineError, OutOfBlocks
+
+
+@dataclass(slots=True)
+class _Slot:
+    text: list[int] = field(default_factory=list[int])  # token of each committed row
+    owned: bool = False
+    used: int = 0  # clock of the last use, for reuse of the oldest
+    reserved: int = 0
+    ids: list[int] = field(default_factory=list[int])  # token of each staged row
+    sees: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))  # staged row -> staged rows it sees
+
+
+class DenseCache:
+    """Rows of `capacity` tokens for each of `slots` sequences; `max_rows` bounds the rows of all owners together."""
+
+    def __init__(
+        self,
+        specs: Sequence[RowSpec],
+        *,
+        slots: int,
+        capacity: int,
+        max_rows: int | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.slots, self.capacity = slots, capacity
+        self.max_rows = slots * capacity if max_rows is None else max_rows
+        self._stores = {s.name: _zeros((slots, s.heads, capacity, s.width), s.dtype, device) for s in specs}
+        self._slots = [_Slot() for _ in range(slots)]
+        self._clock = 0
+
+    def store(self, name: str) -> Tensor:
+        """[slots, heads, capacity, width]"""
+        return self._stores[name]
+
+    def length(self, slot: int) -> int:
+        return len(self._slots[slot].text)
+
+    @property
+    def spare(self) -> int:
+        """Rows nobody owns or has reserved."""
+        return self.max_rows - sum(len(s.text) + s.reserved for s in self._slots if s.owned)
+
+    def prefer(self, tokens: Sequence[int], free: Sequence[int]) -> int:
+        """Of the free slots the one to use: the one that holds most of this text, else the one unused for longest."""
+        return max(free, key=lambda i: (_shared(self._slots[i].text, tokens), -self._slots[i].used))
+
+    def admit(self, slot: int, tokens: Sequence[int]) -> int:
+        """Start from the longest prefix any slot holds. The last token is never taken over: it is the root."""
+        mine = self._slots[slot]
+        if mine.owned:
+            raise EngineError(f"slot {slot} is admitted twice")
+        shared = [_shared(s.text, tokens[:-1]) for s in self._slots]
+        best = max(range(self.slots), key=lambda i: (shared[i], i == slot))
+        rows = shared[best]
+        if best != slot and rows:
+            for store in self._stores.values():
+                store[slot, :, :rows] = store[best, :, :rows]
+        mine.text, mine.owned = list(tokens[:rows]), True
+        self._touch(slot)
+        return rows
+
+    def reserve(self, slots: Sequence[int], extra: Sequence[int]) -> None:
+        """All or nothing: room for `extra` staged rows in each slot."""
+        held = sum(len(s.text) for s in self._slots if s.owned)
+        asked = sum(extra)
+        if held + asked > self.max_rows:
+            raise OutOfBlocks(f"{asked} rows asked for, {self.max_rows - held} of {self.max_rows} are free")
+        for slot, rows in zip(slots, extra, strict=True):
+            if self.length(slot) + rows > self.capacity:
+                raise OutOfBlocks(f"slot {slot}: {self.length(slot)} + {rows} rows, it holds {self.capacity}")
+        for s in self._slots:
+            s.reserved = 0
+        for slot, rows in zip(slots, extra, strict=True):
+            self._slots[slot].reserved = rows
+
+    def stage(self, x: Tokens) -> list[Segment]:
+        """Tokens of one slot must stand together in the pass, parents before children."""
+        slots = x.slots.tolist()
+        ids, rows, parents = (t.tolist() for t in (x.ids, x.rows, x.parents))
+        segments: list[Segment] = []
+        start = 0
+        while start < len(slots):
+            stop = start
+            while stop < len(slots) and slots[stop] == slots[start]:
+                stop += 1
+            if slots[start] >= 0:
+                part = slice(start, stop)
+                segments.append(self._stage_slot(slots[start], start, ids[part], rows[part], parents[part]))
+            start = stop
+        return segments
+
+    def _stage_slot(self, slot: int, start: int, ids: list[int], rows: list[int], parents: list[int]) -> Segment:
+        s = self._slots[slot]
+        size = max(rows) + 1
+        if not s.owned:
+            raise EngineError(f"slot {slot} is written without being admitted")
+        if len(s.text) + max(size, len(s.ids)) > self.capacity:
+            raise EngineError(f"slot {slot}: row {len(s.text) + size - 1} of {self.capacity}")
+        first = rows[0]
+        dense = rows == list(range(first, first + len(rows)))
+        if size > len(s.ids):
+            s.ids += [-1] * (size - len(s.ids))
+        s.sees = _note(s.sees, rows, parents, size)
+        for row, token in zip(rows, ids, strict=True):
+            s.ids[row] = token
+        staged = len(s.ids)
+        alone = len(rows) == 1 and staged == 1
+        visible = None if alone else torch.from_numpy(s.sees[rows, :staged])
+        self._touch(slot)
+        return Segment(slot, start, start + len(rows), len(s.text), staged, first, dense, visible)
+
+    def commit(self, slots: Sequence[int], rows: Sequence[Sequence[int]]) -> None:
+        """Keep these staged rows in this order, drop the rest."""
+        for slot, kept in zip(slots, rows, strict=True):
+            s = self._slots[slot]
+            wrong = [r for r in kept if not 0 <= r < len(s.ids) or s.ids[r] < 0]
+            if wrong:
+                raise EngineError(f"slot {slot} has no staged rows {wrong}")
+            base = len(s.text)
+            moved = next((i for i, r in enumerate(kept) if r != i), len(kept))
+            if moved < len(kept):
+                source = torch.tensor(kept[moved:]) + base
+                for store in self._stores.values():
+                    store[slot, :, base + moved : base + len(kept)] = store[slot, :, source.to(store.device)]
+            s.text += [s.ids[r] for r in kept]
+            self._drop_staged(s)
+
+    def unstage(self, slots: Sequence[int], keep: Sequence[int]) -> None:
+        """Shorten committed text to its first `keep` rows and forget staged rows: for drafters that follow a text."""
+        for slot, rows in zip(slots, keep, strict=True):
+            del self._slots[slot].text[rows:]
+            self._drop_staged(self._slots[slot])
+
+    def free(self, slots: Sequence[int]) -> None:
+        """Give the slots back. Their text stays readable until somebody overwrites it."""
+        for slot in slots:
+            self._drop_staged(self._slots[slot])
+            self._slots[slot].owned = False
+
+    def text(self, slot: int) -> list[int]:
+        """Tokens of the committed rows."""
+        return list(self._slots[slot].text)
+
+    def check_integrity(self) -> None:
+        """EngineError if the books do not balance. Cheap; the engine calls it when it goes idle."""
+        for i, s in enumerate(self._slots):
+            if len(s.text) > self.capacity:
+                raise EngineError(f"slot {i} holds {len(s.text)} rows of {self.capacity}")
+            if not s.owned and (s.ids or s.reserved):
+                raise EngineError(f"slot {i} is free but has {len(s.ids)} staged and {s.reserved} reserved rows")
+        held = sum(len(s.text) for s in self._slots if s.owned)
+        if held > self.max_rows:
+            raise EngineError(f"{held} rows are owned, {self.max_rows} exist")
+
+    def _touch(self, slot: int) -> None:
+        self._clock += 1
+        self._slots[slot].used = self._clock
+
+    @staticmethod
+    def _drop_staged(s: _Slot) -> None:
+        s.ids, s.reserved, s.sees = [], 0, np.zeros((0, 0), dtype=bool)
+
+
+def _note(sees: np.ndarray, rows: list[int], parents: list[int], size: int) -> np.ndarray:
+    """Who sees whom after these rows: a row sees itself and whatever the row it follows sees."""
+    if not len(sees) and rows == list(range(size)) and parents == list(range(-1, size - 1)):
+        return np.tri(size, dtype=bool)
+    if size > len(sees):
+        grown = np.zeros((size, size), dtype=bool)
+        grown[: len(sees), : len(sees)] = sees
+        sees = grown
+    for row, parent in zip(rows, parents, strict=True):
+        sees[row] = sees[parent] if parent >= 0 else False
+        sees[row, row] = True
+    return sees
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str) -> Tensor:
+    """Zeros that cost no memory until a row is written, so a long context is not paid for in advance: NumPy asks the
+    system for fresh pages, torch.zeros would touch every one of them."""
+    if torch.device(device).type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    size = math.prod(shape) * torch.empty(0, dtype=dtype).element_size()
+    return torch.from_numpy(np.zeros(size, dtype=np.uint8)).view(dtype).view(shape)
+
+
+def _shared(have: Sequence[int], want: Sequence[int]) -> int:
+    """Length of the common prefix."""
+    size = min(len(have), len(want))
+    if list(have[:size]) == list(want[:size]):
+        return size
+    low, high = 0, size  # equal up to low, different somewhere before high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if list(have[low:middle]) == list(want[low:middle]):
+            low = middle
+        else:
+            high = middle
+    return low

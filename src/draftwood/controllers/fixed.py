@@ -1,0 +1,31 @@
+"""Fixed: the same size every round."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from draftwood.core.limit import Limit, Load
+from draftwood.core.passes import Needs
+from draftwood.core.round import Round
+from draftwood.core.verdict import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """`depth` levels and at most `nodes` drafted nodes (None: a chain of that depth). Depth 0 never drafts."""
+
+    depth: int
+    nodes: int | None = None
+    needs: Needs = Needs()
+
+    def init(self, slots: int) -> None:
+        return None
+
+    def plan(self, state: None, rnd: Round, load: Load) -> Limit:
+        nodes = self.depth if self.nodes is None else self.nodes
+        return Limit.of([self.depth] * rnd.batch, [nodes] * rnd.batch, rnd.device)
+
+    def update(self, state: None, rnd: Round, outcome: Outcome) -> None:
+        return None
+
+    def free(self, state: None, slots: Sequence[int]) -> None:
+        return None

@@ -1,0 +1,85 @@
+"""Heuristic: longer after a full acceptance, shorter after a miss, and a pause when guessing does not pay here.
+
+It never slows a request for long: every drafted round is priced with the machine's own measured pass times, and when the
+running gain falls below 1 the row decodes plainly for a while before it is tried again, each time for longer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from draftwood.core.limit import Limit, Load, Prices
+from draftwood.core.passes import Needs
+from draftwood.core.round import Round
+from draftwood.core.verdict import Outcome
+
+
+@dataclass(slots=True)
+class _Row:
+    depth: int
+    gain: float = 1.0  # running (tokens per pass) / (pass time in units of a plain pass)
+    rounds: int = 0  # drafted rounds behind `gain`
+    pause: int = 0  # plain rounds still to go
+    rest: int = 4  # length of the next pause
+
+
+@dataclass(slots=True)
+class _State:
+    rows: dict[int, _Row] = field(default_factory=dict[int, _Row])
+    prices: Prices | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Heuristic:
+    """Between `least` and `most` levels, at most `nodes` drafted nodes; `gain` is averaged over about `window` rounds."""
+
+    start: int = 6
+    least: int = 2
+    most: int = 12
+    nodes: int = 16
+    window: int = 6
+    longest_pause: int = 64
+    needs: Needs = Needs()
+
+    def init(self, slots: int) -> _State:
+        return _State()
+
+    def plan(self, state: _State, rnd: Round, load: Load) -> Limit:
+        state.prices = load.prices
+        depth: list[int] = []
+        for slot in rnd.slots.tolist():
+            row = state.rows.setdefault(slot, _Row(self.start))
+            depth.append(0 if row.pause else row.depth)
+        return Limit.of(depth, [self.nodes] * rnd.batch, rnd.device)
+
+    def update(self, state: _State, rnd: Round, outcome: Outcome) -> None:
+        tree = outcome.proposal.tree
+        drafted, deepest = tree.num_drafted().tolist(), (tree.depths() * tree.live).amax(1).tolist()
+        for slot, nodes, deep, kept in zip(
+            rnd.slots.tolist(), drafted, deepest, outcome.verdict.count.tolist(), strict=True
+        ):
+            row = state.rows.get(slot)
+            if row is None:
+                continue
+            if row.pause:
+                row.pause -= 1
+            elif nodes:
+                self._learn(row, state, rnd.batch, outcome, nodes, deep, kept)
+
+    def _learn(self, row: _Row, state: _State, batch: int, outcome: Outcome, nodes: int, deep: int, kept: int) -> None:
+        row.depth = min(row.depth + 2, self.most) if kept == deep else max(row.depth - 1, self.least)
+        assert state.prices is not None
+        context = outcome.seconds.context
+        plain = state.prices.pass_seconds(batch, context)
+        wide = state.prices.pass_seconds(batch + batch * nodes, context) + outcome.seconds["propose"]
+        row.rounds += 1
+        rate = max(1 / row.rounds, 1 / self.window)
+        row.gain += rate * ((kept + 1) * plain / wide - row.gain)
+        if row.rounds >= 3 and row.gain < 1:
+            row.pause, row.rest = row.rest, min(2 * row.rest, self.longest_pause)
+            row.rounds, row.depth = 0, self.least
+        elif row.gain > 1.2:
+            row.rest = 4
+
+    def free(self, state: _State, slots: Sequence[int]) -> None:
+        for slot in slots:
+            state.rows.pop(slot, None)

@@ -1,0 +1,48 @@
+"""Batch: who runs in the next pass. Room: what a scheduler may hand out."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from draftwood.core.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One row of the next pass: `take` of the request's known tokens that are not in the cache."""
+
+    slot: int
+    request: Request
+    done: int
+    take: int
+
+    @property
+    def ready(self) -> bool:
+        """Whether the last known token is reached, so that the row decodes in this pass."""
+        return self.done + self.take == self.request.num_known
+
+    @property
+    def tokens(self) -> list[int]:
+        return self.request.known_from(self.done, self.done + self.take)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows to run. The rows that decode stand first."""
+
+    rows: tuple[Work, ...] = ()
+
+    @property
+    def ready(self) -> tuple[Work, ...]:
+        return tuple(w for w in self.rows if w.ready)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What there is to give: slots, rows, prompt tokens per pass, and the cache's own hand for admission."""
+
+    slots: int
+    chunk_tokens: int
+    spare: int | None
+    length: Callable[[int], int]
+    admit: Callable[[Request, list[int]], tuple[int, int]] = field(repr=False)
+    """(request, free slots) -> the slot taken and the rows of its text that are already there."""

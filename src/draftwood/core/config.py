@@ -1,0 +1,86 @@
+"""What a model and an engine are told once, at the start. Frozen, read once, never guessed later."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from draftwood.errors import ModelError, OptionError
+
+Family = Literal["llama", "qwen2", "qwen3", "mistral"]
+FAMILIES: tuple[Family, ...] = ("llama", "qwen2", "qwen3", "mistral")
+
+
+@dataclass(frozen=True, slots=True)
+class RopeScaling:
+    """How rotary frequencies are stretched for long contexts.
+
+    kind "linear": every frequency is divided by `factor`.
+    kind "llama3": low frequencies are divided by `factor`, high ones kept, a smooth ramp between.
+    """
+
+    kind: Literal["linear", "llama3"]
+    factor: float
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    original_max_positions: int = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """The shape of one decoder of the Llama, Qwen2, Qwen3 or Mistral family."""
+
+    family: Family
+    vocab_size: int
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    intermediate_size: int
+    rms_eps: float = 1e-5
+    rope_theta: float = 10_000.0
+    rope_scaling: RopeScaling | None = None
+    max_positions: int = 8192
+    tie_embeddings: bool = False
+    qkv_bias: bool = False  # Qwen2, and Llama with attention_bias
+    out_bias: bool = False  # Llama with attention_bias
+    mlp_bias: bool = False  # Llama with mlp_bias
+    qk_norm: bool = False  # Qwen3: RMS norm over each head of q and k
+    sliding_window: int | None = None  # a token sees its last `sliding_window` positions, itself included
+    bos_token: int | None = None
+    eos_tokens: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in (
+            "vocab_size",
+            "hidden_size",
+            "num_layers",
+            "num_heads",
+            "num_kv_heads",
+            "head_dim",
+            "intermediate_size",
+        ):
+            if getattr(self, name) <= 0:
+                raise ModelError(f"model config: {name} must be positive, got {getattr(self, name)}")
+        if self.num_heads % self.num_kv_heads:
+            raise ModelError(f"model config: {self.num_heads} heads cannot share {self.num_kv_heads} key/value heads")
+        if self.head_dim % 2:
+            raise ModelError(f"model config: rotary embedding needs an even head_dim, got {self.head_dim}")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """How much one engine may hold at once."""
+
+    max_slots: int = 8  # sequences resident at the same time
+    max_length: int | None = None  # rows of one slot, prompt + output + staged; None = the model's context
+    max_rows: int | None = (
+        None  # rows of all slots together; None = max_slots * max_length. Less makes preemption real.
+    )
+    chunk_tokens: int = 512  # prompt tokens that may ride in one pass
+    max_waiting: int = 4096  # requests queued before `add` refuses
+
+    def __post_init__(self) -> None:
+        for name in ("max_slots", "max_length", "max_rows", "chunk_tokens", "max_waiting"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise OptionError(f"engine config: {name} must be positive, got {value}")

@@ -1,0 +1,27 @@
+"""Growth: a tree in the making, passed between the calls of a policy."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from draftwood.core.proposal import Laws, Proposal
+from draftwood.core.tree import TokenTree
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Growth:
+    """The tree so far, the nodes whose children come next, the laws drawn from, and the policy's private carry."""
+
+    tree: TokenTree
+    frontier: Int[Tensor, "B F"]  # -1 pads; an empty frontier ends growth
+    q: Laws | None
+    q_row: Int[Tensor, "B N"]
+    carry: Any = None
+
+    @staticmethod
+    def at_roots(base: Proposal) -> "Growth":
+        """Start below the root of a bare proposal."""
+        return Growth(base.tree, torch.zeros_like(base.tree.tokens[:, :1]), base.q, base.rows())

@@ -1,0 +1,79 @@
+"""From logits to a law: the one road, for target and draft alike, row by row and order-free.
+
+Truncations keep every token at or above a threshold value, so ties never depend on the order in which a sort saw them,
+and a row's law never depends on its neighbours. Nothing sorts the vocabulary: top-p reads a growing top-k.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from draftwood.core.sampling import SamplingParams
+
+
+class Shaping:
+    """The sampling options of B rows as tensors, made once per round."""
+
+    def __init__(self, params: Sequence[SamplingParams], device: torch.device | str) -> None:
+        self.params = tuple(params)
+        self.device = device
+        self.max_top_k = max((p.top_k for p in params), default=0)
+        self.any_top_p = any(p.top_p < 1 for p in params)
+        self.any_min_p = any(p.min_p > 0 for p in params)
+        self.any_greedy = any(p.temperature == 0 for p in params)
+        self.all_greedy = all(p.temperature == 0 for p in params)
+
+    def column(self, name: str, dtype: torch.dtype) -> Tensor:
+        """One option of all rows."""
+        return torch.tensor([getattr(p, name) for p in self.params], device=self.device, dtype=dtype)
+
+    def law(self, logits: Float[Tensor, "B K W"]) -> Float[Tensor, "B K W"]:
+        """Probabilities after temperature and truncation; greedy rows become one-hot. At least float32."""
+        x = logits if logits.dtype == torch.float64 else logits.float()
+        if self.all_greedy:
+            return _one_hot(x)
+        heat = self.column("temperature", x.dtype)[:, None, None]
+        greedy = heat == 0
+        scaled = x / torch.where(greedy, torch.ones_like(heat), heat)
+        if self.any_min_p:
+            floor = self.column("min_p", x.dtype)[:, None, None]
+            scaled = scaled.masked_fill(scaled < scaled.amax(-1, keepdim=True) + floor.log(), -torch.inf)
+        if self.max_top_k:
+            scaled = self._top_k(scaled)
+        prob = torch.softmax(scaled, dim=-1)
+        if self.any_top_p:
+            prob = _top_p(prob, self.column("top_p", torch.float64))
+        return torch.where(greedy, _one_hot(x), prob) if self.any_greedy else prob
+
+    def _top_k(self, x: Float[Tensor, "B K W"]) -> Float[Tensor, "B K W"]:
+        width = x.shape[-1]
+        best = x.topk(min(self.max_top_k, width), dim=-1).values
+        keep = [min(p.top_k or width, width) for p in self.params]
+        at = torch.tensor(keep, device=x.device).clamp_max(best.shape[-1]) - 1
+        floor = best.gather(-1, at[:, None, None].expand(-1, x.shape[1], 1))
+        off = torch.tensor([p.top_k == 0 for p in self.params], device=x.device)[:, None, None]
+        return x.masked_fill((x < floor) & ~off, -torch.inf)
+
+
+def _one_hot(x: Float[Tensor, "B K W"]) -> Float[Tensor, "B K W"]:
+    return torch.zeros_like(x).scatter_(-1, x.argmax(-1, keepdim=True), 1.0)
+
+
+def _top_p(prob: Float[Tensor, "B K W"], top_p: Float[Tensor, "B"]) -> Float[Tensor, "B K W"]:
+    """Keep the most probable tokens until their mass reaches top_p, ties included, and renormalise."""
+    width = prob.shape[-1]
+    goal = top_p[:, None, None]
+    on = goal < 1
+    size = min(256, width)
+    while True:
+        best = prob.topk(size, dim=-1).values
+        mass = best.cumsum(-1, dtype=torch.float64)
+        if size == width or bool(((mass[..., -1:] >= goal) | ~on).all()):
+            break
+        size = min(size * 4, width)
+    reached: Int[Tensor, "B K"] = (mass < goal).sum(-1).clamp_max(size - 1)
+    floor = best.gather(-1, reached[..., None])
+    kept = prob.masked_fill((prob < floor) & on, 0.0)
+    return kept / torch.where(on, kept.sum(-1, keepdim=True), torch.ones_like(floor))

@@ -1,0 +1,88 @@
+"""Limit: how much a round may guess. Load: what a controller may look at when it decides."""
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from draftwood.core.proposal import Laws
+from draftwood.core.tree import TokenTree
+from draftwood.core.verdict import Times
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """Host numbers that fix every shape of a round."""
+
+    depth: int  # drafted levels
+    nodes: int  # tree nodes, the root included
+
+
+class Proceed(Protocol):
+    """May these frontier nodes get children? Sees only what is drawn, stops only future draws: exact by non-anticipation."""
+
+    def __call__(
+        self, tree: TokenTree, frontier: Int[Tensor, "B F"], q: Laws, hidden: Float[Tensor, "B F H"] | None
+    ) -> Bool[Tensor, "B F"]: ...
+
+
+def always(
+    tree: TokenTree, frontier: Int[Tensor, "B F"], q: Laws, hidden: Float[Tensor, "B F H"] | None
+) -> Bool[Tensor, "B F"]:
+    """Grow to the limit."""
+    return torch.ones_like(frontier, dtype=torch.bool)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Limit:
+    """Per row depth and nodes under one tier. Depth 0 is an ordinary decoding step."""
+
+    tier: Tier
+    depth: Int[Tensor, "B"]
+    nodes: Int[Tensor, "B"]  # drafted nodes, the root not counted
+    total: int | None = None  # one budget of drafted nodes for the whole batch
+    price: Float[Tensor, "C"] | None = None  # seconds of a pass of c tokens
+    proceed: Proceed = always
+
+    @staticmethod
+    def of(
+        depth: list[int], nodes: list[int], device: torch.device | str = "cpu", proceed: Proceed = always
+    ) -> "Limit":
+        """From host numbers; the tier holds the largest of them."""
+        nodes = [n if d else 0 for d, n in zip(depth, nodes, strict=True)]
+        tier = Tier(max(depth, default=0), 1 + max(nodes, default=0))
+        return Limit(tier, torch.tensor(depth, device=device), torch.tensor(nodes, device=device), proceed=proceed)
+
+    def take(self, rows: Int[Tensor, "R"]) -> "Limit":
+        """Some rows, under the same tier."""
+        return replace(self, depth=self.depth[rows], nodes=self.nodes[rows])
+
+    def at_most(self, depth: Int[Tensor, "B"], nodes: int | None = None) -> "Limit":
+        """The same limit, no deeper than `depth` per row (what the request or the cache still has room for)."""
+        deep = torch.minimum(self.depth, depth).clamp_min(0)
+        wide = self.nodes if nodes is None else self.nodes.clamp_max(nodes)
+        wide = torch.where(deep > 0, wide, 0)
+        tier = Tier(int(deep.max()) if len(deep) else 0, 1 + (int(wide.max()) if len(wide) else 0))
+        return Limit(tier, deep, wide, self.total, self.price, self.proceed)
+
+
+class Prices(Protocol):
+    """What time costs on this machine, as measured."""
+
+    def pass_seconds(self, tokens: int, context: int = 0) -> float: ...
+    def draft_seconds(self, passes: int) -> float: ...
+    def observe(self, times: Times) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The state of the house when a round is planned."""
+
+    prices: Prices
+    rows: int  # sequences decoding in this round
+    waiting: int  # requests not yet admitted
+    context: int  # cached rows of the round's sequences together
+    prompt_tokens: int = 0  # prompt tokens that ride in this pass
+    spare: int | None = None  # cache rows still free; None = plenty

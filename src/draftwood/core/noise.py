@@ -1,0 +1,87 @@
+"""Chance, handed over: counter-based coins and picks, keyed so that nothing depends on batch, order or device.
+
+A key folds (seed, root position, node, turn, purpose, stream) into 64 bits; one uniform comes from one key. The target's
+own sample is keyed by (seed, position) alone, so plain and speculative decoding draw the same token there. Nothing here
+ever makes noise as wide as the vocabulary: a pick is one uniform and an inverse CDF in float64 over token order.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from functools import cache
+from typing import Protocol
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+_GOLDEN = -0x61C8864680B583EB  # 2^64 / golden ratio, as a signed 64-bit number
+_MIX_1 = -0x40A7B892E31B1A47
+_MIX_2 = -0x6B2FB644ECCEEE15
+
+
+class Noise(Protocol):
+    """Where coins and picks are answered. The engine holds `Keyed`; the exact tester forks every answer."""
+
+    def coin(
+        self, key: Int[Tensor, "B"], prob: Float[Tensor, "B"], where: Bool[Tensor, "B"], who: Sequence[int]
+    ) -> Bool[Tensor, "B"]:
+        """True with probability `prob`; False where `where` is False, and nothing is asked there. `who`: request ids."""
+        ...
+
+    def pick(
+        self, key: Int[Tensor, "B *S"], law: Float[Tensor, "B *S W"], where: Bool[Tensor, "B *S"], who: Sequence[int]
+    ) -> Int[Tensor, "B *S"]:
+        """A column drawn from `law` (any positive total); -1 where `where` is False or nothing has mass."""
+        ...
+
+
+class Keyed:
+    """One uniform in [0, 1) per key, by a hash: the same alone, in any batch, on any device."""
+
+    def coin(
+        self, key: Int[Tensor, "B"], prob: Float[Tensor, "B"], where: Bool[Tensor, "B"], who: Sequence[int]
+    ) -> Bool[Tensor, "B"]:
+        return where & (uniform(key) < prob)
+
+    def pick(
+        self, key: Int[Tensor, "B *S"], law: Float[Tensor, "B *S W"], where: Bool[Tensor, "B *S"], who: Sequence[int]
+    ) -> Int[Tensor, "B *S"]:
+        token = invert(law, uniform(key))
+        return torch.where(where, token, -1)
+
+
+def invert(law: Float[Tensor, "*S W"], u: Float[Tensor, "*S"]) -> Int[Tensor, "*S"]:
+    """Inverse CDF: the first column whose cumulated mass exceeds u times the total; -1 when there is no mass."""
+    cdf = law.cumsum(-1, dtype=torch.float64)
+    total = cdf[..., -1:].contiguous()
+    column = torch.searchsorted(cdf, u[..., None] * total, right=True)
+    # u < 1, but the product may round up to the total: then the last column that has mass is the right one.
+    last = torch.searchsorted(cdf, total, right=False)
+    return torch.where(total > 0, torch.minimum(column, last), -1)[..., 0]
+
+
+def uniform(key: Int[Tensor, "*S"]) -> Float[Tensor, "*S"]:
+    """53 random bits of a folded key as a float64 in [0, 1)."""
+    return _shift(_mix(key + _GOLDEN), 11).to(torch.float64) * 2.0**-53
+
+
+def fold(key: Int[Tensor, "*S"], word: Int[Tensor, "*S"] | int) -> Int[Tensor, "*S"]:
+    """One more word into a key. Order matters, so (1, 2) and (2, 1) are different places."""
+    return _mix((key ^ word) + _GOLDEN) ^ (key * _MIX_1)
+
+
+@cache
+def word(text: str) -> int:
+    """A name (purpose, stream) as a signed 64-bit number that no run, version or platform changes."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
+
+
+def _mix(x: Tensor) -> Tensor:
+    x = (x ^ _shift(x, 30)) * _MIX_1
+    x = (x ^ _shift(x, 27)) * _MIX_2
+    return x ^ _shift(x, 31)
+
+
+def _shift(x: Tensor, bits: int) -> Tensor:
+    # int64 shifts copy the sign; the mask makes it the logical shift the hash is defined with.
+    return (x >> bits) & ((1 << (64 - bits)) - 1)

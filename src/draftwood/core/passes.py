@@ -1,0 +1,101 @@
+"""One pass through a model: what goes in (Tokens, LayerPlan), what parts ask for (Needs), what comes out (Seen).
+
+A pass is flat and ragged: T tokens of any slots, each saying which staged cache row it writes and which staged row it
+follows. Chains, trees, prompt chunks and half-run layers are all the same pass.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+FINAL = -1
+"""Tap after the final norm. Taps 0..L: the residual after layer l, 0 being the embedding, L before the final norm."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowSpec:
+    """Rows of one store of a cache: `heads` x `width` numbers per token."""
+
+    name: str
+    heads: int
+    width: int
+    dtype: torch.dtype = torch.float32
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """The same question to drafter, verifier and controller; the engine serves the union."""
+
+    taps: frozenset[int] = frozenset()
+    borrow: bool = False  # runs target layers itself, on the target's cache
+    pools: tuple[RowSpec, ...] = ()  # own per-token rows, shared and freed with the target's
+
+    def __or__(self, other: "Needs") -> "Needs":
+        return Needs(self.taps | other.taps, self.borrow or other.borrow, self.pools + other.pools)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tokens:
+    """The input of one pass. Slot -1 is padding. Rows count from the slot's committed length: row r of a slot with n
+    committed rows lives at n + r, so committing a chain moves nothing."""
+
+    ids: Int[Tensor, "T"]
+    slots: Int[Tensor, "T"]
+    positions: Int[Tensor, "T"]
+    rows: Int[Tensor, "T"]  # staged cache row written
+    parents: Int[Tensor, "T"]  # staged row it follows, -1 = committed text
+    want: Int[Tensor, "U"]  # places in T where logits are wanted
+    hidden: Float[Tensor, "T H"] | None = None  # enters layers.start instead of the embedding of ids
+
+    @property
+    def size(self) -> int:
+        return self.ids.shape[0]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPlan:
+    """Which layers run, what they leave out, which attentions read the same input."""
+
+    start: int = 0
+    stop: int | None = None
+    together: tuple[range, ...] = ()
+    skip_attention: frozenset[int] = frozenset()
+    skip_mlp: frozenset[int] = frozenset()
+
+
+ALL = LayerPlan()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Segment:
+    """The tokens of one slot inside a pass, and what they may see: all committed rows, and `visible` staged ones."""
+
+    slot: int
+    start: int  # tokens [start, stop) of the pass
+    stop: int
+    committed: int
+    staged: int  # staged rows in use after this pass
+    first_row: int  # rows written are first_row, first_row + 1, ... if `dense`, else as Tokens.rows says
+    dense: bool
+    visible: Bool[Tensor, "t staged"] | None  # None: one token that sees every staged row
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """What a pass showed. `row`: node -> place in T, filled by whoever knows the tree; `at`: place in T -> row of logits."""
+
+    logits: Float[Tensor, "U V"]
+    hidden: Float[Tensor, "T H"]  # the residual at layers.stop
+    at: Int[Tensor, "T"]  # -1 where no logits were wanted
+    features: dict[int, Float[Tensor, "T H"]] = field(default_factory=dict[int, Tensor])
+    row: Int[Tensor, "B N"] | None = None
+    tokens: Tokens | None = None  # what was asked, so that features can be found by slot and position
+
+
+def logit_places(want: Int[Tensor, "U"], size: int) -> Int[Tensor, "T"]:
+    """The inverse of `want`: for each place of the pass its row of logits, or -1."""
+    at = torch.full((size,), -1, dtype=torch.int64, device=want.device)
+    at[want] = torch.arange(len(want), device=want.device)
+    return at

@@ -1,0 +1,203 @@
+"""Proposal: a tree of guesses together with the laws its drawn tokens came from."""
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from draftwood.core.host import host
+from draftwood.core.tree import SCORED, TokenTree
+
+
+class Draw(Enum):
+    """How nodes with copies > 0 were picked. It decides which rules are exact."""
+
+    GIVEN = "given"  # none drawn: no law stands behind the tokens
+    IID = "iid"  # independent draws, equal ones merged and counted in `copies`
+    DISTINCT = "distinct"  # without replacement, siblings in draw order
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Laws:
+    """What children were really drawn from: R stored rows over W columns, at least float32."""
+
+    prob: Float[Tensor, "R W"]
+    ids: Int[Tensor, "W"] | Int[Tensor, "R W"] | None = None  # token of each column; None = the whole vocabulary
+
+    @property
+    def num_rows(self) -> int:
+        return self.prob.shape[0]
+
+    def join(self, other: "Laws") -> "Laws":
+        """Rows of `other` behind ours; both must have the same columns."""
+        if self.ids is None and other.ids is None:
+            return Laws(torch.cat([self.prob, other.prob]))
+        ids, other_ids = (_row_ids(law) for law in (self, other))
+        return Laws(torch.cat([self.prob, other.prob]), torch.cat([ids, other_ids]))
+
+    def dense(self, rows: Int[Tensor, "B"], vocab: int) -> Float[Tensor, "B V"]:
+        """Rows over the whole vocabulary; row -1 gives zeros."""
+        prob = self.prob[rows.clamp_min(0)] * (rows >= 0)[:, None]
+        if self.ids is None:
+            return prob
+        ids = self.ids if self.ids.ndim == 1 else self.ids[rows.clamp_min(0)]
+        return prob.new_zeros(len(rows), vocab).scatter_(1, ids.expand_as(prob), prob)
+
+    def take(self, rows: Int[Tensor, "K"]) -> "Laws":
+        """Some rows of laws, renumbered."""
+        return Laws(self.prob[rows], self.ids[rows] if self.ids is not None and self.ids.ndim == 2 else self.ids)
+
+    def to(self, device: torch.device | str) -> "Laws":
+        return Laws(self.prob.to(device), None if self.ids is None else self.ids.to(device))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Started:
+    """Target layers that a borrowing drafter has already run on every live scored node, the root included."""
+
+    layers: int  # [0, layers) done
+    hidden: Float[Tensor, "B N H"]  # the residual after them
+    rows: Int[Tensor, "B N"]  # staged cache rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Proposal:
+    """What a drafter hands to the target. All functions are pure."""
+
+    tree: TokenTree
+    draw: Draw = Draw.GIVEN
+    q: Laws | None = None  # child laws of expanded nodes only
+    q_row: Int[Tensor, "B N"] | None = None  # row of q for each node's children, -1 if it has none
+    started: Started | None = None
+    passes: int = 0  # model passes that drafting took, for the cost model
+
+    @staticmethod
+    def roots(tokens: Int[Tensor, "B"]) -> "Proposal":
+        """Nothing drafted."""
+        tree = TokenTree.roots(tokens)
+        return Proposal(tree, q_row=torch.full_like(tree.tokens, -1))
+
+    def rows(self) -> Int[Tensor, "B N"]:
+        """`q_row`, or -1 everywhere where nothing was drawn."""
+        return torch.full_like(self.tree.tokens, -1) if self.q_row is None else self.q_row
+
+    def keep(self, mask: Bool[Tensor, "B N"]) -> "Proposal":
+        """Cut nodes; numbers stay."""
+        return replace(self, tree=self.tree.keep(mask))
+
+    def compact(self, nodes: int) -> "Proposal":
+        """Live nodes to the front, exactly `nodes` columns; the laws follow their nodes."""
+        tree, order = self.tree.compact(nodes)
+        q_row = torch.where(tree.live, self._follow(self.rows(), order, nodes, -1), -1)
+        started = self.started
+        if started is not None:
+            hidden = started.hidden.gather(1, order[..., None].expand(-1, -1, started.hidden.shape[-1]))
+            started = Started(started.layers, hidden, self._follow(started.rows, order, nodes, -1))
+        return replace(self, tree=tree, q_row=q_row, started=started)
+
+    @staticmethod
+    def _follow(x: Tensor, order: Int[Tensor, "B M"], nodes: int, fill: int) -> Tensor:
+        moved = x.gather(1, order)
+        if moved.shape[1] < nodes:
+            moved = torch.cat([moved, moved.new_full((len(moved), nodes - moved.shape[1]), fill)], dim=1)
+        return moved
+
+    def merge(self, other: "Proposal") -> "Proposal":
+        """`other`'s given nodes grafted on by longest shared prefix; ours keep their numbers, draws and laws.
+
+        Only given nodes may be grafted: a drawn node of a second drafter beside drawn siblings of the first would need
+        one law for both.
+        """
+        if other.tree.copies.any():
+            raise ValueError("only given nodes can be merged into a tree; the other proposal holds drawn ones")
+        rows = [self._graft(b, other.tree) for b in range(self.tree.batch)]
+        width = max((len(row) for row in rows), default=0)
+        if width == 0:
+            return self
+        pad = [row + [(0, -1, 0.0, 0)] * (width - len(row)) for row in rows]
+        device = self.tree.tokens.device
+        parents, tokens, score, source = (
+            torch.tensor([[node[i] for node in row] for row in pad], device=device) for i in range(4)
+        )
+        tree = self._append(parents, tokens, score, source)
+        q_row = torch.cat([self.rows(), torch.full_like(tokens, -1)], dim=1)
+        return replace(self, tree=tree, q_row=q_row)
+
+    def _append(self, parents: Tensor, tokens: Tensor, score: Tensor, source: Tensor) -> TokenTree:
+        # Grafted nodes may hang below each other, and `add` wants parents that exist: one column at a time is plain
+        # and the widths are small.
+        tree = self.tree
+        for i in range(tokens.shape[1]):
+            at = slice(i, i + 1)
+            tree = tree.add(
+                parents[:, at],
+                tokens[:, at],
+                live=tokens[:, at] >= 0,
+                copies=0,
+                score=score[:, at],
+                source=source[:, at],
+            )
+        return tree
+
+    def _graft(self, row: int, other: TokenTree) -> list[tuple[int, int, float, int]]:
+        ours = {}
+        mine = self.tree
+        for i, (parent, token, live) in enumerate(
+            zip(host(mine.parents[row]), host(mine.tokens[row]), host(mine.live[row]), strict=True)
+        ):
+            if live and i:
+                ours[parent, token] = i
+        new: list[tuple[int, int, float, int]] = []
+        where = {0: 0}
+        columns = (other.parents, other.tokens, other.live, other.score, other.source)
+        for i, (parent, token, live, score, source) in enumerate(
+            zip(*(host(column[row]) for column in columns), strict=True)
+        ):
+            if i == 0 or not live:
+                continue
+            at = where[parent]
+            if (at, token) not in ours:
+                ours[at, token] = mine.num_nodes + len(new)
+                new.append((at, token, score, source))
+            where[i] = ours[at, token]
+        return new
+
+    def reroot(self, node: Int[Tensor, "B"], nodes: int) -> "Proposal":
+        """The subtree below `node` as a proposal of its own, node first, in `nodes` columns, everything SCORED.
+
+        A row with node -1 has nothing to carry over: it becomes a dead tree whose root the caller replaces.
+        """
+        below = self.tree.ancestors().gather(2, node.clamp_min(0)[:, None, None].expand(-1, self.tree.num_nodes, 1))
+        inside = below[..., 0] & self.tree.live & (node >= 0)[:, None]
+        cut = replace(self.tree, live=inside, role=torch.full_like(self.tree.role, SCORED))
+        tree, order = cut.compact(nodes)
+        q_row = torch.where(tree.live, self._follow(self.rows(), order, nodes, -1), -1)
+        return replace(self, tree=tree, q_row=q_row, started=None)
+
+    def take(self, rows: Int[Tensor, "R"]) -> "Proposal":
+        """Some rows of the batch. Laws are kept whole: `q_row` points into them."""
+        started = self.started
+        if started is not None:
+            started = Started(started.layers, started.hidden[rows], started.rows[rows])
+        return replace(self, tree=self.tree.take(rows), q_row=self.rows()[rows], started=started)
+
+    def to(self, device: torch.device | str) -> "Proposal":
+        started = self.started
+        if started is not None:
+            started = Started(started.layers, started.hidden.to(device), started.rows.to(device))
+        return replace(
+            self,
+            tree=self.tree.to(device),
+            q=None if self.q is None else self.q.to(device),
+            q_row=self.rows().to(device),
+            started=started,
+        )
+
+
+def _row_ids(law: Laws) -> Tensor:
+    if law.ids is None:
+        columns = torch.arange(law.prob.shape[1], device=law.prob.device)
+        return columns.expand_as(law.prob)
+    return law.ids.expand(law.prob.shape) if law.ids.ndim == 1 else law.ids

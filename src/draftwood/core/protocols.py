@@ -1,0 +1,163 @@
+"""The seven protocols (and the two they stand on): what a part must answer to live in the engine. Nothing else is here."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from draftwood.core.growth import Growth
+from draftwood.core.limit import Limit, Load
+from draftwood.core.passes import LayerPlan, Needs, RowSpec, Seen, Segment, Tokens
+from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.round import Round
+from draftwood.core.tree import TokenTree
+from draftwood.core.verdict import Outcome, Verdict
+
+if TYPE_CHECKING:
+    from draftwood.core.batch import Batch, Room
+    from draftwood.core.request import Request
+    from draftwood.core.scored import Scored
+
+
+class Drafter(Protocol):
+    """Guesses candidates. Parts are frozen; what changes lives in the state made by `init`, owned by the engine."""
+
+    @property
+    def needs(self) -> Needs: ...
+    @property
+    def draws(self) -> frozenset[Draw]:
+        """The draws it can supply; retrieval has only GIVEN."""
+        ...
+
+    def init(self, slots: int) -> Any: ...
+    def begin(self, state: Any, rnd: Round, seen: Seen) -> None:
+        """After every chunk of known tokens; rows of a shared prefix are never shown."""
+        ...
+
+    def propose(self, state: Any, rnd: Round, base: Proposal, limit: Limit, policy: "TreePolicy") -> Proposal: ...
+    def commit(self, state: Any, rnd: Round, outcome: Outcome, seen: Seen) -> None:
+        """Every round, drafted or not. Node numbers may have changed since `propose`: walk by token."""
+        ...
+
+    def free(self, state: Any, slots: Sequence[int]) -> None: ...
+
+
+class TreePolicy(Protocol):
+    """Shapes the guess. Growing may look at everything drawn, cutting only at `score`."""
+
+    @property
+    def draw(self) -> Draw: ...
+    def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth: ...
+    def expand(self, growth: Growth, q: Laws, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth: ...
+    def select(self, tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
+        """What the pass will score; closed under parents and earlier drawn siblings."""
+        ...
+
+
+class Verifier(Protocol):
+    """Keeps a path. `draws` are the draws the rule is exact for (or defined for, if it is lossy)."""
+
+    @property
+    def needs(self) -> Needs: ...
+    @property
+    def lossless(self) -> bool: ...
+    @property
+    def draws(self) -> frozenset[Draw]: ...
+    def verify(self, proposal: Proposal, target: "Scored", rnd: Round) -> Verdict: ...
+
+
+class LengthController(Protocol):
+    """Sizes the next tree."""
+
+    @property
+    def needs(self) -> Needs: ...
+    def init(self, slots: int) -> Any: ...
+    def plan(self, state: Any, rnd: Round, load: Load) -> Limit: ...
+    def update(self, state: Any, rnd: Round, outcome: Outcome) -> None: ...
+    def free(self, state: Any, slots: Sequence[int]) -> None: ...
+
+
+class Scheduler(Protocol):
+    """Decides who runs. No phases: a row's work is its known tokens that are not in the cache."""
+
+    def add(self, request: "Request") -> None: ...
+    def next(self, room: "Room") -> "Batch": ...
+    def settle(self, batch: "Batch", outcome: Outcome | None) -> "list[Request]":
+        """The finished."""
+        ...
+
+    def preempt(self) -> "int | None":
+        """A slot to give up for room, its request back in the queue; None if only one row is left."""
+        ...
+
+    def drop(self, request: "Request") -> "int | None":
+        """Forget a request; the slot it held, if any."""
+        ...
+
+    @property
+    def waiting(self) -> int: ...
+    @property
+    def running(self) -> "dict[int, Request]": ...
+
+
+class Watcher(Protocol):
+    """Looks on at round boundaries: metrics, labels, online learning."""
+
+    def __call__(self, rnd: Round, outcome: Outcome, seen: Seen) -> None: ...
+
+
+class Cache(Protocol):
+    """Rows of every token a model has seen: committed ones, then staged ones that a rule may still throw away."""
+
+    def admit(self, slot: int, tokens: Sequence[int]) -> int:
+        """Make a slot ready for this text; how many of its rows are already present."""
+        ...
+
+    def prefer(self, tokens: Sequence[int], free: Sequence[int]) -> int:
+        """Of the free slots the best one for this text."""
+        ...
+
+    def length(self, slot: int) -> int: ...
+    def reserve(self, slots: Sequence[int], extra: Sequence[int]) -> None:
+        """Room for staged rows, before anything is proposed; OutOfBlocks when there is none."""
+        ...
+
+    def stage(self, x: Tokens) -> list[Segment]:
+        """Note which staged row follows which, and say what each token of the pass may see."""
+        ...
+
+    def store(self, name: str) -> Tensor: ...
+    def commit(self, slots: Sequence[int], rows: Sequence[Sequence[int]]) -> None:
+        """Keep these staged rows in this order, drop the rest."""
+        ...
+
+    def free(self, slots: Sequence[int]) -> None: ...
+    def check_integrity(self) -> None: ...
+    @property
+    def spare(self) -> int | None: ...
+    @property
+    def capacity(self) -> int:
+        """Rows one slot can hold."""
+        ...
+
+
+class Model(Protocol):
+    """A network that scores tokens."""
+
+    @property
+    def vocab(self) -> int: ...
+    @property
+    def num_layers(self) -> int: ...
+    @property
+    def max_positions(self) -> int: ...
+    @property
+    def row_specs(self) -> tuple[RowSpec, ...]:
+        """The rows its cache must hold for every token."""
+        ...
+
+    def forward(self, x: Tokens, cache: Cache, *, taps: frozenset[int] = ..., layers: LayerPlan = ...) -> Seen: ...
+    def embed(self, ids: Int[Tensor, "*S"]) -> Float[Tensor, "*S H"]: ...
+    def head(
+        self, hidden: Float[Tensor, "*S H"], *, ids: Int[Tensor, "W"] | None = None, norm: bool = True
+    ) -> Float[Tensor, "*S W"]: ...

@@ -1,0 +1,73 @@
+"""Recipe: four choices, always written out, and the check that refuses a composition which would bias the output."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from draftwood.core.passes import FINAL, Needs
+from draftwood.core.protocols import Drafter, LengthController, Model, Scheduler, TreePolicy, Verifier, Watcher
+from draftwood.errors import CompositionError
+
+
+class Loop(Enum):
+    """How drafting and scoring share time."""
+
+    SERIAL = "serial"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paper:
+    """What a recipe is, for lists, docs and labels."""
+
+    title: str
+    arxiv: str = ""
+    lossless: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """A drafter proposes, a policy shapes, a verifier accepts, a controller sizes; a scheduler decides who runs."""
+
+    drafter: Drafter
+    policy: TreePolicy
+    verifier: Verifier
+    controller: LengthController
+    scheduler: Scheduler | None = None  # None = first come, first served
+    watch: tuple[Watcher, ...] = ()
+    loop: Loop = Loop.SERIAL
+
+    @property
+    def needs(self) -> Needs:
+        return self.drafter.needs | self.verifier.needs | self.controller.needs
+
+    @property
+    def lossless(self) -> bool:
+        return self.verifier.lossless
+
+    def check(self, target: Model) -> None:
+        """CompositionError names the two parts that disagree."""
+        policy, verifier, drafter = _name(self.policy), _name(self.verifier), _name(self.drafter)
+        draw = self.policy.draw
+        if draw not in self.drafter.draws:
+            raise CompositionError(
+                f"{policy} wants {draw.value} draws, {drafter} supplies {_values(self.drafter.draws)}\n"
+                f"hint: give {policy} one of the draws that {drafter} supplies"
+            )
+        if draw not in self.verifier.draws:
+            raise CompositionError(
+                f"{verifier} is defined for {_values(self.verifier.draws)} draws, {policy} makes {draw.value} ones\n"
+                "hint: Match is exact for every draw"
+            )
+        for part in (self.drafter, self.verifier, self.controller):
+            missing = sorted(t for t in part.needs.taps if t != FINAL and not 0 <= t <= target.num_layers)
+            if missing:
+                raise CompositionError(
+                    f"{_name(part)} taps layers {missing}, {_name(target)} has taps 0 to {target.num_layers}"
+                )
+
+
+def _name(part: object) -> str:
+    return type(part).__name__
+
+
+def _values(draws: frozenset[object]) -> str:
+    return " or ".join(sorted(getattr(d, "value", str(d)) for d in draws))

@@ -1,0 +1,196 @@
+"""Request: one sequence from the door to its last token. The one place where text is clipped.
+
+A request has `known` tokens (prompt, then output). How many of them are in the cache is the cache's business: a row's
+work is always `known[done:]`, so prompt chunks, resume after preemption and decoding are the same thing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from draftwood.core.sampling import SamplingParams
+
+FinishReason = Literal["stop", "length", "cancelled", "error"]
+
+
+class TextStream(Protocol):
+    """Tokens in, settled text out: what stop strings and streams look at."""
+
+    def push(self, ids: Sequence[int]) -> str: ...
+    def flush(self) -> str: ...
+
+
+@dataclass(slots=True)
+class Stats:
+    """What a request's rounds did. A pass counts when it emitted: prompt chunks before the last do not."""
+
+    target_passes: int = 0
+    drafted: list[int] = field(default_factory=list[int])  # per depth 1..: rounds in which a live node stood there
+    accepted: list[int] = field(default_factory=list[int])  # per depth 1..: rounds in which the path reached it
+    rounds_all: int = 0  # rounds that accepted as deep as was drafted
+    rounds_some: int = 0
+    rounds_none: int = 0  # drafted, nothing accepted
+    draft_tokens: int = 0
+    benched: str | None = None  # why the drafter was taken off this request
+    cached_tokens: int = 0  # prompt tokens found in the cache
+    preempted: int = 0
+
+    def count(self, depth: int, nodes: int, accepted: int) -> None:
+        """One round that drafted `nodes` nodes down to `depth` and kept `accepted` of them."""
+        self.target_passes += 1
+        self.draft_tokens += nodes
+        for levels, reached in ((self.drafted, depth), (self.accepted, accepted)):
+            levels.extend([0] * (reached - len(levels)))
+            for level in range(reached):
+                levels[level] += 1
+        if depth:
+            self.rounds_all += accepted == depth
+            self.rounds_none += accepted == 0
+            self.rounds_some += 0 < accepted < depth
+
+    @property
+    def acceptance_by_position(self) -> list[float]:
+        """Of the rounds that drafted down to depth j, the share whose path reached it."""
+        reached = [*self.accepted, *[0] * (len(self.drafted) - len(self.accepted))]
+        return [a / d if d else 0.0 for a, d in zip(reached, self.drafted, strict=False)]
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """Mutable, owned by the engine thread. `ends` are the tokens that end this model's sequences."""
+
+    id: int
+    prompt: list[int]
+    params: SamplingParams
+    vocab: int
+    eos: tuple[int, ...] = ()
+    text: TextStream | None = None
+    tags: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    output: list[int] = field(default_factory=list[int])
+    sources: list[int] = field(
+        default_factory=list[int]
+    )  # per output token: -1 the target's own, else the drafter's number
+    logprobs: list[tuple[float, list[tuple[int, float]]]] = field(default_factory=list[Any])
+    finish_reason: FinishReason | None = None
+    error: str | None = None
+    stats: Stats = field(default_factory=Stats)
+    settled: str = ""  # decoded text so far, stop strings cut off
+    marks: list[int] = field(default_factory=list[int])  # length of `settled` after each output token
+    _counts: Tensor | None = None
+    _counted: int = 0
+    _prompt_seen: Tensor | None = None
+
+    @property
+    def known(self) -> list[int]:
+        return self.prompt + self.output
+
+    @property
+    def num_known(self) -> int:
+        return len(self.prompt) + len(self.output)
+
+    def known_from(self, start: int, stop: int) -> list[int]:
+        """known[start:stop] without building the whole list."""
+        cut = len(self.prompt)
+        if start >= cut:
+            return self.output[start - cut : stop - cut]
+        return self.prompt[start : min(stop, cut)] + self.output[: max(0, stop - cut)]
+
+    def known_tail(self, path: Sequence[int], count: int) -> list[int]:
+        """The last `count` tokens of the text followed by `path`."""
+        have = count - len(path)
+        before = self.known_from(max(0, self.num_known - have), self.num_known) if have > 0 else []
+        return [*before, *path][-count:] if count else []
+
+    @property
+    def root(self) -> int:
+        return self.output[-1] if self.output else self.prompt[-1]
+
+    @property
+    def finished(self) -> bool:
+        return self.finish_reason is not None
+
+    @property
+    def remaining(self) -> int:
+        return self.params.max_tokens - len(self.output)
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """Tokens that end the answer."""
+        return (*(() if self.params.ignore_eos else self.eos), *self.params.stop_tokens)
+
+    def history(self, device: torch.device) -> tuple[Float[Tensor, "V"], Bool[Tensor, "V"]]:
+        """Counts of output tokens and which tokens the prompt holds, kept up to date as the output grows."""
+        if self._counts is None or self._prompt_seen is None:
+            self._counts = torch.zeros(self.vocab, device=device)
+            self._prompt_seen = torch.zeros(self.vocab, dtype=torch.bool, device=device)
+            self._prompt_seen[torch.tensor(self.prompt, device=device)] = True
+        fresh = self.output[self._counted :]
+        if fresh:
+            new = torch.tensor(fresh, device=device)
+            self._counts.index_add_(0, new, torch.ones_like(new, dtype=self._counts.dtype))
+            self._counted = len(self.output)
+        return self._counts, self._prompt_seen
+
+    def accept(self, tokens: Sequence[int], sources: Sequence[int]) -> int:
+        """Emit tokens in order until a stop condition; how many were taken. What follows a stop is never seen."""
+        for i, (token, source) in enumerate(zip(tokens, sources, strict=True)):
+            self.output.append(token)
+            self.sources.append(source)
+            ended = self._ended(token)
+            self.marks.append(len(self.settled))
+            if ended:
+                return i + 1
+        return len(tokens)
+
+    def _ended(self, token: int) -> bool:
+        enough = len(self.output) >= self.params.min_tokens
+        if token in self.ends and enough:
+            self._finish_text()
+            self.finish_reason = "stop"
+        else:
+            if self.text is not None:
+                self._settle(self.text.push([token]), enough)
+            if self.finish_reason is None and self.remaining <= 0:
+                self._finish_text()
+                # The last piece of text may hold a stop string that was waiting for its end.
+                self.finish_reason = self.finish_reason or "length"
+        return self.finished
+
+    def _settle(self, piece: str, enough: bool) -> None:
+        before = len(self.settled)
+        self.settled += piece
+        if not (piece and enough and self.params.stop):
+            return
+        longest = max(len(s) for s in self.params.stop)
+        start = max(0, before - longest + 1)
+        hits = [at for s in self.params.stop if (at := self.settled.find(s, start)) >= 0]
+        if hits:
+            self.settled = self.settled[: min(hits)]
+            self.finish_reason = "stop"
+
+    def _finish_text(self) -> None:
+        if self.text is not None:
+            self._settle(self.text.flush(), enough=len(self.output) >= self.params.min_tokens)
+
+    def finish(self, reason: FinishReason, error: str | None = None) -> None:
+        """End from outside: cancelled, failed, or no room left."""
+        if not self.finished:
+            self._finish_text()
+            self.finish_reason, self.error = reason, error
+
+    def visible(self) -> int:
+        """Characters of `settled` that no stop string can take back any more."""
+        if self.finished or not self.params.stop:
+            return len(self.settled)
+        held = 0
+        for s in self.params.stop:
+            for size in range(min(len(s) - 1, len(self.settled)), held, -1):
+                if self.settled.endswith(s[:size]):
+                    held = max(held, size)
+                    break
+        return len(self.settled) - held

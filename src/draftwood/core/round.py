@@ -1,0 +1,184 @@
+"""Round: the B rows that decode together now, with their chance and their one road from logits to laws."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from draftwood.core.history import adjust
+from draftwood.core.host import host
+from draftwood.core.law import Shaping
+from draftwood.core.noise import Keyed, Noise, fold, word
+from draftwood.core.proposal import Draw
+from draftwood.core.request import Request
+from draftwood.core.tree import TokenTree
+
+TARGET = "target"
+"""The purpose of the target's own samples: keyed by (seed, position) alone, so any draft leaves them unchanged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Borrowed:
+    """Target model and cache, for drafters that run target layers themselves."""
+
+    model: Any
+    cache: Any
+
+
+class Round:
+    """B rows of a round. `lengths` counts known tokens, the root being the last of them."""
+
+    def __init__(
+        self,
+        slots: Int[Tensor, "B"],
+        lengths: Int[Tensor, "B"],
+        requests: tuple[Request, ...],
+        *,
+        origin: dict[int, Float[Tensor, "B H"]] | None = None,
+        columns: Int[Tensor, "W"] | None = None,
+        target: Borrowed | None = None,
+        noise: Noise | None = None,
+        stream: str = "",
+    ) -> None:
+        self.slots, self.lengths, self.requests = slots, lengths, requests
+        self.origin = {} if origin is None else origin
+        self.columns, self.target = columns, target
+        self.noise: Noise = Keyed() if noise is None else noise
+        self.stream = stream
+        self.device = lengths.device
+        self._seeds: Tensor | None = None
+        self._shaping: Shaping | None = None
+
+    @property
+    def batch(self) -> int:
+        return len(self.requests)
+
+    @property
+    def ids(self) -> list[int]:
+        return [r.id for r in self.requests]
+
+    @property
+    def shaping(self) -> Shaping:
+        if self._shaping is None:
+            self._shaping = Shaping([r.params for r in self.requests], self.device)
+        return self._shaping
+
+    def roots(self) -> Int[Tensor, "B"]:
+        """The newest known token of each row."""
+        return torch.tensor([r.root for r in self.requests], device=self.device)
+
+    def law(
+        self,
+        logits: Float[Tensor, "B K W"],
+        tree: TokenTree,
+        nodes: Int[Tensor, "B K"],
+        ids: Int[Tensor, "W"] | None = None,
+    ) -> Float[Tensor, "B K W"]:
+        """The one road from logits to a law, p and q alike: history of each node's own path, then temperature and
+        truncation. Options act before any token is drawn, so a mask can never bias a draw."""
+        special = [b for b, r in enumerate(self.requests) if not r.params.plain]
+        if special:
+            logits = logits.clone()
+            columns = None if ids is None else host(ids)
+            paths = host(tree.take(torch.tensor(special, device=self.device)).path_tokens(nodes[special]))
+            for b, row in zip(special, paths, strict=True):
+                for k, path in enumerate(row):
+                    drafted = [t for t in path if t >= 0]
+                    logits[b, k] = adjust(logits[b, k], self.requests[b], drafted, columns)
+        return self.shaping.law(logits)
+
+    def key(self, purpose: str, at: Int[Tensor, "B *S"], turn: int = 0) -> Int[Tensor, "B *S"]:
+        """The place of one random number. For TARGET, `at` is the depth below the root; otherwise the node."""
+        shape = (-1,) + (1,) * (at.ndim - 1)
+        seed, root = self.seeds.view(shape), (self.lengths - 1).view(shape)
+        if purpose == TARGET and not self.stream:
+            return fold(fold(seed, word(TARGET)), root + at)
+        key = fold(fold(seed, word(purpose)), word(self.stream))
+        return fold(fold(fold(key, root), at), turn)
+
+    @property
+    def seeds(self) -> Int[Tensor, "B"]:
+        if self._seeds is None:
+            self._seeds = torch.tensor([r.params.seed for r in self.requests], device=self.device)
+        return self._seeds
+
+    def coin(
+        self,
+        purpose: str,
+        at: Int[Tensor, "B"],
+        prob: Float[Tensor, "B"],
+        where: Bool[Tensor, "B"],
+        turn: int = 0,
+    ) -> Bool[Tensor, "B"]:
+        """True with probability `prob`, in the rows where it is asked."""
+        return self.noise.coin(self.key(purpose, at, turn), prob, where, self.ids)
+
+    def pick(
+        self,
+        purpose: str,
+        at: Int[Tensor, "B"],
+        law: Float[Tensor, "B V"],
+        where: Bool[Tensor, "B"],
+        turn: int = 0,
+    ) -> Int[Tensor, "B"]:
+        """A token drawn from `law`; it need not be normalised."""
+        return self.noise.pick(self.key(purpose, at, turn), law, where, self.ids)
+
+    def guess(self, depth: Int[Tensor, "B"], law: Float[Tensor, "B V"], where: Bool[Tensor, "B"]) -> Int[Tensor, "B"]:
+        """What a draft law would emit with the target's own uniform of that position: a good guess, never a draw."""
+        return self.noise.pick(self.key(TARGET, depth), law, where, self.ids)
+
+    def draw(
+        self, at: Int[Tensor, "B F"], law: Float[Tensor, "B F W"], k: int, draw: Draw, where: Bool[Tensor, "B F"]
+    ) -> Int[Tensor, "B F k"]:
+        """k columns per node in draw order; -1 where a draw without replacement has nothing left.
+
+        GIVEN: the k most probable, and no chance at all.
+        """
+        if draw is Draw.GIVEN:
+            best = law.topk(min(k, law.shape[-1]), dim=-1)
+            columns = torch.where((best.values > 0) & where[..., None], best.indices, -1)
+            return torch.nn.functional.pad(columns, (0, k - columns.shape[-1]), value=-1)
+        drawn: list[Tensor] = []
+        left = law
+        for turn in range(k):
+            token = self.noise.pick(self.key("draft", at, turn), left, where, self.ids)
+            drawn.append(token)
+            if draw is Draw.DISTINCT and turn + 1 < k:
+                left = left.scatter(-1, token.clamp_min(0)[..., None], 0.0)
+        return torch.stack(drawn, dim=-1)
+
+    def inner(self, stream: str) -> "Round":
+        """The same rows with noise of their own: for rules that run inside a drafter. Sharing coins with the outer
+        rule would bias the output."""
+        return Round(
+            self.slots,
+            self.lengths,
+            self.requests,
+            origin=self.origin,
+            columns=self.columns,
+            target=self.target,
+            noise=self.noise,
+            stream=f"{self.stream}/{stream}",
+        )
+
+    def take(self, rows: list[int]) -> "Round":
+        """Some rows of the round, with the same noise."""
+        index = torch.tensor(rows, device=self.device, dtype=torch.int64)
+        return Round(
+            self.slots[index],
+            self.lengths[index],
+            tuple(self.requests[b] for b in rows),
+            origin={tap: x[index] for tap, x in self.origin.items()},
+            columns=self.columns,
+            target=self.target,
+            noise=self.noise,
+            stream=self.stream,
+        )
+
+
+def some(mask: Bool[Tensor, "*S"]) -> bool:
+    """Whether a masked loop has work left. On an accelerator it always says yes: asking would stop the device."""
+    return mask.device.type != "cpu" or bool(mask.any())

@@ -1,0 +1,181 @@
+"""TokenTree: candidate continuations of B sequences, as flat arrays and pure functions.
+
+            0 root: newest committed token, not yet in the target's cache
+           / \\
+          1   2          parents  [-1, 0, 0, 1, 1, 2]
+         / \\   \\         depths   [ 0, 1, 1, 2, 2, 2]
+        3   4   5        node 4's ancestors: {0, 1, 4}
+
+Parents stand before children and drawn siblings in draw order; both are contracts, not accidents: verifiers visit
+siblings by index. Dead nodes (padding or cut) stay in place until `compact` renumbers.
+"""
+
+import math
+from dataclasses import dataclass, fields, replace
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+SCORED = 0  # checked in this pass
+AHEAD = 1  # drafted for the next pass; may only become the next root
+PROBE = 2  # rides along in the pass, is never accepted
+
+_WORD = 63  # bits used of an int64, so that the sign bit never takes part
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenTree:
+    """Flat trees of one round. `copies`: 0 = given without a law, 1 = drawn, c > 1 = c equal iid draws merged."""
+
+    tokens: Int[Tensor, "B N"]
+    parents: Int[Tensor, "B N"]  # parents[:, 0] == -1, otherwise parents[b, i] < i
+    live: Bool[Tensor, "B N"]
+    role: Int[Tensor, "B N"]
+    copies: Int[Tensor, "B N"]
+    score: Float[Tensor, "B N"]  # rank known before the own token was drawn; never grows along a path
+    source: Int[Tensor, "B N"]  # which drafter proposed it
+
+    @staticmethod
+    def roots(tokens: Int[Tensor, "B"]) -> "TokenTree":
+        """The bare root of each row: what an undrafted round verifies."""
+        one = tokens[:, None]
+        zero = torch.zeros_like(one)
+        return TokenTree(
+            tokens=one,
+            parents=zero - 1,
+            live=torch.ones_like(one, dtype=torch.bool),
+            role=zero,
+            copies=zero,
+            score=zero.to(torch.float32),
+            source=zero - 1,
+        )
+
+    @property
+    def batch(self) -> int:
+        return self.tokens.shape[0]
+
+    @property
+    def num_nodes(self) -> int:
+        return self.tokens.shape[1]
+
+    def depths(self) -> Int[Tensor, "B N"]:
+        """Distance from the root, by pointer doubling: log2(N) gathers instead of N steps."""
+        depth = (self.parents >= 0).long()
+        jump = self.parents.clamp_min(0)
+        for _ in range(_doublings(self.num_nodes)):
+            depth = depth + depth.gather(1, jump)
+            jump = jump.gather(1, jump)
+        return depth
+
+    def ancestor_bits(self) -> Int[Tensor, "B N words"]:
+        """Bit j of row i is set when j is i or an ancestor of i; 63 bits a word."""
+        batch, nodes = self.tokens.shape
+        words = -(-nodes // _WORD)
+        index = torch.arange(nodes, device=self.tokens.device)
+        own = torch.zeros(nodes, words, dtype=torch.int64, device=self.tokens.device)
+        own[index, index // _WORD] = torch.ones_like(index) << (index % _WORD)
+        bits = own.expand(batch, nodes, words)
+        jump = self.parents.clamp_min(0)
+        for _ in range(_doublings(nodes)):
+            bits = bits | bits.gather(1, jump[..., None].expand(-1, -1, words))
+            jump = jump.gather(1, jump)
+        return bits
+
+    def ancestors(self) -> Bool[Tensor, "B N N"]:
+        """`ancestors()[b, i, j]`: j is i itself or stands on the path from the root to i."""
+        bits = self.ancestor_bits()
+        index = torch.arange(self.num_nodes, device=bits.device)
+        return ((bits[:, :, index // _WORD] >> (index % _WORD)) & 1).bool()
+
+    def children(self, node: Int[Tensor, "B"]) -> Bool[Tensor, "B N"]:
+        """Live children of one node per row that this pass scores."""
+        return self.live & (self.role == SCORED) & (self.parents == node[:, None])
+
+    def child(self, node: Int[Tensor, "B"], token: Int[Tensor, "B"]) -> Int[Tensor, "B"]:
+        """The live scored child of `node` that carries `token`, or -1."""
+        hit = self.children(node) & (self.tokens == token[:, None])
+        return torch.where(hit.any(1), hit.int().argmax(1), -1)
+
+    def path_tokens(self, nodes: Int[Tensor, "B K"]) -> Int[Tensor, "B K N"]:
+        """Drafted tokens on the way to each node, root left out; -1 where a node is not on the path."""
+        on_path = self.ancestors().gather(1, nodes.clamp_min(0)[..., None].expand(-1, -1, self.num_nodes)).clone()
+        on_path[..., 0] = False
+        return torch.where(on_path, self.tokens[:, None, :], -1)
+
+    def add(
+        self,
+        parents: Int[Tensor, "B M"],
+        tokens: Int[Tensor, "B M"],
+        *,
+        live: Bool[Tensor, "B M"],
+        copies: int | Int[Tensor, "B M"] = 1,
+        score: Float[Tensor, "B M"] | None = None,
+        source: int | Int[Tensor, "B M"] = 0,
+        role: int = SCORED,
+    ) -> "TokenTree":
+        """M new nodes behind the others. A dead or missing parent makes a dead child."""
+        live = live & (parents >= 0) & self.live.gather(1, parents.clamp_min(0)) & (tokens >= 0)
+        if score is None:
+            score = self.score.gather(1, parents.clamp_min(0)) - 1
+        columns = {
+            "tokens": torch.where(live, tokens, 0),
+            "parents": parents.clamp_min(0),
+            "live": live,
+            "role": torch.full_like(tokens, role),
+            "copies": torch.where(live, torch.as_tensor(copies, device=tokens.device), 0),
+            "score": score.to(self.score.dtype),
+            "source": torch.as_tensor(source, device=tokens.device).expand_as(tokens),
+        }
+        return TokenTree(**{name: torch.cat([getattr(self, name), new], dim=1) for name, new in columns.items()})
+
+    def keep(self, mask: Bool[Tensor, "B N"]) -> "TokenTree":
+        """Cut the nodes outside `mask` and all that hangs below them; nobody is renumbered. The root always stays."""
+        live = self.live & mask
+        live[:, 0] = True
+        jump = self.parents.clamp_min(0)
+        for _ in range(_doublings(self.num_nodes)):
+            live = live & live.gather(1, jump)
+            jump = jump.gather(1, jump)
+        return replace(self, live=live)
+
+    def compact(self, nodes: int) -> tuple["TokenTree", Int[Tensor, "B nodes"]]:
+        """Live nodes moved to the front in their old order, cut or padded to `nodes` columns; also the old index of each."""
+        order = torch.argsort((~self.live).long(), dim=1, stable=True)
+        back = torch.argsort(order, dim=1)
+        moved = self.take_nodes(order)
+        parents = torch.where(moved.parents >= 0, back.gather(1, moved.parents.clamp_min(0)), -1)
+        parents = torch.where(moved.live, parents, 0)
+        parents[:, 0] = -1
+        return replace(moved, parents=parents).resize(nodes), _fit(order, nodes, 0)
+
+    def resize(self, nodes: int) -> "TokenTree":
+        """Dead columns added, or columns cut, so that there are exactly `nodes`."""
+        fill = {"live": False, "source": -1}
+        return TokenTree(**{f.name: _fit(getattr(self, f.name), nodes, fill.get(f.name, 0)) for f in fields(self)})
+
+    def take_nodes(self, order: Int[Tensor, "B M"]) -> "TokenTree":
+        """Columns picked per row; parents keep their old numbers, so only callers that renumber use this."""
+        return TokenTree(**{f.name: getattr(self, f.name).gather(1, order) for f in fields(self)})
+
+    def take(self, rows: Int[Tensor, "R"]) -> "TokenTree":
+        """Some rows of the batch."""
+        return TokenTree(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+
+    def to(self, device: torch.device | str) -> "TokenTree":
+        return TokenTree(**{f.name: getattr(self, f.name).to(device) for f in fields(self)})
+
+    def num_drafted(self) -> Int[Tensor, "B"]:
+        """Live scored nodes below the root."""
+        return (self.live & (self.role == SCORED))[:, 1:].sum(1)
+
+
+def _doublings(nodes: int) -> int:
+    return max(1, math.ceil(math.log2(max(nodes, 2))))
+
+
+def _fit(x: Tensor, columns: int, fill: float) -> Tensor:
+    if x.shape[1] >= columns:
+        return x[:, :columns]
+    pad = x.new_full((x.shape[0], columns - x.shape[1]), fill)
+    return torch.cat([x, pad], dim=1)

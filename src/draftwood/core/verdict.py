@@ -1,0 +1,53 @@
+"""Verdict: what a rule kept. Outcome: one record of a round for drafter, controller, scheduler and watchers."""
+
+from dataclasses import dataclass, field
+
+from jaxtyping import Int
+from torch import Tensor
+
+from draftwood.core.proposal import Proposal
+
+PARTS = ("plan", "propose", "score", "verify", "commit", "emit")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Verdict:
+    """The accepted path and the token after it."""
+
+    path: Int[Tensor, "B D"]  # accepted SCORED nodes, root first, -1 after the end
+    count: Int[Tensor, "B"]  # accepted draft tokens; the round emits count + 1
+    next_token: Int[Tensor, "B"]  # corrected, bonus or accepted AHEAD token: the next root
+
+
+@dataclass(slots=True)
+class Times:
+    """Seconds of a round by part, as far as they are known without waiting for a device."""
+
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+    draft_passes: int = 0
+    tokens: int = 0  # rows of the target pass
+    context: int = 0  # cached rows those tokens could see, summed over the rows of the batch
+    prompt_tokens: int = 0  # rows of the pass that were prompt, beyond the roots
+
+    def __getitem__(self, part: str) -> float:
+        return self.seconds.get(part, 0.0)
+
+    def add(self, part: str, seconds: float) -> None:
+        self.seconds[part] = self.seconds.get(part, 0.0) + seconds
+
+    @property
+    def total(self) -> float:
+        return sum(self.seconds.values())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """What one round did. `tokens` are what the rule emitted; clipping at stop conditions is the request's business."""
+
+    proposal: Proposal
+    verdict: Verdict
+    tokens: Int[Tensor, "B D"]  # accepted tokens, then next_token; -1 padded
+    seconds: Times
+    clipped: tuple[
+        int, ...
+    ] = ()  # tokens of each row that survived the stop conditions; counting and learning use these

@@ -1,0 +1,150 @@
+"""Autoregressive: a smaller model writes the guess token by token, through the one growing loop.
+
+It has a cache of its own and no phases: before it drafts it runs whatever known text its cache lacks, so prompts, resumes,
+undrafted rounds and the token it never saw after a full acceptance are all the same catch-up.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from draftwood.core.limit import Limit
+from draftwood.core.passes import Needs, Seen, Tokens
+from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.protocols import Cache, Model, TreePolicy
+from draftwood.core.request import Request
+from draftwood.core.review import Chain, score
+from draftwood.core.round import Round
+from draftwood.core.tree import TokenTree
+from draftwood.core.verdict import Outcome
+from draftwood.trees.grow import grow
+
+
+@dataclass(slots=True)
+class _State:
+    cache: Cache
+    owner: dict[int, Request] = field(default_factory=dict[int, Request])
+    grown: dict[int, tuple[dict[tuple[int, int], int], list[int], int]] = field(
+        default_factory=dict[int, tuple[dict[tuple[int, int], int], list[int], int]]
+    )  # see _remember
+    passes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Autoregressive:
+    """`model` drafts; `make_cache(slots)` gives it a cache as long as the target's."""
+
+    model: Model
+    make_cache: Callable[[int], Cache]
+    needs: Needs = Needs()
+    draws: frozenset[Draw] = frozenset(Draw)
+
+    def init(self, slots: int) -> _State:
+        return _State(self.make_cache(slots))
+
+    def begin(self, state: _State, rnd: Round, seen: Seen) -> None:
+        """Run the same chunk the target has just run, so that no single catch-up is long."""
+        idle = [b for b, slot in enumerate(rnd.slots.tolist()) if slot not in state.grown]
+        chains = [c for c in self._chains(state, rnd.take(idle)) if len(c.tokens) > 1]
+        chains = [Chain(c.slot, c.done, c.tokens[:-1]) for c in chains]
+        if not chains:
+            return
+        roots = Proposal.roots(torch.tensor([c.tokens[-1] for c in chains], device=rnd.device))
+        score(self.model, state.cache, chains, roots, rnd.take(list(range(len(chains)))))
+        state.passes += 1
+        state.cache.commit([c.slot for c in chains], [list(range(len(c.tokens))) for c in chains])
+
+    def _chains(self, state: _State, rnd: Round) -> list[Chain]:
+        """Known tokens that this model has not seen, per row, the root being the last."""
+        chains: list[Chain] = []
+        for slot, length, request in zip(rnd.slots.tolist(), rnd.lengths.tolist(), rnd.requests, strict=True):
+            if state.owner.get(slot) is not request:
+                self.free(state, [slot])
+                state.cache.admit(slot, request.known_from(0, length))
+                state.owner[slot] = request
+            done = state.cache.length(slot)
+            chains.append(Chain(slot, done, request.known_from(done, length)))
+        return chains
+
+    def propose(self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
+        chains = self._chains(state, rnd)
+        state.cache.reserve([c.slot for c in chains], [len(c.tokens) + limit.tier.nodes for c in chains])
+        roots = torch.tensor([len(c.tokens) - 1 for c in chains], device=rnd.device)
+        rows = [roots[:, None]]  # staged row of every node that was run, -1 for the others
+
+        def step(tree: TokenTree, frontier: Int[Tensor, "B F"]) -> tuple[Laws, Float[Tensor, "B F H"] | None]:
+            state.passes += 1
+            if tree.num_nodes == 1:
+                logits = score(self.model, state.cache, chains, base, rnd).logits(frontier)
+            else:
+                logits = self._run(state, rnd, tree, frontier, rows)
+            law = rnd.law(logits, tree, frontier.clamp_min(0))
+            return Laws(law.flatten(0, 1)), None
+
+        proposal = grow(base, limit, policy, rnd, step)
+        self._remember(state, rnd, proposal.tree, rows[0])
+        return proposal
+
+    def _run(
+        self, state: _State, rnd: Round, tree: TokenTree, frontier: Int[Tensor, "B F"], rows: list[Tensor]
+    ) -> Float[Tensor, "B F V"]:
+        """One draft pass over the frontier, each node behind the staged row of its parent."""
+        table = torch.nn.functional.pad(rows[0], (0, tree.num_nodes - rows[0].shape[1]), value=-1)
+        real = frontier >= 0
+        node = frontier.clamp_min(0)
+        own = table.amax(1, keepdim=True) + real.long().cumsum(1)
+        rows[0] = table.scatter(1, node, torch.where(real, own, table.gather(1, node)))
+        parent = table.gather(1, tree.parents.gather(1, node).clamp_min(0))
+        position = rnd.lengths[:, None] - 1 + tree.depths().gather(1, node)
+        flat = real.flatten().nonzero()[:, 0]
+        x = Tokens(
+            ids=tree.tokens.gather(1, node).flatten()[flat],
+            slots=rnd.slots[:, None].expand_as(node).flatten()[flat],
+            positions=position.flatten()[flat],
+            rows=own.flatten()[flat],
+            parents=parent.flatten()[flat],
+            want=torch.arange(len(flat), device=flat.device),
+        )
+        seen = self.model.forward(x, state.cache)
+        logits = seen.logits.new_zeros(real.numel(), seen.logits.shape[-1])
+        return logits.index_copy(0, flat, seen.logits).view(*real.shape, -1)
+
+    @staticmethod
+    def _remember(state: _State, rnd: Round, tree: TokenTree, rows: Int[Tensor, "B M"]) -> None:
+        """Own tree by token, for `commit`: (parent, token) -> node, staged row of each node, length of the chain."""
+        table = torch.nn.functional.pad(rows, (0, tree.num_nodes - rows.shape[1]), value=-1).tolist()
+        for slot, parents, tokens, live, run in zip(
+            rnd.slots.tolist(), tree.parents.tolist(), tree.tokens.tolist(), tree.live.tolist(), table, strict=True
+        ):
+            children = {(parents[i], tokens[i]): i for i in range(1, len(tokens)) if live[i]}
+            state.grown[slot] = (children, run, run[0] + 1)
+
+    def commit(self, state: _State, rnd: Round, outcome: Outcome, seen: Seen) -> None:
+        """Keep the rows of the accepted tokens as far as they were run here. The next root is never kept: its own row
+        is what the next draft starts from."""
+        slots: list[int] = []
+        kept: list[list[int]] = []
+        for slot, emitted, count in zip(
+            rnd.slots.tolist(), outcome.tokens.tolist(), outcome.verdict.count.tolist(), strict=True
+        ):
+            if slot not in state.grown:
+                continue
+            children, run, chain = state.grown.pop(slot)
+            rows, node = list(range(chain)), 0
+            for token in emitted[:count]:
+                node = children.get((node, token), -1)
+                if node < 0 or run[node] < 0:
+                    break
+                rows.append(run[node])
+            slots.append(slot)
+            kept.append(rows)
+        state.cache.commit(slots, kept)
+
+    def free(self, state: _State, slots: Sequence[int]) -> None:
+        for slot in slots:
+            if state.owner.pop(slot, None) is not None:
+                state.cache.free([slot])
+            state.grown.pop(slot, None)

@@ -1,0 +1,34 @@
+"""Nothing: the drafter that never guesses. With it the engine is a plain decoder."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from draftwood.core.limit import Limit
+from draftwood.core.passes import Needs, Seen
+from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.protocols import TreePolicy
+from draftwood.core.round import Round
+from draftwood.core.verdict import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """Proposes the base as it is."""
+
+    needs: Needs = Needs()
+    draws: frozenset[Draw] = frozenset(Draw)
+
+    def init(self, slots: int) -> None:
+        return None
+
+    def begin(self, state: None, rnd: Round, seen: Seen) -> None:
+        return None
+
+    def propose(self, state: None, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
+        return base
+
+    def commit(self, state: None, rnd: Round, outcome: Outcome, seen: Seen) -> None:
+        return None
+
+    def free(self, state: None, slots: Sequence[int]) -> None:
+        return None

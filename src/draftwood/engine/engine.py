@@ -1,0 +1,143 @@
+"""Engine: owns the states of all parts and turns requests into tokens, one round per `step`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from draftwood.core.batch import Room
+from draftwood.core.config import EngineConfig
+from draftwood.core.limit import Prices
+from draftwood.core.noise import Keyed, Noise
+from draftwood.core.protocols import Cache, Model, Scheduler
+from draftwood.core.recipe import Recipe
+from draftwood.core.request import Request
+from draftwood.core.verdict import Times
+from draftwood.engine.scheduler import FirstCome
+from draftwood.engine.step import step
+from draftwood.errors import EngineError, OptionError
+
+
+class Engine:
+    """One target, one recipe, many requests. Not safe from two threads: its owner holds a lock."""
+
+    def __init__(
+        self,
+        model: Model,
+        cache: Cache,
+        recipe: Recipe,
+        *,
+        prices: Prices,
+        config: EngineConfig | None = None,
+        noise: Noise | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        recipe.check(model)
+        self.model, self.cache, self.recipe, self.prices = model, cache, recipe, prices
+        self.config = EngineConfig() if config is None else config
+        self.noise: Noise = Keyed() if noise is None else noise
+        self.device = torch.device(device)
+        self.scheduler: Scheduler = FirstCome() if recipe.scheduler is None else recipe.scheduler
+        slots = self.config.max_slots
+        self.drafter_state: Any = recipe.drafter.init(slots)
+        self.controller_state: Any = recipe.controller.init(slots)
+        self.origin: dict[int, Tensor] = {}  # tap -> [slots, H]: features of the position that produced each root
+        self.benched: dict[int, str] = {}  # slot -> why its request goes on undrafted
+        self.totals = Times()
+        self.rounds = 0
+        self.closed = False
+        self._live: dict[int, Request] = {}
+
+    @property
+    def longest(self) -> int:
+        """Known tokens one request may have: rows of a slot, and positions the model was made for."""
+        return min(self.cache.capacity, self.model.max_positions)
+
+    def add(self, request: Request) -> None:
+        """Accept a request, or refuse it at the door with a reason."""
+        if self.closed:
+            raise EngineError("this engine is closed")
+        if not request.prompt:
+            raise OptionError(
+                "the prompt is empty\nhint: give at least one token, for example the beginning-of-sequence token"
+            )
+        wrong = [t for t in request.prompt if not 0 <= t < self.model.vocab]
+        if wrong:
+            raise OptionError(f"prompt token {wrong[0]} is not in the vocabulary of {self.model.vocab}")
+        rows = self.longest if self.cache.spare is None else min(self.longest, self._all_rows())
+        if len(request.prompt) >= rows:
+            raise OptionError(
+                f"the prompt has {len(request.prompt)} tokens, this engine's context holds {rows} with the answer\n"
+                "hint: shorten the prompt, or give the engine a larger max_length"
+            )
+        request.params.check(self.model.vocab)
+        if self.scheduler.waiting >= self.config.max_waiting:
+            raise OptionError(f"{self.scheduler.waiting} requests are waiting already\nhint: try again later")
+        self._live[request.id] = request
+        self.scheduler.add(request)
+
+    def _all_rows(self) -> int:
+        """Rows a request could have if it were alone."""
+        return getattr(self.cache, "max_rows", self.longest)
+
+    def cancel(self, request: Request) -> None:
+        """End a request now; its slot is free for others at once."""
+        if request.finished:
+            return
+        request.finish("cancelled")
+        slot = self.scheduler.drop(request)
+        if slot is not None:
+            self.release([slot])
+        self._live.pop(request.id, None)
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._live)
+
+    @torch.inference_mode()
+    def step(self) -> list[Request]:
+        """One round for everybody who has a place in it; the requests that finished."""
+        finished = step(self)
+        for request in finished:
+            self._live.pop(request.id, None)
+        if not self._live:
+            self.cache.check_integrity()
+        return finished
+
+    def room(self) -> Room:
+        """What the scheduler may hand out now."""
+
+        def admit(request: Request, free: list[int]) -> tuple[int, int]:
+            known = request.known
+            slot = self.cache.prefer(known, free)
+            return slot, self.cache.admit(slot, known)
+
+        return Room(
+            slots=self.config.max_slots,
+            chunk_tokens=self.config.chunk_tokens,
+            spare=self.cache.spare,
+            length=self.cache.length,
+            admit=admit,
+        )
+
+    def release(self, slots: Sequence[int]) -> None:
+        """Give slots back everywhere. Errors of parts must not hold a slot."""
+        self.cache.free(slots)
+        self.recipe.controller.free(self.controller_state, slots)
+        for slot in slots:
+            if self.benched.pop(slot, None) is None:
+                self.free_draft(slot)
+
+    def free_draft(self, slot: int) -> None:
+        """The drafter's side of a slot. A drafter that cannot even let go is its own problem."""
+        try:
+            self.recipe.drafter.free(self.drafter_state, [slot])
+        except Exception as error:
+            self.benched[slot] = f"free: {error}"
+
+    def close(self) -> None:
+        """Cancel everything."""
+        for request in list(self._live.values()):
+            self.cancel(request)
+        self.closed = True

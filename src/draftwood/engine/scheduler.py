@@ -1,0 +1,82 @@
+"""First come, first served, without phases: every running row gets its next known tokens, decoding rows before prompts."""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from draftwood.core.batch import Batch, Room, Work
+from draftwood.core.request import Request
+from draftwood.core.verdict import Outcome
+
+
+@dataclass(slots=True)
+class FirstCome:
+    """Requests wait in arrival order and run in slots. Preemption takes the youngest: it has the least to lose."""
+
+    queue: deque[Request] = field(default_factory=deque[Request])
+    slots: dict[int, Request] = field(default_factory=dict[int, Request])  # in order of admission
+
+    def add(self, request: Request) -> None:
+        self.queue.append(request)
+
+    @property
+    def waiting(self) -> int:
+        return len(self.queue)
+
+    @property
+    def running(self) -> dict[int, Request]:
+        return self.slots
+
+    def next(self, room: Room) -> Batch:
+        """Admit while there is room, then share the prompt tokens of one pass, oldest first."""
+        self._admit(room)
+        ready: list[Work] = []
+        filling: list[Work] = []
+        budget = room.chunk_tokens
+        for slot, request in self.slots.items():
+            done = room.length(slot)
+            missing = request.num_known - done
+            if missing == 1:
+                ready.append(Work(slot, request, done, 1))
+            elif budget > 0:
+                work = Work(slot, request, done, min(missing, budget))
+                budget -= work.take
+                (ready if work.ready else filling).append(work)
+        return Batch(tuple(ready + filling))
+
+    def _admit(self, room: Room) -> None:
+        spare = room.spare
+        while self.queue and len(self.slots) < room.slots:
+            request = self.queue[0]
+            if spare is not None and self.slots and request.num_known > spare:
+                return
+            free = [i for i in range(room.slots) if i not in self.slots]
+            slot, done = room.admit(request, free)
+            self.queue.popleft()
+            self.slots[slot] = request
+            request.stats.cached_tokens = max(request.stats.cached_tokens, min(done, len(request.prompt)))
+            if spare is not None:
+                spare -= request.num_known
+
+    def settle(self, batch: Batch, outcome: Outcome | None) -> list[Request]:
+        """Take the finished off their slots."""
+        finished = [(slot, r) for slot, r in self.slots.items() if r.finished]
+        for slot, _ in finished:
+            del self.slots[slot]
+        return [r for _, r in finished]
+
+    def preempt(self) -> int | None:
+        if len(self.slots) < 2:
+            return None
+        slot, request = self.slots.popitem()
+        request.stats.preempted += 1
+        self.queue.appendleft(request)
+        return slot
+
+    def drop(self, request: Request) -> int | None:
+        if request in self.queue:
+            self.queue.remove(request)
+        for slot, held in self.slots.items():
+            if held is request:
+                del self.slots[slot]
+                return slot
+        return None

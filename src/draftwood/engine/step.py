@@ -1,0 +1,322 @@
+"""One round: next, plan, reserve, propose, score, verify, commit, emit, settle. The file to read first.
+
+    who runs?          scheduler.next      rows and their known tokens that are not in the cache
+    how much to guess? controller.plan     a Limit per row; depth 0 is plain decoding
+    guess              drafter.propose     a tree below each row's newest token
+    score              one target pass     known tokens and trees together
+    keep a path        verifier.verify     an exact rule
+    remember           cache, drafter      the path's rows stay, the rest is forgotten
+    tell               request.accept      tokens, clipped at stop conditions
+
+A drafter that raises or hands over nonsense is benched for those rows; the requests go on without it.
+"""
+
+import logging
+from dataclasses import replace
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from draftwood.core.batch import Batch, Work
+from draftwood.core.check import faults
+from draftwood.core.limit import Limit, Load
+from draftwood.core.passes import Seen
+from draftwood.core.proposal import Proposal
+from draftwood.core.request import Request
+from draftwood.core.review import Chain, review, staged_rows
+from draftwood.core.round import Borrowed, Round
+from draftwood.core.scored import Scored
+from draftwood.core.verdict import Outcome, Times, Verdict
+from draftwood.errors import OptionError, OutOfBlocks
+
+if TYPE_CHECKING:
+    from draftwood.engine.engine import Engine
+
+log = logging.getLogger("draftwood")
+
+
+def step(e: "Engine") -> list[Request]:
+    """One round for the rows the scheduler names; the requests that finished."""
+    clock = Clock()
+    batch = e.scheduler.next(e.room())
+    if not batch.rows:
+        return _settle(e, batch, None)
+    rnd, limit, batch = _plan(e, batch)
+    if not batch.rows:
+        return _settle(e, batch, None)
+    clock.mark("plan")
+    proposal = _propose(e, rnd, limit)
+    clock.mark("propose")
+    chains = [Chain(w.slot, w.done, w.tokens) for w in batch.rows]
+    rule = partial(_verify, e)
+    verdict, scored = review(e.model, e.cache, chains, proposal, rule, rnd, taps=e.recipe.needs.taps, mark=clock.mark)
+    e.cache.commit([c.slot for c in chains], staged_rows(chains, proposal, verdict))
+    outcome = Outcome(proposal, verdict, _emitted(proposal, verdict), clock.times)
+    _tell_drafter(e, batch, rnd, outcome, scored.seen)
+    _keep_origin(e, rnd, verdict, scored)
+    clock.mark("commit")
+    outcome = replace(outcome, clipped=_emit(e, batch, rnd, outcome, scored))
+    clock.mark("emit")
+    _account(e, clock.times, chains, proposal)
+    e.recipe.controller.update(e.controller_state, rnd, outcome)
+    for watcher in e.recipe.watch:
+        watcher(rnd, outcome, scored.seen)
+    return _settle(e, batch, outcome)
+
+
+class Clock:
+    """Seconds by part, one after another. Never waits for a device."""
+
+    def __init__(self) -> None:
+        self.times = Times()
+        self._last = perf_counter()
+
+    def mark(self, part: str) -> None:
+        now = perf_counter()
+        self.times.add(part, now - self._last)
+        self._last = now
+
+
+def _plan(e: "Engine", batch: Batch) -> tuple[Round, Limit, Batch]:
+    """The round, its limits, and a batch whose rows all have room. A full cache costs the trees first, then the youngest
+    request its slot, and only the last one alone its life."""
+    while True:
+        ready = batch.ready
+        rnd = _round(e, ready)
+        limit = _limit(e, batch, rnd)
+        for asked in (limit, limit.at_most(torch.zeros_like(limit.depth))):
+            extra = [w.take + (int(asked.nodes[b]) if b < len(ready) else 0) for b, w in enumerate(batch.rows)]
+            try:
+                e.cache.reserve([w.slot for w in batch.rows], extra)
+                return rnd, asked, batch
+            except OutOfBlocks:
+                continue
+        slot = e.scheduler.preempt()
+        if slot is None:
+            batch.rows[0].request.finish("length")
+            return rnd, limit, Batch()
+        e.release([slot])
+        batch = Batch(tuple(w for w in batch.rows if w.slot != slot))
+        if not batch.rows:
+            return rnd, limit, batch
+
+
+def _round(e: "Engine", ready: tuple[Work, ...]) -> Round:
+    slots = torch.tensor([w.slot for w in ready], dtype=torch.int64, device=e.device)
+    return Round(
+        slots=slots,
+        lengths=torch.tensor([w.done + w.take for w in ready], dtype=torch.int64, device=e.device),
+        requests=tuple(w.request for w in ready),
+        origin={tap: x[slots] for tap, x in e.origin.items()},
+        target=Borrowed(e.model, e.cache) if e.recipe.needs.borrow else None,
+        noise=e.noise,
+    )
+
+
+def _limit(e: "Engine", batch: Batch, rnd: Round) -> Limit:
+    """What the controller wants, cut to what the request can still emit and the slot can still hold."""
+    load = Load(
+        prices=e.prices,
+        rows=rnd.batch,
+        waiting=e.scheduler.waiting,
+        context=sum(w.done for w in batch.rows),
+        prompt_tokens=sum(w.take for w in batch.rows) - rnd.batch,
+        spare=e.cache.spare,
+    )
+    limit = e.recipe.controller.plan(e.controller_state, rnd, load)
+    room = [
+        0 if w.slot in e.benched else min(w.request.remaining - 1, e.longest - w.done - w.take) for w in batch.ready
+    ]
+    held = [e.cache.capacity - w.done - w.take for w in batch.ready]
+    return limit.at_most(torch.tensor(room, dtype=torch.int64, device=e.device), min(held, default=0))
+
+
+def _propose(e: "Engine", rnd: Round, limit: Limit) -> Proposal:
+    """The drafter's tree, selected and compacted; bare roots where there is no draft, or one that nobody may trust."""
+    bare = Proposal.roots(rnd.roots().to(torch.int64))
+    rows = [b for b, deep in enumerate(limit.depth.tolist()) if deep > 0]
+    if not rows:
+        return bare
+    part = rnd if len(rows) == rnd.batch else rnd.take(rows)
+    try:
+        proposal = e.recipe.drafter.propose(
+            e.drafter_state, part, bare.take(_index(e, rows)), limit.take(_index(e, rows)), e.recipe.policy
+        )
+        wrong = faults(proposal, part, e.model.vocab)
+        good = [b for b in range(part.batch) if b not in wrong]
+        _bench(e, part, wrong)
+        if not good:
+            return bare
+        if wrong:
+            proposal, rows = proposal.take(_index(e, good)), [rows[b] for b in good]
+        proposal = proposal.keep(e.recipe.policy.select(proposal.tree, limit.take(_index(e, rows))))
+    except Exception as error:
+        _bench(e, part, {b: f"propose: {error}" for b in range(part.batch)})
+        return bare
+    proposal = proposal.compact(_widest(proposal))
+    return proposal if len(rows) == rnd.batch else _among(bare, proposal, _index(e, rows))
+
+
+def _index(e: "Engine", rows: list[int]) -> Int[Tensor, "R"]:
+    return torch.tensor(rows, dtype=torch.int64, device=e.device)
+
+
+def _widest(proposal: Proposal) -> int:
+    return int(proposal.tree.live.sum(1).max())
+
+
+def _among(bare: Proposal, part: Proposal, rows: Int[Tensor, "R"]) -> Proposal:
+    """A proposal for some rows, set among bare roots for the others."""
+    tree = bare.tree.resize(part.tree.num_nodes)
+    fields = {name: getattr(tree, name).clone() for name in tree.__slots__}
+    for name, column in fields.items():
+        column[rows] = getattr(part.tree, name)
+    q_row = torch.full_like(fields["tokens"], -1)
+    q_row[rows] = part.rows()
+    return Proposal(type(tree)(**fields), part.draw, part.q, q_row, passes=part.passes)
+
+
+def _bench(e: "Engine", rnd: Round, reasons: dict[int, str]) -> None:
+    for b, reason in reasons.items():
+        slot = int(rnd.slots[b])
+        e.free_draft(slot)
+        e.benched[slot] = rnd.requests[b].stats.benched = reason
+        log.warning("request %d goes on undrafted: %s", rnd.requests[b].id, reason)
+
+
+def _verify(e: "Engine", proposal: Proposal, scored: Scored, rnd: Round) -> Verdict:
+    """The rule's verdict. When one request's options leave no token to choose, that request ends and the others go on."""
+    if rnd.batch == 0:
+        none = torch.zeros(0, dtype=torch.int64, device=e.device)
+        return Verdict(path=none[:, None], count=none, next_token=none)
+    try:
+        return e.recipe.verifier.verify(proposal, scored, rnd)
+    except OptionError:
+        return _verify_alone(e, proposal, scored, rnd)
+
+
+def _verify_alone(e: "Engine", proposal: Proposal, scored: Scored, rnd: Round) -> Verdict:
+    verdicts: list[Verdict] = []
+    for b, request in enumerate(rnd.requests):
+        row = torch.tensor([b], device=e.device)
+        try:
+            verdicts.append(e.recipe.verifier.verify(proposal.take(row), scored.take([b]), rnd.take([b])))
+        except OptionError as error:
+            request.finish("error", str(error))
+            zero = torch.zeros(1, dtype=torch.int64, device=e.device)
+            verdicts.append(Verdict(path=zero[:, None], count=zero, next_token=zero))
+    width = max(v.path.shape[1] for v in verdicts)
+    path = torch.cat([torch.nn.functional.pad(v.path, (0, width - v.path.shape[1]), value=-1) for v in verdicts])
+    return Verdict(path, torch.cat([v.count for v in verdicts]), torch.cat([v.next_token for v in verdicts]))
+
+
+def _emitted(proposal: Proposal, verdict: Verdict) -> Int[Tensor, "B D"]:
+    """Accepted tokens, then the next root, -1 padded."""
+    path = verdict.path
+    if len(path) == 0:
+        return path
+    tokens = torch.where(path >= 0, proposal.tree.tokens.gather(1, path.clamp_min(0)), -1)
+    tokens = torch.nn.functional.pad(tokens[:, 1:], (0, 1), value=-1)
+    return tokens.scatter(1, verdict.count[:, None], verdict.next_token[:, None])
+
+
+def _tell_drafter(e: "Engine", batch: Batch, rnd: Round, outcome: Outcome, seen: Seen) -> None:
+    """Chunks first, then the round, to the rows whose drafter still plays."""
+    chunked = tuple(w for w in batch.rows if (w.take > 1 or not w.ready) and w.slot not in e.benched)
+    if chunked:
+        part = _round(e, chunked)
+        try:
+            e.recipe.drafter.begin(e.drafter_state, part, seen)
+        except Exception as error:
+            _bench(e, part, {b: f"begin: {error}" for b in range(part.batch)})
+    rows = [b for b, slot in enumerate(rnd.slots.tolist()) if slot not in e.benched]
+    if not rows:
+        return
+    part, told, seen_by = rnd, outcome, seen
+    if len(rows) < rnd.batch:
+        index = torch.tensor(rows, device=e.device)
+        v = outcome.verdict
+        part = rnd.take(rows)
+        verdict = Verdict(v.path[index], v.count[index], v.next_token[index])
+        told = Outcome(outcome.proposal.take(index), verdict, outcome.tokens[index], outcome.seconds)
+        seen_by = replace(seen, row=None if seen.row is None else seen.row[index])
+    try:
+        e.recipe.drafter.commit(e.drafter_state, part, told, seen_by)
+    except Exception as error:
+        _bench(e, part, {b: f"commit: {error}" for b in range(part.batch)})
+
+
+def _keep_origin(e: "Engine", rnd: Round, verdict: Verdict, scored: Scored) -> None:
+    """Features of the node after which the next root was emitted."""
+    if not rnd.batch:
+        return
+    last = verdict.path.gather(1, verdict.count[:, None])
+    for tap in e.recipe.needs.taps:
+        feature = scored.feature(tap, last)[:, 0]
+        if tap not in e.origin:
+            e.origin[tap] = feature.new_zeros(e.config.max_slots, feature.shape[-1])
+        e.origin[tap][rnd.slots] = feature
+
+
+def _emit(e: "Engine", batch: Batch, rnd: Round, outcome: Outcome, scored: Scored) -> tuple[int, ...]:
+    """Tokens to their requests, clipped there; the round's counts; log-probabilities where they were asked for."""
+    tree, path = outcome.proposal.tree, outcome.verdict.path
+    deepest = (tree.depths() * tree.live).amax(1).tolist() if rnd.batch else []
+    nodes = tree.num_drafted().tolist()
+    source = tree.source.gather(1, path.clamp_min(0)).tolist()
+    clipped: list[int] = []
+    for b, (request, tokens, count) in enumerate(
+        zip(rnd.requests, outcome.tokens.tolist(), outcome.verdict.count.tolist(), strict=True)
+    ):
+        if request.finished:
+            clipped.append(0)
+            continue
+        if request.params.logprobs is not None:
+            request.logprobs += logprobs(scored, b, path[b, : count + 1], tokens[: count + 1], request.params.logprobs)
+        taken = request.accept(tokens[: count + 1], [*source[b][1 : count + 1], -1])
+        del request.logprobs[len(request.output) :]
+        request.stats.count(deepest[b], nodes[b], min(count, taken))
+        clipped.append(taken)
+        if not request.finished and request.num_known > e.longest:
+            request.finish("length")
+    return tuple(clipped)
+
+
+def logprobs(
+    scored: Scored, row: int, nodes: Int[Tensor, "K"], tokens: list[int], best: int
+) -> list[tuple[float, list[tuple[int, float]]]]:
+    """The model's own log-probabilities of the emitted tokens, and of the `best` most probable ones, per position."""
+    part = scored.take([row])
+    law = torch.log_softmax(part.logits(nodes[None])[0].double(), dim=-1)
+    chosen = law.gather(1, torch.tensor(tokens, device=law.device)[:, None])[:, 0].tolist()
+    top = law.topk(best, dim=-1) if best else None
+    rows: list[tuple[float, list[tuple[int, float]]]] = []
+    for i, value in enumerate(chosen):
+        pairs = [] if top is None else list(zip(top.indices[i].tolist(), top.values[i].tolist(), strict=True))
+        rows.append((value, pairs))
+    return rows
+
+
+def _account(e: "Engine", times: Times, chains: list[Chain], proposal: Proposal) -> None:
+    times.tokens = sum(len(c.tokens) for c in chains) + int(proposal.tree.num_drafted().sum())
+    times.draft_passes = proposal.passes
+    times.context = sum(c.done for c in chains)
+    times.prompt_tokens = sum(len(c.tokens) for c in chains) - proposal.tree.batch
+    e.prices.observe(times)
+    for part, seconds in times.seconds.items():
+        e.totals.add(part, seconds)
+    e.totals.tokens += times.tokens
+    e.rounds += 1
+
+
+def _settle(e: "Engine", batch: Batch, outcome: Outcome | None) -> list[Request]:
+    """Finished requests leave; their slots are free for the next round."""
+    held = dict(e.scheduler.running)
+    finished = e.scheduler.settle(batch, outcome)
+    gone = {r.id for r in finished}
+    e.release([slot for slot, r in held.items() if r.id in gone])
+    return finished

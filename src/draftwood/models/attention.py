@@ -1,0 +1,88 @@
+"""Masked (tree) attention: each token of a pass sees its slot's committed rows and the staged rows on its own path.
+
+Backends share one signature and stand in `BACKENDS`. Grouped query heads are folded into the query rows, so keys and
+values are read once per key/value head and never repeated.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from draftwood.core.passes import Segment, Tokens
+
+Mask = Float[Tensor, "t context"] | None
+
+
+def visible_masks(
+    segments: Sequence[Segment], x: Tokens, dtype: torch.dtype, window: int | None
+) -> list[Mask]:
+    """One additive mask per segment, made once per pass and used by every layer. None: everything is seen."""
+    masks: list[Mask] = []
+    for s in segments:
+        size = s.committed + s.staged
+        narrow = window is not None and size > window
+        if s.visible is None and not narrow:
+            masks.append(None)
+            continue
+        tokens = s.stop - s.start
+        open_ = torch.ones(tokens, size, dtype=torch.bool)
+        if s.visible is not None:
+            open_[:, s.committed :] = s.visible
+        if narrow:
+            _close_window(open_, s, x, window or 0)
+        mask = torch.zeros(tokens, size, dtype=dtype).masked_fill_(~open_, -torch.inf)
+        masks.append(mask.to(x.ids.device))
+    return masks
+
+
+def _close_window(open_: Tensor, s: Segment, x: Tokens, window: int) -> None:
+    """A token at position t sees positions t - window + 1 .. t. A committed row's position is its index; a staged row
+    that a token sees is as far back as there are seen staged rows behind it."""
+    position = x.positions[s.start : s.stop].cpu()
+    row = torch.arange(s.committed)
+    open_[:, : s.committed] &= row > position[:, None] - window
+    staged = open_[:, s.committed :]
+    behind = staged.long().flip(1).cumsum(1).flip(1) - 1
+    open_[:, s.committed :] = staged & (behind < window)
+
+
+def torch_attention(
+    q: Float[Tensor, "T heads d"],
+    k: Float[Tensor, "T kv d"],
+    v: Float[Tensor, "T kv d"],
+    keys: Float[Tensor, "slots kv capacity d"],
+    values: Float[Tensor, "slots kv capacity d"],
+    x: Tokens,
+    segments: Sequence[Segment],
+    masks: Sequence[Mask],
+) -> Float[Tensor, "T heads*d"]:
+    """Write the new rows, then attend, one segment at a time."""
+    total, heads, width = q.shape
+    kv = k.shape[1]
+    group = heads // kv
+    out = q.new_zeros(total, kv, group, width)
+    for s, mask in zip(segments, masks, strict=True):
+        part = slice(s.start, s.stop)
+        tokens = s.stop - s.start
+        if s.dense:
+            rows = slice(s.committed + s.first_row, s.committed + s.first_row + tokens)
+            keys[s.slot, :, rows] = k[part].transpose(0, 1)
+            values[s.slot, :, rows] = v[part].transpose(0, 1)
+        else:
+            index = s.committed + x.rows[part]
+            keys[s.slot, :, index] = k[part].transpose(0, 1)
+            values[s.slot, :, index] = v[part].transpose(0, 1)
+        size = s.committed + s.staged
+        query = q[part].view(tokens, kv, group, width).permute(1, 2, 0, 3).reshape(1, kv, group * tokens, width)
+        seen_mask = None if mask is None else mask.repeat(group, 1)
+        part_out = F.scaled_dot_product_attention(
+            query, keys[s.slot : s.slot + 1, :, :size], values[s.slot : s.slot + 1, :, :size], attn_mask=seen_mask
+        )
+        out[part] = part_out.view(kv, group, tokens, width).permute(2, 0, 1, 3)
+    return out.view(total, heads * width)
+
+
+BACKENDS: dict[str, Callable[..., Tensor]] = {"torch": torch_attention}

@@ -1,0 +1,46 @@
+"""Rotary positions: cosines and sines by position, with the stretched frequencies of long-context models."""
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from draftwood.core.config import ModelConfig, RopeScaling
+
+
+def frequencies(config: ModelConfig) -> Float[Tensor, "half"]:
+    """One frequency per pair of a head, in float32 as the models were trained with."""
+    half = torch.arange(0, config.head_dim, 2, dtype=torch.int64).float() / config.head_dim
+    freq = 1.0 / (config.rope_theta**half)
+    return freq if config.rope_scaling is None else _stretch(freq, config.rope_scaling)
+
+
+def _stretch(freq: Float[Tensor, "half"], scaling: RopeScaling) -> Float[Tensor, "half"]:
+    if scaling.kind == "linear":
+        return freq / scaling.factor
+    # Wavelengths beyond the trained context are divided, short ones kept, and a ramp joins the two.
+    length = 2 * math.pi / freq
+    low = scaling.original_max_positions / scaling.low_freq_factor
+    high = scaling.original_max_positions / scaling.high_freq_factor
+    ramp = (scaling.original_max_positions / length - scaling.low_freq_factor) / (
+        scaling.high_freq_factor - scaling.low_freq_factor
+    )
+    blend = (1 - ramp) * freq / scaling.factor + ramp * freq
+    return torch.where(length > low, freq / scaling.factor, torch.where(length < high, freq, blend))
+
+
+def angles(
+    freq: Float[Tensor, "half"], positions: Int[Tensor, "T"], dtype: torch.dtype
+) -> tuple[Float[Tensor, "T 1 half"], Float[Tensor, "T 1 half"]]:
+    """Cosines and sines of a pass, made once and used by every layer."""
+    angle = positions[:, None].float() * freq
+    return angle.cos().to(dtype)[:, None], angle.sin().to(dtype)[:, None]
+
+
+def rotate(
+    x: Float[Tensor, "T heads d"], cos: Float[Tensor, "T 1 half"], sin: Float[Tensor, "T 1 half"]
+) -> Float[Tensor, "T heads d"]:
+    """Turn the pair (i, i + d/2) of every head by the position's angle."""
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)

@@ -1,0 +1,59 @@
+"""Recipes by name: one file per paper. The file's name is the recipe's name, everywhere.
+
+The folder is listed without importing it; other packages add recipes through the entry-point group `draftwood.recipes`.
+"""
+
+import importlib
+import inspect
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from draftwood.core.protocols import Model
+from draftwood.core.recipe import Paper, Recipe
+from draftwood.errors import OptionError, UnknownNameError
+
+GROUP = "draftwood.recipes"
+
+
+def names() -> list[str]:
+    """All recipes, ours and those of installed plug-ins, in alphabetical order."""
+    own = {path.stem for path in Path(__file__).parent.glob("*.py") if not path.stem.startswith("_")}
+    return sorted(own | set(_plugins()))
+
+
+def load(name: str) -> ModuleType:
+    """The module of one recipe: its PAPER and its build()."""
+    if name not in names():
+        raise UnknownNameError("recipe", name, names())
+    plugin = _plugins().get(name)
+    return importlib.import_module(f"{__name__}.{name}") if plugin is None else plugin.load()
+
+
+def paper(name: str) -> Paper:
+    """What a recipe is."""
+    return load(name).PAPER
+
+
+def options(name: str) -> dict[str, inspect.Parameter]:
+    """The options of a recipe: the keyword arguments of its build()."""
+    parameters = inspect.signature(load(name).build).parameters
+    return {key: value for key, value in parameters.items() if value.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+def build(name: str, target: Model, **chosen: Any) -> Recipe:
+    """A recipe for this target, with its parts checked against each other."""
+    known = options(name)
+    unknown = sorted(set(chosen) - set(known))
+    if unknown:
+        raise OptionError(f"{name} has no option {unknown[0]!r}\nhint: it has {', '.join(known) or 'none'}")
+    recipe: Recipe = load(name).build(target, **chosen)
+    recipe.check(target)
+    return recipe
+
+
+@cache
+def _plugins() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP)}

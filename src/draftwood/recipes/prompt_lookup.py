@@ -1,0 +1,22 @@
+"""Prompt lookup: copy what followed the same few tokens earlier in the text. No model, no training."""
+
+from draftwood.controllers.fixed import Fixed
+from draftwood.core.proposal import Draw
+from draftwood.core.protocols import Model
+from draftwood.core.recipe import Paper, Recipe
+from draftwood.drafters.ngram import NGram
+from draftwood.trees.chain import Chain
+from draftwood.verifiers.match import Match
+
+PAPER = Paper(title="Prompt Lookup Decoding (A. Saxena, 2023): n-gram drafting from the text itself")
+
+
+def build(
+    target: Model, *, depth: int = 10, nodes: int = 16, n_min: int = 2, n_max: int = 4, branches: int = 4
+) -> Recipe:
+    return Recipe(
+        drafter=NGram(n_min=n_min, n_max=n_max, branches=branches),
+        policy=Chain(draw=Draw.GIVEN),  # cuts the given tree to its budget by score
+        verifier=Match(),
+        controller=Fixed(depth=depth, nodes=nodes),
+    )

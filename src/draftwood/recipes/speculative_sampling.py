@@ -1,0 +1,58 @@
+"""Speculative sampling: a smaller model drafts a chain, rejection keeps a prefix of it (Leviathan et al., Chen et al.)."""
+
+from functools import partial
+from typing import Literal
+
+import torch
+
+from draftwood.cache.dense import DenseCache
+from draftwood.controllers.fixed import Fixed
+from draftwood.core.proposal import Draw
+from draftwood.core.protocols import Cache, Model
+from draftwood.core.recipe import Paper, Recipe
+from draftwood.drafters.autoregressive import Autoregressive
+from draftwood.errors import CompositionError, OptionError
+from draftwood.models.load import load
+from draftwood.trees.chain import Chain
+from draftwood.verifiers.match import Match
+from draftwood.verifiers.rejection import Rejection
+
+PAPER = Paper(title="Fast Inference from Transformers via Speculative Decoding", arxiv="2211.17192")
+
+
+def build(
+    target: Model, *, draft: str = "first:10", depth: int = 4, verifier: Literal["rejection", "match"] = "rejection"
+) -> Recipe:
+    """`draft`: a model's name or path, or "first:N" for the target's own first N layers."""
+    model = draft_model(draft, target)
+    if verifier not in ("rejection", "match"):
+        raise OptionError(f"verifier cannot be {verifier!r}\nhint: 'rejection' or 'match'")
+    exact = verifier == "rejection"
+    return Recipe(
+        drafter=Autoregressive(model, partial(_cache, model)),
+        # Match ignores q, so its guesses may share the target's own uniforms and agree more often.
+        policy=Chain(draw=Draw.IID if exact else Draw.GIVEN),
+        verifier=Rejection() if exact else Match(),
+        controller=Fixed(depth=depth),
+    )
+
+
+def draft_model(draft: str, target: Model) -> Model:
+    """The drafter's network; its vocabulary must be the target's."""
+    if draft.startswith("first:"):
+        count, cut = draft.removeprefix("first:"), getattr(target, "first_layers", None)
+        if cut is None or not count.isdecimal() or not 0 < int(count) <= target.num_layers:
+            raise OptionError(
+                f"draft {draft!r}: cannot cut that from a target of {target.num_layers} layers\n"
+                f"hint: 'first:N' with N from 1 to {target.num_layers}, or a model's name or path"
+            )
+        return cut(int(count))
+    model: Model = load(draft, dtype=getattr(target, "dtype", torch.float32)).model
+    if model.vocab != target.vocab:
+        raise CompositionError(f"draft model {draft!r} has {model.vocab} tokens, the target {target.vocab}")
+    return model
+
+
+def _cache(model: Model, slots: int) -> Cache:
+    margin = 256  # staged rows of a draft beyond the longest text
+    return DenseCache(model.row_specs, slots=slots, capacity=model.max_positions + margin)

@@ -1,0 +1,235 @@
+"""Checks for any part: what the engine relies on, stated once. A part that passes them can be trusted in a recipe.
+
+Each raises AssertionError with the sentence that does not hold. They run on small tables, in a second or two.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from draftwood.core.check import faults
+from draftwood.core.limit import Limit, Load
+from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.protocols import Cache, Drafter, LengthController, TreePolicy, Verifier
+from draftwood.core.recipe import Recipe
+from draftwood.core.request import Request
+from draftwood.core.round import Round
+from draftwood.core.sampling import SamplingParams
+from draftwood.core.verdict import Outcome, Times, Verdict
+from draftwood.testing.drafts import TableDrafter
+from draftwood.testing.exact import Free, joint_error, leaves
+from draftwood.testing.tables import Law, TableModel, context_free, near, random_law
+from draftwood.trees.static import Static
+
+
+def toy_round(texts: Sequence[Sequence[int]], vocab: int, *, seed: int = 0, temperature: float = 1.0) -> Round:
+    """A round over given texts, as the engine would make it."""
+    requests = tuple(
+        Request(i, list(text), SamplingParams(temperature=temperature, seed=seed + i), vocab)
+        for i, text in enumerate(texts)
+    )
+    return Round(torch.arange(len(texts)), torch.tensor([len(t) for t in texts]), requests)
+
+
+def check_drafter(drafter: Drafter, policy: TreePolicy, vocab: int, *, depth: int = 3, nodes: int = 8) -> None:
+    """Lawful trees within the limit, the same alone as in a batch, and nothing left behind after `free`."""
+    rng = random.Random(1)
+    texts = [[rng.randrange(vocab) for _ in range(rng.randrange(4, 30))] for _ in range(5)]
+    limit = Limit.of([depth, 1, depth, 2, depth], [nodes] * 5)
+    state = drafter.init(5)
+    rnd = toy_round(texts, vocab)
+    together = drafter.propose(state, rnd, Proposal.roots(rnd.roots()), limit, policy)
+    wrong = faults(together, rnd, vocab)
+    assert not wrong, f"the proposal is unlawful: {wrong}"
+    kept = together.keep(policy.select(together.tree, limit)).tree
+    assert (kept.num_drafted() <= limit.nodes).all(), "select keeps more nodes than the limit allows"
+    deepest = (kept.depths() * kept.live).amax(1)
+    assert (deepest <= limit.depth).all(), "a row is drafted deeper than its own limit"
+    drafter.free(state, list(range(5)))
+    for b in range(5):
+        one = rnd.take([b])
+        own = Limit.of([int(limit.depth[b])], [int(limit.nodes[b])])
+        alone = drafter.propose(state, one, Proposal.roots(one.roots()), own, policy)
+        assert _paths(alone, 0) == _paths(together, b), f"row {b} is drafted differently alone and in a batch"
+        drafter.free(state, [b])
+
+
+def _paths(proposal: Proposal, row: int) -> set[tuple[int, ...]]:
+    tree = proposal.tree
+    nodes = torch.arange(tree.num_nodes).expand(tree.batch, -1)
+    paths = tree.path_tokens(nodes)[row].tolist()
+    return {tuple(t for t in path if t >= 0) for path, live in zip(paths, tree.live[row].tolist(), strict=True) if live}
+
+
+def check_policy(policy: TreePolicy, vocab: int = 6, *, depth: int = 3) -> None:
+    """Scores never grow along a path, and every cut is closed under parents and earlier drawn siblings."""
+    drafter = TableDrafter(random_law(vocab, 3))
+    rnd = toy_round([[1, 2], [3], [0, 4, 5]], vocab)
+    full = Limit.of([depth] * 3, [10_000] * 3)
+    tree = drafter.propose(None, rnd, Proposal.roots(rnd.roots()), full, policy).tree
+    parent = tree.parents.clamp_min(0)
+    below = tree.live & (tree.parents >= 0)
+    assert (~below | (tree.score <= tree.score.gather(1, parent))).all(), "a score grows along a path"
+    for budget in range(1, 8):
+        limit = Limit.of([depth] * 3, [budget] * 3)
+        kept = policy.select(tree, limit)
+        assert (kept <= tree.live).all(), "select revives dead nodes"
+        assert (~(kept & below) | kept.gather(1, parent)).all(), "a kept node has a cut parent"
+        for b in range(3):
+            for i in range(1, tree.num_nodes):
+                for j in range(1, i):
+                    if (
+                        kept[b, i]
+                        and tree.live[b, j]
+                        and tree.copies[b, j]
+                        and tree.parents[b, i] == tree.parents[b, j]
+                    ):
+                        assert kept[b, j], "a drawn sibling is kept without an earlier one"
+
+
+def check_verifier(verifier: Verifier, *, models: int = 4, vocab: int = 3) -> None:
+    """Exact on every draw it claims: random laws, equal laws, disjoint and one-hot ones, a bare root. By enumeration."""
+    laws: list[tuple[Law, Law]] = []
+    for seed in range(models):
+        p = random_law(vocab, seed)
+        laws.append((p, near(p, vocab, seed + 100, 0.6)))
+    even = context_free([1 / vocab] * vocab)
+    hot, cold = ([1.0, *[0.0] * (vocab - 1)], [0.0, *[1 / (vocab - 1)] * (vocab - 1)])
+    laws += [
+        (even, even),
+        (context_free(hot), context_free(cold)),
+        (context_free(hot), even),
+        (even, context_free(hot)),
+    ]
+    for draw in sorted(verifier.draws, key=lambda d: d.value):
+        for p, q in laws:
+            for widths in ((1, 1), (2, 1)):
+                error = exact_error(verifier, draw, p, q, vocab, widths)
+                assert error < 1e-12, f"{type(verifier).__name__} on {draw.value} draws {widths}: error {error:.1e}"
+
+
+def exact_error(verifier: Verifier, draw: Draw, p: Law, q: Law, vocab: int, widths: tuple[int, ...]) -> float:
+    """Largest error of the emitted joint law of one tree's depth + 1 tokens, by enumeration of the engine itself."""
+
+    def recipe() -> Recipe:
+        shape = Static(widths, draw)
+        return Recipe(
+            drafter=TableDrafter(q), policy=shape, verifier=verifier, controller=Always(len(widths), shape.num_nodes)
+        )
+
+    found = leaves(TableModel(vocab, p), recipe)
+    return joint_error(found, p, vocab, len(widths) + 1)
+
+
+class Always:
+    """The simplest controller: one size."""
+
+    def __init__(self, depth: int, nodes: int) -> None:
+        self.depth, self.nodes = depth, nodes
+
+    @property
+    def needs(self) -> Any:
+        from draftwood.core.passes import Needs
+
+        return Needs()
+
+    def init(self, slots: int) -> None:
+        return None
+
+    def plan(self, state: None, rnd: Round, load: Load) -> Limit:
+        return Limit.of([self.depth] * rnd.batch, [self.nodes] * rnd.batch)
+
+    def update(self, state: None, rnd: Round, outcome: Outcome) -> None:
+        return None
+
+    def free(self, state: None, slots: Sequence[int]) -> None:
+        return None
+
+
+def check_controller(controller: LengthController, vocab: int = 5) -> None:
+    """Plans one sane limit per row for any history, and forgets a slot when it is freed."""
+    state = controller.init(4)
+    load = Load(prices=Free(), rows=4, waiting=0, context=100)
+    rnd = toy_round([[1], [2, 3], [4], [0, 1]], vocab)
+    first = controller.plan(state, rnd, load).depth.tolist()
+    rng = random.Random(2)
+    for _ in range(60):
+        limit = controller.plan(state, rnd, load)
+        assert limit.depth.shape == limit.nodes.shape == (4,), "a limit needs one depth and one budget per row"
+        assert (limit.depth >= 0).all() and (limit.nodes >= 0).all(), "a limit is negative"
+        assert int(limit.depth.max()) <= limit.tier.depth and int(limit.nodes.max()) < limit.tier.nodes, (
+            "tier too small"
+        )
+        controller.update(state, rnd, _outcome(rnd, limit, rng))
+    controller.free(state, [0, 1, 2, 3])
+    assert controller.plan(state, rnd, load).depth.tolist() == first, "a freed slot is remembered"
+
+
+def _outcome(rnd: Round, limit: Limit, rng: random.Random) -> Outcome:
+    tree = Proposal.roots(rnd.roots()).tree
+    for level in range(limit.tier.depth):
+        at = torch.full((rnd.batch, 1), tree.num_nodes - 1)
+        tree = tree.add(at, torch.ones_like(at), live=(limit.depth > level)[:, None], copies=0)
+    count = torch.tensor([rng.randint(0, d) for d in limit.depth.tolist()])
+    path = torch.arange(tree.num_nodes).expand(rnd.batch, -1)
+    path = torch.where(path <= count[:, None], path, -1)
+    tokens = torch.ones_like(path)
+    times = Times({"score": 0.01, "propose": 0.001}, tokens=4)
+    return Outcome(Proposal(tree), Verdict(path, count, torch.zeros_like(count)), tokens, times)
+
+
+def check_cache(make: Callable[[int, int], Cache], store: str) -> None:
+    """Committed rows are the committed text whatever was staged, cut, shared, freed and admitted in between."""
+    from draftwood.core.passes import Tokens
+
+    rng = random.Random(3)
+    cache = make(3, 64)
+    texts: dict[int, list[int]] = {}
+    for turn in range(120):
+        slot = rng.randrange(3)
+        if slot not in texts:
+            text = [rng.randrange(5) for _ in range(rng.randrange(1, 6))]
+            done = cache.admit(slot, [*text, 0])
+            assert done == cache.length(slot) <= len(text), "admit counts rows it does not hold"
+            texts[slot] = text[:done]
+        elif len(texts[slot]) > 40 or rng.random() < 0.1:
+            cache.free([slot])
+            del texts[slot]
+            continue
+        size = rng.randrange(1, 8)
+        parents = [rng.randrange(-1, i) for i in range(size)]
+        ids = [100 * turn + i for i in range(size)]
+        depth = [0] * size
+        for i, parent in enumerate(parents):
+            depth[i] = 0 if parent < 0 else depth[parent] + 1
+        cache.reserve([slot], [size])
+        base = len(texts[slot])
+        index = torch.arange(size)
+        x = Tokens(
+            torch.tensor(ids),
+            torch.full((size,), slot),
+            base + torch.tensor(depth),
+            index,
+            torch.tensor(parents),
+            index[:0],
+        )
+        (segment,) = cache.stage(x)
+        cache.store(store)[slot, 0, base : base + size, 0] = x.ids.to(cache.store(store).dtype)
+        path: list[int] = []
+        node = rng.randrange(size)
+        while node >= 0:
+            path.insert(0, node)
+            node = parents[node]
+        if segment.visible is not None:
+            seen = segment.visible[path[-1]].nonzero()[:, 0].tolist()
+            assert seen == path, f"row {path[-1]} sees {seen}, its path is {path}"
+        cache.commit([slot], [path])
+        texts[slot] += [ids[i] for i in path]
+        cache.check_integrity()
+        for s, text in texts.items():
+            held = cache.store(store)[s, 0, : cache.length(s), 0].long().tolist()
+            fresh = [t for t in text if t >= 100]
+            assert cache.length(s) == len(text), "the length is not the number of committed rows"
+            assert [t for t in held if t >= 100][-len(fresh) :] == fresh or not fresh, "committed rows are not the text"

@@ -1,0 +1,54 @@
+"""TableDrafter: draws from a known law without a model or a cache, through the same growing loop as every drafter."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from draftwood.core.limit import Limit
+from draftwood.core.passes import Needs, Seen
+from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.protocols import TreePolicy
+from draftwood.core.round import Round
+from draftwood.core.tree import TokenTree
+from draftwood.core.verdict import Outcome
+from draftwood.testing.tables import Law
+from draftwood.trees.grow import grow
+
+
+@dataclass(frozen=True, slots=True)
+class TableDrafter:
+    """q(next | text) from a function, shaped by the request's own sampling options as any draft is."""
+
+    law: Law
+    needs: Needs = Needs()
+    draws: frozenset[Draw] = frozenset(Draw)
+
+    def init(self, slots: int) -> None:
+        return None
+
+    def begin(self, state: None, rnd: Round, seen: Seen) -> None:
+        return None
+
+    def propose(self, state: None, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
+        def step(tree: TokenTree, frontier: Int[Tensor, "B F"]) -> tuple[Laws, Float[Tensor, "B F H"] | None]:
+            node = frontier.clamp_min(0)
+            paths = tree.path_tokens(node).tolist()
+            logits = torch.tensor(
+                [
+                    [self.law((*request.known, *(t for t in path if t >= 0))) for path in row]
+                    for request, row in zip(rnd.requests, paths, strict=True)
+                ],
+                dtype=torch.float64,
+            ).log()
+            return Laws(rnd.law(logits, tree, node).flatten(0, 1)), None
+
+        return grow(base, limit, policy, rnd, step)
+
+    def commit(self, state: None, rnd: Round, outcome: Outcome, seen: Seen) -> None:
+        return None
+
+    def free(self, state: None, slots: Sequence[int]) -> None:
+        return None

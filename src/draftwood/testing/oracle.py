@@ -1,0 +1,61 @@
+"""NoisyOracle: a drafter that knows the answer and spoils it on purpose, for tests that need a chosen acceptance."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from draftwood.core.limit import Limit
+from draftwood.core.passes import Needs, Seen
+from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.protocols import TreePolicy
+from draftwood.core.round import Round
+from draftwood.core.verdict import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyOracle:
+    """Guesses the next tokens of `answers[prompt]`; each is right with probability `right`, else another token.
+
+    Beside every guess stands a wrong sibling, so that rounds verify trees and commits move rows.
+    """
+
+    answers: Mapping[tuple[int, ...], Sequence[int]] = field(repr=False)
+    vocab: int
+    right: float = 0.7
+    needs: Needs = Needs()
+    draws: frozenset[Draw] = frozenset({Draw.GIVEN})
+
+    def init(self, slots: int) -> None:
+        return None
+
+    def begin(self, state: None, rnd: Round, seen: Seen) -> None:
+        return None
+
+    def propose(self, state: None, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
+        tree = base.tree
+        at = torch.zeros_like(tree.tokens[:, 0])
+        for level in range(limit.tier.depth):
+            true = torch.tensor([self._token(rnd, b, level) for b in range(rnd.batch)], device=rnd.device)
+            deep = (limit.depth > level) & (true >= 0) & (at >= 0)
+            coin = rnd.coin("oracle", at.clamp_min(0), torch.full_like(true, self.right, dtype=torch.float64), deep)
+            wrong = (true + 1 + level) % self.vocab
+            guess = torch.where(coin, true, wrong)
+            other = torch.where(coin, wrong, (true + 2 + level) % self.vocab)
+            pair = torch.stack([other, guess], dim=1)
+            first = tree.num_nodes
+            tree = tree.add(at[:, None].expand(-1, 2), pair, live=deep[:, None].expand(-1, 2), copies=0)
+            at = torch.where(deep, first + 1, -1)
+        return Proposal(tree, Draw.GIVEN, q_row=torch.full_like(tree.tokens, -1))
+
+    def _token(self, rnd: Round, row: int, level: int) -> int:
+        request = rnd.requests[row]
+        answer = self.answers.get(tuple(request.prompt), ())
+        place = len(request.output) + level
+        return answer[place] if place < len(answer) else -1
+
+    def commit(self, state: None, rnd: Round, outcome: Outcome, seen: Seen) -> None:
+        return None
+
+    def free(self, state: None, slots: Sequence[int]) -> None:
+        return None

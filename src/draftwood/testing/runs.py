@@ -1,0 +1,52 @@
+"""Whole runs of an engine over a small model: requests that arrive, leave and are pushed out while others decode."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from draftwood.cache.dense import DenseCache
+from draftwood.core.config import EngineConfig
+from draftwood.core.protocols import Cache, Model
+from draftwood.core.recipe import Recipe
+from draftwood.core.request import Request
+from draftwood.core.sampling import SamplingParams
+from draftwood.engine.engine import Engine
+from draftwood.testing.exact import Free
+
+
+def make_engine(
+    model: Model, recipe: Recipe, *, slots: int = 8, capacity: int = 256, max_rows: int | None = None, chunk: int = 512
+) -> Engine:
+    """An engine with a dense cache of its own."""
+    cache: Cache = DenseCache(model.row_specs, slots=slots, capacity=capacity, max_rows=max_rows)
+    config = EngineConfig(max_slots=slots, chunk_tokens=chunk)
+    return Engine(model, cache, recipe, prices=Free(), config=config)
+
+
+def serve(
+    engine: Engine,
+    prompts: Sequence[Sequence[int]],
+    params: Sequence[SamplingParams] | SamplingParams,
+    *,
+    arrive: Mapping[int, int] | None = None,
+    cancel: Mapping[int, int] | None = None,
+    eos: tuple[int, ...] = (),
+    **fields: Any,
+) -> list[Request]:
+    """Run to the end. `arrive[i]`: the round in which request i is added (0 if not named); `cancel[i]`: when it leaves."""
+    each = [params] * len(prompts) if isinstance(params, SamplingParams) else list(params)
+    requests = [
+        Request(i, list(prompt), p, engine.model.vocab, eos=eos, **fields)
+        for i, (prompt, p) in enumerate(zip(prompts, each, strict=True))
+    ]
+    arrive, cancel = dict(arrive or {}), dict(cancel or {})
+    waiting = sorted(range(len(requests)), key=lambda i: arrive.get(i, 0))
+    turn = 0
+    while waiting or engine.has_work:
+        while waiting and arrive.get(waiting[0], 0) <= turn:
+            engine.add(requests[waiting.pop(0)])
+        for i, at in cancel.items():
+            if at == turn:
+                engine.cancel(requests[i])
+        engine.step()
+        turn += 1
+    return requests

@@ -1,0 +1,100 @@
+"""The one expansion loop: ask the drafter for laws at the frontier, let the policy draw children, repeat."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from draftwood.core.growth import Growth
+from draftwood.core.limit import Limit
+from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.protocols import TreePolicy
+from draftwood.core.round import Round, some
+from draftwood.core.tree import TokenTree
+
+Step = Callable[[TokenTree, Int[Tensor, "B F"]], tuple[Laws, Float[Tensor, "B F H"] | None]]
+"""(tree, frontier) -> the child law of every frontier node, B * F rows in row-major order, and the draft's hidden states."""
+
+
+def grow(base: Proposal, limit: Limit, policy: TreePolicy, rnd: Round, step: Step) -> Proposal:
+    """Level by level until the tier's depth or an empty frontier. A row that has reached its own depth just waits."""
+    growth = policy.start(base, limit, rnd)
+    passes = base.passes
+    for _ in range(limit.tier.depth):
+        growth = replace(growth, frontier=_open(growth, limit))
+        if not some(growth.frontier >= 0):
+            break
+        q, hidden = step(growth.tree, growth.frontier)
+        passes += 1
+        allowed = (growth.frontier >= 0) & limit.proceed(growth.tree, growth.frontier, q, hidden)
+        growth = policy.expand(growth, q, allowed, limit, rnd)
+    return Proposal(growth.tree, policy.draw, growth.q, growth.q_row, passes=passes)
+
+
+def spread(
+    growth: Growth, q: Laws, k: int, draw: Draw, allowed: Bool[Tensor, "B F"], rnd: Round, source: int = 0
+) -> Growth:
+    """k children for every allowed frontier node, in draw order; the new nodes are the next frontier.
+
+    Equal iid draws become one node that counts its copies. A draw without replacement stops when nothing is left.
+    """
+    frontier, tree = growth.frontier, growth.tree
+    batch, width = frontier.shape
+    law = q.prob.view(batch, width, -1)
+    columns = rnd.draw(frontier.clamp_min(0), law, k, draw, allowed)
+    tokens = _tokens(columns, q)
+    copies = torch.zeros_like(tokens) if draw is Draw.GIVEN else torch.ones_like(tokens)
+    live = (tokens >= 0) & allowed[..., None]
+    if draw is Draw.IID:
+        copies, first = _merge(tokens)
+        live = live & first
+    parents = frontier[..., None].expand_as(tokens)
+    grown = tree.add(
+        parents.flatten(1), tokens.flatten(1), live=live.flatten(1), copies=copies.flatten(1), source=source
+    )
+    fresh = torch.arange(tree.num_nodes, grown.num_nodes, device=tokens.device).expand(batch, -1)
+    laws, q_row = growth.q, growth.q_row
+    if draw is not Draw.GIVEN:
+        first_row = 0 if laws is None else laws.num_rows
+        laws = q if laws is None else laws.join(q)
+        own = first_row + torch.arange(batch * width, device=tokens.device).view(batch, width)
+        own = torch.where(allowed, own, q_row.gather(1, frontier.clamp_min(0)))
+        q_row = q_row.scatter(1, frontier.clamp_min(0), own)
+    q_row = torch.nn.functional.pad(q_row, (0, grown.num_nodes - tree.num_nodes), value=-1)
+    return Growth(grown, torch.where(grown.live[:, tree.num_nodes :], fresh, -1), laws, q_row, growth.carry)
+
+
+def by_score(tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
+    """The best `limit.nodes` drafted nodes of each row by score, older nodes first among equals.
+
+    Scores never grow along a path and siblings are in draw order, so the set is closed under parents and earlier drawn
+    siblings; and a score was known before its token, so cutting cannot bias.
+    """
+    score = tree.score.masked_fill(~tree.live, -torch.inf)
+    order = torch.argsort(score[:, 1:], dim=1, descending=True, stable=True)
+    rank = torch.argsort(order, dim=1)
+    kept = (rank < limit.nodes[:, None]) & (tree.depths()[:, 1:] <= limit.depth[:, None])
+    return torch.nn.functional.pad(kept, (1, 0), value=True) & tree.live
+
+
+def _open(growth: Growth, limit: Limit) -> Int[Tensor, "B F"]:
+    depth = growth.tree.depths().gather(1, growth.frontier.clamp_min(0))
+    return torch.where((growth.frontier >= 0) & (depth < limit.depth[:, None]), growth.frontier, -1)
+
+
+def _tokens(columns: Int[Tensor, "B F k"], q: Laws) -> Int[Tensor, "B F k"]:
+    if q.ids is None:
+        return columns
+    ids = q.ids if q.ids.ndim == 2 else q.ids.expand_as(q.prob)
+    tokens = ids.view(*columns.shape[:2], -1).gather(2, columns.clamp_min(0))
+    return torch.where(columns >= 0, tokens, -1)
+
+
+def _merge(tokens: Int[Tensor, "B F k"]) -> tuple[Int[Tensor, "B F k"], Bool[Tensor, "B F k"]]:
+    """How often each first appearance was drawn, and which entries are first appearances."""
+    same = tokens[..., :, None] == tokens[..., None, :]
+    earlier = torch.ones_like(same[0, 0]).tril(-1)
+    first = ~(same & earlier).any(-1)
+    return torch.where(first, same.sum(-1), 0), first

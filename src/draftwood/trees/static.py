@@ -1,0 +1,43 @@
+"""Static: the same shape every round, given by its widths."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from draftwood.core.growth import Growth
+from draftwood.core.limit import Limit
+from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.round import Round
+from draftwood.core.tree import TokenTree
+from draftwood.trees.grow import by_score, spread
+
+
+@dataclass(frozen=True, slots=True)
+class Static:
+    """Every node at depth d gets widths[d] children: (4, 2, 2) has levels of 4, 8 and 16 nodes."""
+
+    widths: tuple[int, ...]
+    draw: Draw = Draw.DISTINCT
+
+    def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
+        return replace(Growth.at_roots(base), carry=0)
+
+    def expand(self, growth: Growth, q: Laws, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
+        level: int = growth.carry
+        if level >= len(self.widths):
+            return replace(growth, frontier=torch.full_like(growth.frontier, -1))
+        return replace(spread(growth, q, self.widths[level], self.draw, allowed, rnd), carry=level + 1)
+
+    def select(self, tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
+        return by_score(tree, limit)
+
+    @property
+    def num_nodes(self) -> int:
+        """Drafted nodes of a full tree."""
+        total, level = 0, 1
+        for width in self.widths:
+            level *= width
+            total += level
+        return total

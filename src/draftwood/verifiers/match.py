@@ -1,0 +1,26 @@
+"""Match: sample the target, follow it while the tree holds its token.
+
+The emitted tokens are plain target samples, keyed by (seed, position); the draft only decides how many of them one pass
+yields. Exact for every draft, and with the same seed equal to plain decoding token for token.
+"""
+
+from dataclasses import dataclass
+
+from draftwood.core.passes import Needs
+from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.round import Round
+from draftwood.core.scored import Scored
+from draftwood.core.verdict import Verdict
+from draftwood.verifiers.walk import walk
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Acceptance at a node with child set S is the target's mass on S."""
+
+    needs: Needs = Needs()
+    lossless: bool = True
+    draws: frozenset[Draw] = frozenset(Draw)
+
+    def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
+        return walk(proposal.tree, target.token)

@@ -1,0 +1,40 @@
+"""The walk every token-level rule shares: choose a token at a node, go on if a child carries it, stop if none does.
+
+A rule returns a token, not a child: whether it is drafted is decided here, so given children and lucky residuals are
+accepted by every rule alike.
+"""
+
+from typing import Protocol
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from draftwood.core.round import some
+from draftwood.core.tree import TokenTree
+from draftwood.core.verdict import Verdict
+
+
+class Choose(Protocol):
+    """A token with the target's law at each node, in the rows still walking."""
+
+    def __call__(self, nodes: Int[Tensor, "B"], depth: int, where: Bool[Tensor, "B"], /) -> Int[Tensor, "B"]: ...
+
+
+def walk(tree: TokenTree, choose: Choose) -> Verdict:
+    """From the root down, all rows together; a row that has stopped waits for the others."""
+    node = torch.zeros_like(tree.tokens[:, 0])
+    alive = torch.ones_like(node, dtype=torch.bool)
+    next_token = torch.full_like(node, -1)
+    path = [node]
+    for depth in range(tree.num_nodes):
+        token = choose(node, depth, alive)
+        next_token = torch.where(alive, token, next_token)
+        child = tree.child(node, token)
+        alive = alive & (child >= 0)
+        if not some(alive):
+            break
+        node = torch.where(alive, child, node)
+        path.append(torch.where(alive, child, -1))
+    nodes = torch.stack(path, dim=1)
+    return Verdict(path=nodes, count=(nodes >= 0).sum(1) - 1, next_token=next_token)

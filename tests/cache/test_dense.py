@@ -1,0 +1,106 @@
+"""A slot's committed rows are its text, whatever happened in between."""
+
+from functools import partial
+
+import pytest
+import torch
+
+from draftwood.cache.dense import DenseCache
+from draftwood.core.passes import RowSpec, Tokens
+from draftwood.errors import EngineError, OutOfBlocks
+from draftwood.testing.contracts import check_cache
+
+SPEC = (RowSpec("ids", 1, 1, torch.int64),)
+
+
+def cache(slots: int = 3, capacity: int = 16, max_rows: int | None = None) -> DenseCache:
+    return DenseCache(SPEC, slots=slots, capacity=capacity, max_rows=max_rows)
+
+
+def put(c: DenseCache, slot: int, ids: list[int], parents: list[int], rows: list[int] | None = None) -> None:
+    rows = list(range(len(ids))) if rows is None else rows
+    t = torch.tensor
+    x = Tokens(t(ids), torch.full((len(ids),), slot), t(rows), t(rows), t(parents), t([], dtype=torch.int64))
+    c.stage(x)
+    c.store("ids")[slot, 0, c.length(slot) + t(rows), 0] = t(ids)
+
+
+def text(c: DenseCache, slot: int) -> list[int]:
+    return c.store("ids")[slot, 0, : c.length(slot), 0].tolist()
+
+
+def test_the_contract_of_caches_holds() -> None:
+    check_cache(partial(lambda slots, capacity: DenseCache(SPEC, slots=slots, capacity=capacity)), "ids")
+
+
+def test_the_contract_has_teeth(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = DenseCache.commit
+    monkeypatch.setattr(
+        DenseCache, "commit", lambda self, slots, rows: real(self, slots, [list(range(len(r))) for r in rows])
+    )
+    with pytest.raises(AssertionError):
+        check_cache(lambda slots, capacity: DenseCache(SPEC, slots=slots, capacity=capacity), "ids")
+
+
+def test_a_path_through_a_tree_becomes_text_and_the_rest_is_gone() -> None:
+    c = cache()
+    c.admit(0, [7, 8])
+    put(c, 0, [7, 1, 2, 3], [-1, 0, 0, 2])
+    c.commit([0], [[0, 2, 3]])
+    assert text(c, 0) == [7, 2, 3] == c.text(0)
+
+
+def test_rows_staged_in_several_passes_see_their_own_path_only() -> None:
+    c = cache()
+    c.admit(0, [7])
+    t = torch.tensor
+    none = t([], dtype=torch.int64)
+    c.stage(Tokens(t([7]), t([0]), t([0]), t([0]), t([-1]), none))
+    c.stage(Tokens(t([1, 2]), t([0, 0]), t([1, 1]), t([1, 2]), t([0, 0]), none))
+    (s,) = c.stage(Tokens(t([3]), t([0]), t([2]), t([3]), t([2]), none))
+    assert s.visible is not None and s.visible.tolist() == [[True, False, True, True]]
+
+
+def test_a_freed_text_is_taken_over_by_whoever_needs_it() -> None:
+    c = cache()
+    c.admit(0, [1, 2, 3, 4])
+    put(c, 0, [1, 2, 3], [-1, 0, 1])
+    c.commit([0], [[0, 1, 2]])
+    assert c.admit(1, [1, 2, 9]) == 2 and text(c, 1) == [1, 2], "copied from a slot that is still in use"
+    c.free([0, 1])
+    assert c.prefer([1, 2, 3, 5], [0, 1, 2]) == 0
+    assert c.admit(0, [1, 2, 3]) == 2, "the last token is the root: it always runs"
+
+
+def test_room_is_given_to_all_or_to_none() -> None:
+    c = cache(slots=2, capacity=16, max_rows=10)
+    c.admit(0, [1])
+    c.admit(1, [1])
+    with pytest.raises(OutOfBlocks, match="11 rows"):
+        c.reserve([0, 1], [6, 5])
+    c.reserve([0, 1], [5, 5])
+    assert c.spare == 0
+    with pytest.raises(OutOfBlocks, match="holds 16"):
+        cache_one = cache(slots=1, capacity=16, max_rows=100)
+        cache_one.admit(0, [1])
+        cache_one.reserve([0], [17])
+
+
+def test_our_own_mistakes_are_named() -> None:
+    c = cache()
+    with pytest.raises(EngineError, match="without being admitted"):
+        put(c, 0, [1], [-1])
+    c.admit(0, [1])
+    with pytest.raises(EngineError, match="admitted twice"):
+        c.admit(0, [1])
+    put(c, 0, [1], [-1])
+    with pytest.raises(EngineError, match="no staged rows"):
+        c.commit([0], [[3]])
+
+
+def test_an_unused_long_context_costs_no_memory() -> None:
+    psutil = pytest.importorskip("psutil")
+    before = psutil.Process().memory_info().rss
+    big = DenseCache((RowSpec("k", 8, 128),), slots=64, capacity=8192)
+    assert big.store("k").numel() * 4 > 2_000_000_000
+    assert psutil.Process().memory_info().rss - before < 200_000_000

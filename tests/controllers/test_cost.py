@@ -1,0 +1,58 @@
+"""The cost model learns what passes cost here, from the passes themselves."""
+
+import random
+
+import pytest
+
+from draftwood.controllers.cost import CostModel
+from draftwood.core.verdict import Times
+
+
+def observe(model: CostModel, tokens: int, seconds: float, context: int = 0, passes: int = 0) -> None:
+    model.observe(
+        Times({"score": seconds, "propose": 0.002 * passes}, tokens=tokens, context=context, draft_passes=passes)
+    )
+
+
+def test_measured_sizes_are_known_and_others_lie_between() -> None:
+    model, rng = CostModel(), random.Random(0)
+    true = {1: 0.030, 4: 0.060, 16: 0.100, 64: 0.300}
+    for _ in range(300):
+        tokens = rng.choice(list(true))
+        observe(model, tokens, true[tokens] * rng.uniform(0.9, 1.1))
+    for tokens, seconds in true.items():
+        assert model.pass_seconds(tokens) == pytest.approx(seconds, rel=0.1)
+    assert 0.060 < model.pass_seconds(8) < 0.100
+    assert model.pass_seconds(256) > 2 * model.pass_seconds(64), "unseen large passes are assumed dear"
+
+
+def test_a_busy_moment_does_not_spoil_the_price() -> None:
+    model = CostModel()
+    for _ in range(50):
+        observe(model, 1, 0.03)
+    observe(model, 1, 3.0)
+    assert model.pass_seconds(1) < 0.04
+
+
+def test_prices_follow_the_machine() -> None:
+    model = CostModel()
+    for _ in range(50):
+        observe(model, 1, 0.03)
+    for _ in range(200):
+        observe(model, 1, 0.06)
+    assert model.pass_seconds(1) == pytest.approx(0.06, rel=0.05)
+
+
+def test_long_contexts_cost_more() -> None:
+    model, rng = CostModel(), random.Random(1)
+    for _ in range(2000):
+        context = rng.choice([0, 2000])
+        observe(model, 1, 0.03 + 1e-5 * context, context)
+    assert model.pass_seconds(1, 2000) - model.pass_seconds(1, 0) == pytest.approx(0.02, rel=0.25)
+
+
+def test_draft_passes_are_priced_apart() -> None:
+    model = CostModel()
+    for _ in range(10):
+        observe(model, 4, 0.05, passes=3)
+    assert model.draft_seconds(5) == pytest.approx(0.01)

@@ -1,0 +1,62 @@
+"""The law of a row is what plain sampling would use, whatever stands beside it."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from draftwood.core.law import Shaping
+from draftwood.core.sampling import SamplingParams
+
+
+def law(logits: torch.Tensor, *params: SamplingParams) -> torch.Tensor:
+    return Shaping(params, "cpu").law(logits[:, None])[:, 0]
+
+
+def by_hand(x: torch.Tensor, p: SamplingParams) -> torch.Tensor:
+    """An independent reading, by sorting."""
+    if p.temperature == 0:
+        return torch.nn.functional.one_hot(x.argmax(), len(x)).to(x.dtype)
+    x = x / p.temperature
+    prob = torch.softmax(x, -1)
+    keep = prob >= p.min_p * prob.max()
+    if p.top_k:
+        kth = x.masked_fill(~keep, -torch.inf).sort(descending=True).values[min(p.top_k, len(x)) - 1]
+        keep &= x >= kth
+    prob = torch.where(keep, prob, 0.0)
+    prob = prob / prob.sum()
+    order = prob.argsort(descending=True)
+    before = prob[order].cumsum(0) - prob[order]
+    floor = prob[order][before < p.top_p].min()
+    prob = torch.where(prob >= floor, prob, 0.0)
+    return prob / prob.sum()
+
+
+options = st.builds(
+    SamplingParams,
+    temperature=st.sampled_from([0.0, 0.3, 1.0, 1.7]),
+    top_k=st.sampled_from([0, 1, 3, 40, 5000]),
+    top_p=st.sampled_from([1.0, 0.95, 0.5, 0.01]),
+    min_p=st.sampled_from([0.0, 0.05, 0.9]),
+)
+
+
+@given(st.lists(options, min_size=1, max_size=5), st.integers(0, 10_000))
+def test_every_row_gets_the_law_it_would_get_alone(params: list[SamplingParams], seed: int) -> None:
+    noise = torch.Generator().manual_seed(seed)
+    logits = 3 * torch.randn(len(params), 700, generator=noise, dtype=torch.float64)
+    together = law(logits, *params)
+    for b, p in enumerate(params):
+        assert torch.equal(together[b : b + 1], law(logits[b : b + 1], p))
+        assert torch.allclose(together[b], by_hand(logits[b], p), atol=1e-12)
+
+
+def test_top_p_grows_its_top_k_until_the_mass_is_reached() -> None:
+    flat = torch.zeros(1, 5000, dtype=torch.float64)
+    flat[0, :3000] += torch.linspace(1e-6, 0, 3000, dtype=torch.float64)
+    kept = (law(flat, SamplingParams(temperature=1, top_p=0.5)) > 0).sum()
+    assert 2490 < kept < 2510
+
+
+def test_ties_are_kept_or_cut_together() -> None:
+    logits = torch.tensor([[2.0, 1.0, 1.0, 1.0, 0.0]])
+    assert (law(logits, SamplingParams(temperature=1, top_k=2)) > 0).sum() == 4

@@ -1,0 +1,76 @@
+"""Chance depends on its key and on nothing else."""
+
+import math
+
+import torch
+
+from draftwood.core.noise import Keyed, fold, invert, uniform, word
+from draftwood.core.round import TARGET, Round
+from draftwood.testing.contracts import toy_round
+
+
+def test_uniforms_are_uniform_and_neighbours_are_independent() -> None:
+    key = fold(torch.arange(40_000), word("x"))
+    u, v = uniform(key), uniform(fold(torch.arange(1, 40_001), word("x")))
+    assert u.min() >= 0 and u.max() < 1
+    count = torch.histc(u, bins=100, min=0, max=1)
+    chi = float(((count - 400) ** 2 / 400).sum())
+    assert 60 < chi < 150, "chi-square with 99 degrees of freedom"
+    assert abs(float(torch.corrcoef(torch.stack([u, v]))[0, 1])) < 0.02
+
+
+def test_words_of_a_key_are_ordered() -> None:
+    zero = torch.zeros(1, dtype=torch.int64)
+    assert uniform(fold(fold(zero, 1), 2)) != uniform(fold(fold(zero, 2), 1))
+
+
+def test_the_hash_is_the_one_of_whole_numbers_modulo_two_to_the_sixty_four() -> None:
+    full = 2**64
+
+    def mix(x: int) -> int:
+        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 % full
+        x = (x ^ (x >> 27)) * 0x94D049BB133111EB % full
+        return x ^ (x >> 31)
+
+    golden, key, other = 0x9E3779B97F4A7C15, 7, word("accept") % full
+    folded = mix(((key ^ other) + golden) % full) ^ (key * 0xBF58476D1CE4E5B9 % full)
+    by_hand = (mix((folded + golden) % full) >> 11) * 2.0**-53
+    assert uniform(fold(torch.tensor([key]), word("accept"))).item() == by_hand
+
+
+def test_a_pick_follows_its_law_and_never_takes_a_token_without_mass() -> None:
+    law = torch.tensor([0.0, 0.2, 0.0, 0.5, 0.3, 0.0])
+    key = fold(torch.arange(30_000), 3)
+    tokens = Keyed().pick(key, law.expand(30_000, -1), torch.ones(30_000).bool(), [])
+    share = torch.bincount(tokens, minlength=6) / 30_000
+    assert (share[law == 0] == 0).all()
+    assert (share - law).abs().max() < 4 * math.sqrt(0.25 / 30_000)
+
+
+def test_the_ends_of_the_unit_hit_the_first_and_last_token_with_mass() -> None:
+    law = torch.tensor([[0.0, 0.5, 0.5, 0.0]] * 2)
+    assert invert(law, torch.tensor([0.0, 1.0 - 2**-53], dtype=torch.float64)).tolist() == [1, 2]
+    assert invert(torch.zeros(1, 4), torch.zeros(1, dtype=torch.float64)).tolist() == [-1]
+
+
+def test_target_samples_are_keyed_by_seed_and_position_alone() -> None:
+    near, far = toy_round([[1, 2, 3]], 5), toy_round([[1, 2]], 5)
+    at = torch.tensor
+    assert near.key(TARGET, at([1])) == far.key(TARGET, at([2]))
+    assert near.key("accept", at([1])) != far.key("accept", at([2])), "other coins know where the round began"
+
+
+def test_rules_inside_drafters_have_noise_of_their_own() -> None:
+    rnd: Round = toy_round([[1]], 5)
+    at = torch.tensor([0])
+    assert rnd.key("accept", at) != rnd.inner("a").key("accept", at) != rnd.inner("b").key("accept", at)
+    assert rnd.key(TARGET, at) != rnd.inner("a").key(TARGET, at)
+
+
+def test_a_row_draws_the_same_alone_and_in_a_batch() -> None:
+    rnd = toy_round([[1], [2, 3], [4]], 5)
+    law = torch.softmax(torch.randn(3, 50, generator=torch.Generator().manual_seed(0)), -1)
+    at, yes = torch.tensor([0, 3, 1]), torch.ones(3).bool()
+    together = rnd.pick("residual", at, law, yes)
+    alone = [int(rnd.take([b]).pick("residual", at[b : b + 1], law[b : b + 1], yes[:1])) for b in range(3)]
+    assert together.tolist() == alone

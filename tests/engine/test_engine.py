@@ -1,0 +1,363 @@
+"""The engine emits what plain decoding emits, whoever else is in the batch, comes, goes or is pushed out."""
+
+import random
+from typing import Any
+
+import pytest
+import torch
+
+from draftwood.controllers.fixed import Fixed
+from draftwood.core.config import EngineConfig
+from draftwood.core.proposal import Draw
+from draftwood.core.recipe import Recipe
+from draftwood.core.request import Request
+from draftwood.core.sampling import SamplingParams
+from draftwood.drafters.autoregressive import Autoregressive
+from draftwood.drafters.ngram import NGram
+from draftwood.drafters.nothing import Nothing
+from draftwood.errors import EngineError, OptionError
+from draftwood.models.decoder import Decoder
+from draftwood.testing.oracle import NoisyOracle
+from draftwood.testing.runs import make_engine, serve
+from draftwood.testing.tiny import tiny_decoder
+from draftwood.trees.chain import Chain
+from draftwood.verifiers.match import Match
+from draftwood.verifiers.rejection import Rejection
+
+V = 61
+
+
+@pytest.fixture(scope="module")
+def model() -> Decoder:
+    return tiny_decoder(1)
+
+
+def prompts(count: int = 8, seed: int = 0) -> list[list[int]]:
+    """Ragged, and repetitive enough for copying to find something."""
+    rng = random.Random(seed)
+    texts = []
+    for _ in range(count):
+        phrase = [rng.randrange(V) for _ in range(rng.randrange(3, 9))]
+        texts.append((phrase * 5)[: rng.randrange(4, 40)])
+    return texts
+
+
+def plain() -> Recipe:
+    return Recipe(drafter=Nothing(), policy=Chain(Draw.GIVEN), verifier=Match(), controller=Fixed(0))
+
+
+def with_drafter(drafter: Any, depth: int = 4, nodes: int = 8, verifier: Any = None, draw: Draw = Draw.GIVEN) -> Recipe:
+    return Recipe(drafter=drafter, policy=Chain(draw), verifier=verifier or Match(), controller=Fixed(depth, nodes))
+
+
+def small_model(model: Decoder) -> Autoregressive:
+    cut = model.first_layers(3)
+    from draftwood.cache.dense import DenseCache
+
+    return Autoregressive(cut, lambda slots: DenseCache(cut.row_specs, slots=slots, capacity=320))
+
+
+def sampled(count: int, **options: Any) -> list[SamplingParams]:
+    return [SamplingParams(**{"temperature": 1.0, "seed": 10 + i, "max_tokens": 24, **options}) for i in range(count)]
+
+
+def answers(model: Decoder, texts: list[list[int]], params: list[SamplingParams]) -> list[list[int]]:
+    """Plain decoding, one request at a time in an engine of its own."""
+    return [serve(make_engine(model, plain()), [t], [p])[0].output for t, p in zip(texts, params, strict=True)]
+
+
+def oracle(model: Decoder, texts: list[list[int]], params: list[SamplingParams], right: float = 0.7) -> NoisyOracle:
+    known = answers(model, texts, params)
+    return NoisyOracle({tuple(t): a for t, a in zip(texts, known, strict=True)}, V, right)
+
+
+def counts(requests: list[Request]) -> tuple[int, int, int]:
+    return tuple(sum(getattr(r.stats, f"rounds_{k}") for r in requests) for k in ("all", "some", "none"))  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("name", ["oracle", "ngram", "small model"])
+def test_a_ragged_batch_with_arrivals_and_preemption_equals_each_request_alone(
+    model: Decoder, name: str, temperature: float
+) -> None:
+    texts, params = prompts(), sampled(8, temperature=temperature)
+    wanted = answers(model, texts, params)
+    drafter = {"oracle": oracle(model, texts, params), "ngram": NGram(n_min=1), "small model": small_model(model)}[name]
+    engine = make_engine(model, with_drafter(drafter), slots=5, max_rows=150, chunk=16)
+    arrive = {i: 2 * i for i in range(8)}
+    got = serve(engine, texts, params, arrive=arrive)
+    assert [r.output for r in got] == wanted
+    assert all(r.stats.benched is None for r in got)
+    assert sum(r.stats.preempted for r in got) > 0, "the cache is meant to be too small"
+    if name == "oracle":
+        assert min(counts(got)) >= 5, "rounds that accept all, some and none must all occur"
+    else:
+        assert sum(counts(got)) > 0
+
+
+def test_requests_that_leave_do_not_touch_those_that_stay(model: Decoder) -> None:
+    texts, params = prompts(), sampled(8)
+    wanted = answers(model, texts, params)
+    drafter = oracle(model, texts, params)
+    engine = make_engine(model, with_drafter(drafter), slots=4)
+    got = serve(engine, texts, params, cancel={0: 2, 5: 3, 6: 6})
+    for i, (request, text) in enumerate(zip(got, wanted, strict=True)):
+        if i in (0, 5, 6):
+            assert request.finish_reason == "cancelled" and request.output == text[: len(request.output)]
+        else:
+            assert request.output == text
+    engine.cache.check_integrity()
+
+
+def test_equality_has_teeth(model: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The twin: commit the accepted rows in the wrong places, and the texts differ."""
+    texts, params = prompts(), sampled(8)
+    wanted, drafter = answers(model, texts, params), oracle(model, texts, params)
+    from draftwood.engine import step
+
+    real = step.staged_rows
+    monkeypatch.setattr(step, "staged_rows", lambda *a: [list(range(len(rows))) for rows in real(*a)])
+    got = serve(make_engine(model, with_drafter(drafter)), texts, params)
+    assert [r.output for r in got] != wanted
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "penalties": {"repetition_penalty": 1.4, "presence_penalty": 0.5, "frequency_penalty": 0.3},
+    "min_p": {"min_p": 0.2},
+    "top_k and top_p": {"top_k": 12, "top_p": 0.8},
+    "bias and bad words": {"logit_bias": {3: 4.0, 7: -5.0}, "bad_words": ((3, 3), (9,))},
+    "min tokens": {"min_tokens": 10, "stop_tokens": tuple(range(20))},
+    "greedy with penalties": {"temperature": 0.0, "repetition_penalty": 1.3, "frequency_penalty": 0.2},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
+def test_options_and_logprobs_under_speculation_equal_plain_decoding(model: Decoder, options: dict[str, Any]) -> None:
+    texts, params = prompts(), sampled(8, logprobs=5, **options)
+    alone = [serve(make_engine(model, plain()), [t], [p])[0] for t, p in zip(texts, params, strict=True)]
+    known = {tuple(t): r.output for t, r in zip(texts, alone, strict=True)}
+    engine = make_engine(model, with_drafter(NoisyOracle(known, V, 0.8)), slots=4)
+    for fast, slow in zip(serve(engine, texts, params), alone, strict=True):
+        assert fast.output == slow.output and fast.finish_reason == slow.finish_reason
+        assert len(fast.logprobs) == len(fast.output)
+        for (a, best_a), (b, best_b) in zip(fast.logprobs, slow.logprobs, strict=True):
+            assert a == pytest.approx(b, abs=1e-10)
+            assert [t for t, _ in best_a] == [t for t, _ in best_b]
+            assert [x for _, x in best_a] == pytest.approx([x for _, x in best_b], abs=1e-10)
+        assert fast.stats.rounds_all + fast.stats.rounds_some > 0 or len(fast.output) < 3
+
+
+def test_the_cache_after_a_tree_commit_is_a_fresh_prefill(model: Decoder) -> None:
+    texts, params = prompts(4), sampled(4, max_tokens=12)
+    engine = make_engine(model, with_drafter(oracle(model, texts, params)), slots=4)
+    requests = [Request(i, t, p, V) for i, (t, p) in enumerate(zip(texts, params, strict=True))]
+    for request in requests:
+        engine.add(request)
+    for _ in range(3):
+        engine.step()
+    for slot, request in engine.scheduler.running.items():
+        length = engine.cache.length(slot)
+        fresh = make_engine(model, plain())
+        fresh.add(Request(0, [*request.known[:length], 0], SamplingParams(max_tokens=2), V))
+        fresh.step()
+        for spec in model.row_specs:
+            have, want = engine.cache.store(spec.name)[slot, :, :length], fresh.cache.store(spec.name)[0, :, :length]
+            assert torch.allclose(have, want, atol=1e-11), f"{spec.name} of slot {slot}"
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 64])
+def test_a_prompt_in_chunks_is_the_same_prompt(model: Decoder, chunk: int) -> None:
+    texts, params = prompts(4), sampled(4)
+    got = serve(make_engine(model, plain(), chunk=chunk), texts, params)
+    assert [r.output for r in got] == answers(model, texts, params)
+
+
+def test_a_text_that_is_still_in_the_cache_is_not_computed_again(model: Decoder) -> None:
+    engine = make_engine(model, plain(), slots=2)
+    (first,) = serve(engine, [[1, 2, 3, 4, 5]], sampled(1, max_tokens=6))
+    longer = [*first.known, 9, 9]
+    (second,) = serve(engine, [longer], sampled(1))
+    assert second.stats.cached_tokens >= len(first.known) - 1
+    assert second.output == answers(model, [longer], sampled(1))[0]
+
+
+class Broken:
+    """A drafter that misbehaves in one way, from its third call on."""
+
+    def __init__(self, inner: Any, how: str) -> None:
+        self.inner, self.how, self.calls = inner, how, 0
+        self.needs, self.draws = inner.needs, inner.draws
+
+    def init(self, slots: int) -> Any:
+        return self.inner.init(slots)
+
+    def begin(self, *a: Any) -> None:
+        if self.how == "begin raises":
+            raise RuntimeError("no")
+        self.inner.begin(*a)
+
+    def free(self, *a: Any) -> None:
+        if self.how == "free raises":
+            raise RuntimeError("no")
+        self.inner.free(*a)
+
+    def commit(self, *a: Any) -> None:
+        self.calls += 1
+        if self.how == "commit raises" and self.calls > 2:
+            raise RuntimeError("no")
+        self.inner.commit(*a)
+
+    def propose(self, *a: Any) -> Any:
+        from dataclasses import replace
+
+        proposal = self.inner.propose(*a)
+        if self.calls < 2 or proposal.tree.num_nodes < 2:
+            return proposal
+        tree = proposal.tree
+        bad = tree.tokens.clone()
+        if self.how == "propose raises":
+            raise RuntimeError("no")
+        if self.how == "ids out of range in one row":
+            victim = torch.tensor([r.id == 0 for r in a[1].requests])
+            bad[:, 1] = torch.where(victim, V + 5, bad[:, 1])
+            return replace(proposal, tree=replace(tree, tokens=bad))
+        if self.how == "wrong shapes":
+            return replace(proposal, tree=replace(tree, tokens=bad[:, :-1]))
+        if self.how == "another root":
+            bad[:, 0] = (bad[:, 0] + 1) % V
+            return replace(proposal, tree=replace(tree, tokens=bad))
+        if self.how == "children before parents":
+            return replace(proposal, tree=replace(tree, parents=torch.full_like(tree.parents, tree.num_nodes - 1)))
+        if self.how == "not a proposal":
+            return None
+        if self.how == "NaN laws":
+            assert proposal.q is not None
+            return replace(proposal, q=type(proposal.q)(proposal.q.prob * float("nan")))
+        return proposal
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "how",
+    [
+        "begin raises",
+        "propose raises",
+        "commit raises",
+        "free raises",
+        "ids out of range in one row",
+        "wrong shapes",
+        "another root",
+        "children before parents",
+        "not a proposal",
+        "NaN laws",
+    ],
+)
+def test_a_broken_drafter_is_benched_and_the_requests_go_on(model: Decoder, how: str) -> None:
+    texts, params = prompts(4), sampled(4)
+    wanted = answers(model, texts, params)
+    inner = small_model(model) if how == "NaN laws" else oracle(model, texts, params)
+    verifier, draw = (Match(), Draw.IID) if how == "NaN laws" else (Match(), Draw.GIVEN)
+    engine = make_engine(model, with_drafter(Broken(inner, how), verifier=verifier, draw=draw), slots=2)
+    got = serve(engine, texts, params)
+    assert [r.output for r in got] == wanted
+    benched = [r.stats.benched for r in got]
+    if how == "ids out of range in one row":
+        assert [bool(b) for b in benched] == [True, False, False, False]
+    elif how != "free raises":
+        assert all(benched) or how == "begin raises"
+    engine.cache.check_integrity()
+
+
+def test_options_that_leave_no_token_end_that_request_alone(model: Decoder) -> None:
+    params = sampled(2)
+    nothing = SamplingParams(temperature=1.0, grammar=lambda tokens: torch.zeros(V).bool())
+    got = serve(make_engine(model, plain()), prompts(3), [params[0], nothing, params[1]])
+    assert got[1].finish_reason == "error" and "no token is left" in str(got[1].error)
+    assert got[0].finish_reason == got[2].finish_reason == "length"
+
+
+def test_a_full_context_ends_the_answer_with_length(model: Decoder) -> None:
+    engine = make_engine(model, with_drafter(NGram(n_min=1)), capacity=30)
+    (got,) = serve(engine, [[1, 2] * 5], [SamplingParams(max_tokens=200)])
+    assert got.finish_reason == "length" and got.num_known == 31, "the last token needs no row of its own"
+
+
+def test_the_last_request_alone_in_a_full_cache_ends_with_length(model: Decoder) -> None:
+    engine = make_engine(model, plain(), slots=2, max_rows=20)
+    got = serve(engine, [[1, 2, 3]] * 2, SamplingParams(max_tokens=100))
+    assert {r.finish_reason for r in got} == {"length"}
+    assert max(r.num_known for r in got) >= 20
+
+
+def test_bad_requests_are_refused_at_the_door(model: Decoder) -> None:
+    engine = make_engine(model, plain(), capacity=20)
+    for prompt, word in (([], "empty"), ([1] * 20, "20 tokens"), ([V], "vocabulary"), ([-1], "vocabulary")):
+        with pytest.raises(OptionError, match=word):
+            engine.add(Request(0, prompt, SamplingParams(), V))
+    with pytest.raises(OptionError, match="vocabulary"):
+        engine.add(Request(0, [1], SamplingParams(stop_tokens=(V,)), V))
+    engine.close()
+    with pytest.raises(EngineError, match="closed"):
+        engine.add(Request(0, [1], SamplingParams(), V))
+
+
+def test_a_crowd_is_refused_not_lost(model: Decoder) -> None:
+    from draftwood.cache.dense import DenseCache
+    from draftwood.engine.engine import Engine
+    from draftwood.testing.exact import Free
+
+    cache = DenseCache(model.row_specs, slots=1, capacity=64)
+    engine = Engine(model, cache, plain(), prices=Free(), config=EngineConfig(max_slots=1, max_waiting=2))
+    requests = [Request(i, [1, 2], SamplingParams(max_tokens=3), V) for i in range(4)]
+    engine.add(requests[0])
+    engine.add(requests[1])
+    with pytest.raises(OptionError, match="waiting"):
+        engine.add(requests[2])
+    while engine.has_work:
+        engine.step()
+    assert requests[0].finished and requests[1].finished
+
+
+def test_features_of_the_position_that_produced_each_root_are_handed_on(model: Decoder) -> None:
+    seen: list[tuple[list[int], torch.Tensor]] = []
+
+    class Curious(NGram):
+        def propose(self, state: Any, rnd: Any, base: Any, limit: Any, policy: Any) -> Any:
+            if rnd.origin:
+                seen.append((rnd.requests[0].known, rnd.origin[4][0]))
+            return NGram.propose(self, state, rnd, base, limit, policy)
+
+    from draftwood.core.passes import Needs
+
+    recipe = with_drafter(Curious(n_min=1, needs=Needs(taps=frozenset({4}))))
+    serve(make_engine(model, recipe), [prompts(1)[0]], sampled(1))
+    assert len(seen) > 5
+    from draftwood.core.proposal import Proposal
+    from draftwood.core.review import Chain as Known
+    from draftwood.core.review import score
+    from draftwood.testing.contracts import toy_round
+
+    for known, feature in seen[:6]:
+        cache = make_engine(model, plain()).cache
+        cache.admit(0, known)
+        rnd = toy_round([known[:-1]], V)
+        scored = score(model, cache, [Known(0, 0, known[:-1])], Proposal.roots(rnd.roots()), rnd, taps=frozenset({4}))
+        assert torch.allclose(scored.feature(4, torch.zeros(1, 1, dtype=torch.int64))[0, 0], feature, atol=1e-11)
+
+
+def test_watchers_see_every_round(model: Decoder) -> None:
+    from dataclasses import replace
+
+    seen: list[int] = []
+    recipe = replace(plain(), watch=(lambda rnd, outcome, what: seen.append(rnd.batch),))
+    serve(make_engine(model, recipe), prompts(2), sampled(2, max_tokens=5))
+    assert seen == [2] * 5
+
+
+def test_rejection_runs_in_ragged_batches_with_a_real_small_model(model: Decoder) -> None:
+    texts = prompts()
+    recipe = with_drafter(small_model(model), verifier=Rejection(), draw=Draw.IID)
+    together = serve(make_engine(model, recipe, slots=3), texts, sampled(8))
+    alone = [serve(make_engine(model, recipe), [t], [p])[0] for t, p in zip(texts, sampled(8), strict=True)]
+    assert [r.output for r in together] == [r.output for r in alone], "coins are keyed, so the batch does not matter"
+    assert min(counts(together)) > 0
