@@ -1,0 +1,64 @@
+"""Recipes are found by name, explain themselves, and refuse what would bias the output."""
+
+import pytest
+
+from draftwood import recipes
+from draftwood.controllers.fixed import Fixed
+from draftwood.core.passes import Needs
+from draftwood.core.proposal import Draw
+from draftwood.core.recipe import Recipe
+from draftwood.drafters.ngram import NGram
+from draftwood.drafters.nothing import Nothing
+from draftwood.errors import CompositionError, OptionError, UnknownNameError
+from draftwood.testing.tiny import tiny_decoder
+from draftwood.trees.chain import Chain
+from draftwood.trees.static import Static
+from draftwood.verifiers.match import Match
+from draftwood.verifiers.rejection import Rejection
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_every_recipe_builds_for_a_target_and_names_its_paper(name: str) -> None:
+    recipe = recipes.build(name, tiny_decoder(), **({"draft": "first:2"} if "draft" in recipes.options(name) else {}))
+    assert isinstance(recipe, Recipe) and recipe.lossless == recipes.paper(name).lossless
+    assert recipes.paper(name).title
+
+
+def test_an_unknown_recipe_is_answered_with_the_nearest_name() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'prompt_lookup'"):
+        recipes.load("prompt_lokup")
+
+
+def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(OptionError, match=r"(?s)no option 'width'.*depth"):
+        recipes.build("prompt_lookup", tiny_decoder(), width=3)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "names"),
+    [
+        (Recipe(drafter=NGram(), policy=Static((2,)), verifier=Match(), controller=Fixed(1)), "Static.*NGram"),
+        (
+            Recipe(drafter=Nothing(), policy=Chain(Draw.GIVEN), verifier=Rejection(), controller=Fixed(1)),
+            "Rejection.*Chain",
+        ),
+        (
+            Recipe(
+                drafter=Nothing(needs=Needs(taps=frozenset({99}))),
+                policy=Chain(),
+                verifier=Match(),
+                controller=Fixed(1),
+            ),
+            "Nothing.*Decoder",
+        ),
+    ],
+)
+def test_a_composition_that_would_bias_the_output_cannot_be_built(recipe: Recipe, names: str) -> None:
+    with pytest.raises(CompositionError, match=names):
+        recipe.check(tiny_decoder())
+
+
+@pytest.mark.parametrize("draft", ["first:0", "first:9", "first:x"])
+def test_a_draft_that_cannot_be_cut_is_refused(draft: str) -> None:
+    with pytest.raises(OptionError, match="first:N"):
+        recipes.build("speculative_sampling", tiny_decoder(), draft=draft)
