@@ -205,11 +205,12 @@ class LLM:
             return [word]
         return [ids for w in (word, " " + word.lstrip()) if (ids := self.tokenizer.encode(w))]
 
-    def _start(self, prompt: Prompt, params: SamplingParams) -> "_Job":
+    def request(self, prompt: Prompt, params: SamplingParams) -> Request:
+        """A request as `generate` would make it, for those who turn the engine's crank themselves."""
         ids = self.tokenizer.encode(prompt, special=True) if isinstance(prompt, str) else list(prompt)
         if not ids and self.tokenizer.bos_token is not None:
             ids = [self.tokenizer.bos_token]  # "continue from nothing" is a fair wish where a start token exists
-        request = Request(
+        return Request(
             id=next(self._ids),
             prompt=ids,
             params=params,
@@ -217,6 +218,9 @@ class LLM:
             eos=self.loaded.config.eos_tokens,
             text=self.tokenizer.detokenizer(),
         )
+
+    def _start(self, prompt: Prompt, params: SamplingParams) -> "_Job":
+        request = self.request(prompt, params)
         job = _Job(request, prompt, perf_counter())
         with self._lock:
             self.engine.add(request)

@@ -59,7 +59,15 @@ def test_after_every_round_its_cache_equals_a_fresh_one() -> None:
 
             index = torch.arange(length)
             draft.forward(
-                Tokens(torch.tensor(request.known[:length]), index * 0, index, index, index - 1, index[:0]), fresh
+                Tokens(
+                    torch.tensor(request.known[:length], dtype=torch.int64),
+                    index * 0,
+                    index,
+                    index,
+                    index - 1,
+                    index[:0],
+                ),
+                fresh,
             )
             for spec in draft.row_specs:
                 have, want = cache.store(spec.name)[slot, :, :length], fresh.store(spec.name)[0, :, :length]

@@ -3,11 +3,11 @@
     slot 3   | committed 0 .. n-1 | staged 0 1 2 3 4 |      free      |
                                     ^ row r lives at n + r
 
+The stores begin short and double when a text outgrows them, so a long context is not paid for in advance.
 Committing a chain therefore moves nothing; committing a path through a tree copies at most its length. The text of every
 committed row is remembered, also after `free`, so a new request starts from the longest prefix that any slot still holds.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -17,6 +17,8 @@ from torch import Tensor
 
 from draftwood.core.passes import RowSpec, Segment, Tokens
 from draftwood.errors import EngineError, OutOfBlocks
+
+_FIRST_ROWS = 512
 
 
 @dataclass(slots=True)
@@ -43,13 +45,25 @@ class DenseCache:
     ) -> None:
         self.slots, self.capacity = slots, capacity
         self.max_rows = slots * capacity if max_rows is None else max_rows
-        self._stores = {s.name: _zeros((slots, s.heads, capacity, s.width), s.dtype, device) for s in specs}
+        rows = min(capacity, _FIRST_ROWS)
+        self._stores = {
+            s.name: torch.zeros(slots, s.heads, rows, s.width, dtype=s.dtype, device=device) for s in specs
+        }
         self._slots = [_Slot() for _ in range(slots)]
         self._clock = 0
 
     def store(self, name: str) -> Tensor:
-        """[slots, heads, capacity, width]"""
+        """[slots, heads, rows, width]; fetch it anew for every pass, because it may have grown."""
         return self._stores[name]
+
+    def _grow(self, rows: int) -> None:
+        """Room for `rows` rows in every slot."""
+        have = next(iter(self._stores.values())).shape[2]
+        if rows <= have:
+            return
+        more = min(self.capacity, max(rows, 2 * have)) - have
+        for name, store in self._stores.items():
+            self._stores[name] = torch.nn.functional.pad(store, (0, 0, 0, more))
 
     def length(self, slot: int) -> int:
         return len(self._slots[slot].text)
@@ -71,6 +85,7 @@ class DenseCache:
         shared = [_shared(s.text, tokens[:-1]) for s in self._slots]
         best = max(range(self.slots), key=lambda i: (shared[i], i == slot))
         rows = shared[best]
+        self._grow(rows)
         if best != slot and rows:
             for store in self._stores.values():
                 store[slot, :, :rows] = store[best, :, :rows]
@@ -115,6 +130,7 @@ class DenseCache:
             raise EngineError(f"slot {slot} is written without being admitted")
         if len(s.text) + max(size, len(s.ids)) > self.capacity:
             raise EngineError(f"slot {slot}: row {len(s.text) + size - 1} of {self.capacity}")
+        self._grow(len(s.text) + max(size, len(s.ids)))
         first = rows[0]
         dense = rows == list(range(first, first + len(rows)))
         if size > len(s.ids):
@@ -192,15 +208,6 @@ def _note(sees: np.ndarray, rows: list[int], parents: list[int], size: int) -> n
         sees[row] = sees[parent] if parent >= 0 else False
         sees[row, row] = True
     return sees
-
-
-def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str) -> Tensor:
-    """Zeros that cost no memory until a row is written, so a long context is not paid for in advance: NumPy asks the
-    system for fresh pages, torch.zeros would touch every one of them."""
-    if torch.device(device).type != "cpu":
-        return torch.zeros(shape, dtype=dtype, device=device)
-    size = math.prod(shape) * torch.empty(0, dtype=dtype).element_size()
-    return torch.from_numpy(np.zeros(size, dtype=np.uint8)).view(dtype).view(shape)
 
 
 def _shared(have: Sequence[int], want: Sequence[int]) -> int:

@@ -53,7 +53,8 @@ class Limit:
         """From host numbers; the tier holds the largest of them."""
         nodes = [n if d else 0 for d, n in zip(depth, nodes, strict=True)]
         tier = Tier(max(depth, default=0), 1 + max(nodes, default=0))
-        return Limit(tier, torch.tensor(depth, device=device), torch.tensor(nodes, device=device), proceed=proceed)
+        deep, wide = (torch.tensor(x, dtype=torch.int64, device=device) for x in (depth, nodes))
+        return Limit(tier, deep, wide, proceed=proceed)
 
     def take(self, rows: Int[Tensor, "R"]) -> "Limit":
         """Some rows, under the same tier."""

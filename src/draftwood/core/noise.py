@@ -65,8 +65,8 @@ def uniform(key: Int[Tensor, "*S"]) -> Float[Tensor, "*S"]:
     return _shift(_mix(key + _GOLDEN), 11).to(torch.float64) * 2.0**-53
 
 
-def fold(key: Int[Tensor, "*S"], word: Int[Tensor, "*S"] | int) -> Int[Tensor, "*S"]:
-    """One more word into a key. Order matters, so (1, 2) and (2, 1) are different places."""
+def fold(key: Int[Tensor, "..."], word: Int[Tensor, "..."] | int) -> Int[Tensor, "..."]:
+    """One more word into a key, broadcasting. Order matters, so (1, 2) and (2, 1) are different places."""
     return _mix((key ^ word) + _GOLDEN) ^ (key * _MIX_1)
 
 

@@ -71,7 +71,8 @@ class Proposal:
     q: Laws | None = None  # child laws of expanded nodes only
     q_row: Int[Tensor, "B N"] | None = None  # row of q for each node's children, -1 if it has none
     started: Started | None = None
-    passes: int = 0  # model passes that drafting took, for the cost model
+    passes: int = 0  # model passes that drafting took, and their seconds: for the cost model and for honest accounts
+    pass_seconds: float = 0.0
 
     @staticmethod
     def roots(tokens: Int[Tensor, "B"]) -> "Proposal":

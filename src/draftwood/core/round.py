@@ -67,7 +67,7 @@ class Round:
 
     def roots(self) -> Int[Tensor, "B"]:
         """The newest known token of each row."""
-        return torch.tensor([r.root for r in self.requests], device=self.device)
+        return torch.tensor([r.root for r in self.requests], dtype=torch.int64, device=self.device)
 
     def law(
         self,

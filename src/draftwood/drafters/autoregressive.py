@@ -5,7 +5,8 @@ undrafted rounds and the token it never saw after a full acceptance are all the 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from time import perf_counter
 
 import torch
 from jaxtyping import Float, Int
@@ -30,7 +31,6 @@ class _State:
     grown: dict[int, tuple[dict[tuple[int, int], int], list[int], int]] = field(
         default_factory=dict[int, tuple[dict[tuple[int, int], int], list[int], int]]
     )  # see _remember
-    passes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,6 @@ class Autoregressive:
             return
         roots = Proposal.roots(torch.tensor([c.tokens[-1] for c in chains], device=rnd.device))
         score(self.model, state.cache, chains, roots, rnd.take(list(range(len(chains)))))
-        state.passes += 1
         state.cache.commit([c.slot for c in chains], [list(range(len(c.tokens))) for c in chains])
 
     def _chains(self, state: _State, rnd: Round) -> list[Chain]:
@@ -73,20 +72,23 @@ class Autoregressive:
         chains = self._chains(state, rnd)
         state.cache.reserve([c.slot for c in chains], [len(c.tokens) + limit.tier.nodes for c in chains])
         roots = torch.tensor([len(c.tokens) - 1 for c in chains], device=rnd.device)
+        seconds = 0.0
         rows = [roots[:, None]]  # staged row of every node that was run, -1 for the others
 
         def step(tree: TokenTree, frontier: Int[Tensor, "B F"]) -> tuple[Laws, Float[Tensor, "B F H"] | None]:
-            state.passes += 1
+            nonlocal seconds
+            started = perf_counter()
             if tree.num_nodes == 1:
                 logits = score(self.model, state.cache, chains, base, rnd).logits(frontier)
             else:
                 logits = self._run(state, rnd, tree, frontier, rows)
+            seconds += perf_counter() - started
             law = rnd.law(logits, tree, frontier.clamp_min(0))
             return Laws(law.flatten(0, 1)), None
 
         proposal = grow(base, limit, policy, rnd, step)
         self._remember(state, rnd, proposal.tree, rows[0])
-        return proposal
+        return replace(proposal, pass_seconds=seconds)
 
     def _run(
         self, state: _State, rnd: Round, tree: TokenTree, frontier: Int[Tensor, "B F"], rows: list[Tensor]

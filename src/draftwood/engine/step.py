@@ -137,7 +137,7 @@ def _limit(e: "Engine", batch: Batch, rnd: Round) -> Limit:
 
 def _propose(e: "Engine", rnd: Round, limit: Limit) -> Proposal:
     """The drafter's tree, selected and compacted; bare roots where there is no draft, or one that nobody may trust."""
-    bare = Proposal.roots(rnd.roots().to(torch.int64))
+    bare = Proposal.roots(rnd.roots())
     rows = [b for b, deep in enumerate(limit.depth.tolist()) if deep > 0]
     if not rows:
         return bare
@@ -177,7 +177,7 @@ def _among(bare: Proposal, part: Proposal, rows: Int[Tensor, "R"]) -> Proposal:
         column[rows] = getattr(part.tree, name)
     q_row = torch.full_like(fields["tokens"], -1)
     q_row[rows] = part.rows()
-    return Proposal(type(tree)(**fields), part.draw, part.q, q_row, passes=part.passes)
+    return Proposal(type(tree)(**fields), part.draw, part.q, q_row, passes=part.passes, pass_seconds=part.pass_seconds)
 
 
 def _bench(e: "Engine", rnd: Round, reasons: dict[int, str]) -> None:
@@ -303,13 +303,15 @@ def logprobs(
 
 def _account(e: "Engine", times: Times, chains: list[Chain], proposal: Proposal) -> None:
     times.tokens = sum(len(c.tokens) for c in chains) + int(proposal.tree.num_drafted().sum())
-    times.draft_passes = proposal.passes
+    times.draft_passes, times.draft_seconds = proposal.passes, proposal.pass_seconds
     times.context = sum(c.done for c in chains)
     times.prompt_tokens = sum(len(c.tokens) for c in chains) - proposal.tree.batch
     e.prices.observe(times)
     for part, seconds in times.seconds.items():
         e.totals.add(part, seconds)
     e.totals.tokens += times.tokens
+    e.totals.draft_passes += times.draft_passes
+    e.totals.draft_seconds += times.draft_seconds
     e.rounds += 1
 
 

@@ -1,0 +1,49 @@
+"""Where a number comes from: command, version, commit, machine, load. Goes beside every result."""
+
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from draftwood._version import __version__
+
+
+def provenance() -> dict[str, Any]:
+    """Everything somebody needs to run this again and to doubt it."""
+    load = os.getloadavg() if hasattr(os, "getloadavg") else ()
+    return {
+        "command": " ".join(["draftwood", *sys.argv[1:]]),
+        "draftwood": __version__,
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cpu": _cpu(),
+        "threads": torch.get_num_threads(),
+        "load": [round(x, 2) for x in load],
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _commit() -> str | None:
+    """The checkout this package runs from, if it runs from one."""
+    try:
+        root = Path(__file__).parent
+        return subprocess.run(
+            ["git", "describe", "--always", "--dirty"], cwd=root, capture_output=True, text=True, check=True, timeout=5
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _cpu() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,75 @@
+"""Near ties: where two texts part, was it a coin's edge or a mistake?
+
+Passes of different sizes round differently in float32, so two equal methods may part where the two tokens are as good as
+equal. At the first difference the target is asked once more: how far apart were they? Greedy: the gap of the two logits
+to the best one. Sampled: the distance from the position's uniform to the other token's piece of the unit interval.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from draftwood.cache.dense import DenseCache
+from draftwood.core.noise import uniform
+from draftwood.core.proposal import Proposal
+from draftwood.core.request import Request
+from draftwood.core.review import Chain, score
+from draftwood.core.round import TARGET, Round
+from draftwood.core.sampling import SamplingParams
+
+NEAR = 3e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """The first place where two texts differ."""
+
+    position: int
+    tokens: tuple[int, int]  # -1 where a text had ended
+    margin: float
+
+    @property
+    def near(self) -> bool:
+        return self.margin <= NEAR
+
+
+def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
+    """The first place where two answers differ; None if they are the same."""
+    for i, (x, y) in enumerate(zip(a, b, strict=False)):
+        if x != y:
+            return i
+    return None if len(a) == len(b) else min(len(a), len(b))
+
+
+@torch.inference_mode()
+def parting(
+    model: object, prompt: Sequence[int], a: Sequence[int], b: Sequence[int], params: SamplingParams, place: int
+) -> Parting:
+    """What the target says about the two tokens at `place`, after the text both answers share."""
+    x = a[place] if place < len(a) else -1
+    y = b[place] if place < len(b) else -1
+    if min(x, y) < 0:
+        return Parting(place, (x, y), float("inf"))
+    request = Request(0, list(prompt), params, model.vocab)  # type: ignore[attr-defined]
+    request.output = list(a[:place])
+    known = request.known
+    make = getattr(model, "make_cache", None)
+    size = len(known) + 1
+    cache = DenseCache(model.row_specs, slots=1, capacity=size) if make is None else make(1, size, None)  # type: ignore[attr-defined]
+    cache.admit(0, known)
+    rnd = Round(torch.tensor([0]), torch.tensor([len(known)]), (request,))
+    scored = score(model, cache, [Chain(0, 0, known)], Proposal.roots(rnd.roots()), rnd)  # type: ignore[arg-type]
+    root = torch.zeros(1, 1, dtype=torch.int64)
+    if params.temperature == 0:
+        logits = scored.logits(root)[0, 0].double()
+        return Parting(place, (x, y), float(logits.max() - torch.minimum(logits[x], logits[y])))
+    cdf = scored.law(root)[0, 0].double().cumsum(0)
+    u = float(uniform(rnd.key(TARGET, torch.tensor([0])))) * float(cdf[-1])
+    return Parting(place, (x, y), max(_outside(cdf, x, u), _outside(cdf, y, u)))
+
+
+def _outside(cdf: torch.Tensor, token: int, u: float) -> float:
+    """How far u lies outside the token's piece of the unit interval."""
+    low, high = float(cdf[token - 1]) if token else 0.0, float(cdf[token])
+    return max(low - u, u - high, 0.0)

@@ -1,0 +1,152 @@
+"""Answering questions: one after the other for a reader, or several together as JSON lines in input order."""
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from draftwood.cli import records
+from draftwood.cli.compare import Comparison, same_text_promised
+from draftwood.cli.questions import Question
+from draftwood.cli.screen import DIM, Screen, report, stats_line, table
+from draftwood.cli.talk import Show, Talk, run
+from draftwood.errors import DraftwoodError
+
+if TYPE_CHECKING:
+    from draftwood.core.sampling import SamplingParams
+    from draftwood.llm import LLM, Piece, Result
+
+Line = tuple[dict[str, Any], bool]  # a record, and whether all is well with it
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is the same for every question of a command. `plain` is the model to compare with, if any."""
+
+    llm: "LLM"
+    params: "SamplingParams"
+    until: threading.Event
+    plain: "LLM | None" = None
+    system: str | None = None
+    raw: bool = False
+
+    def talk(self) -> Talk:
+        return Talk(self.llm, system=self.system, raw=self.raw)
+
+    def answer(self, talk: Talk, text: str, show: Show | None = None) -> "tuple[Result, Comparison | None]":
+        """The next turn, and the same turn decoded plainly where that was asked for and nobody interrupted."""
+        prompt = talk.prompt(text)
+        result = talk.ask(text, self.params, until=self.until, show=show)
+        if self.plain is None or result.error is not None or self.until.is_set():
+            return result, None
+        twin = run(self.plain, prompt, self.params, until=self.until)
+        if self.until.is_set():
+            return result, None
+        return result, Comparison([result], [twin], same_text_promised(self.llm, self.params))
+
+
+def as_json(task: Task, questions: Sequence[Question], together: int = 1) -> bool:
+    """Every turn as a JSON line, in input order, as soon as it and all before it are there; whether all went well."""
+    good = True
+    queues: list[SimpleQueue[Line | None]] = [SimpleQueue() for _ in questions]
+    with ThreadPoolExecutor(together) as pool:
+        try:
+            jobs = [pool.submit(_answer, task, *pair) for pair in zip(questions, queues, strict=True)]
+            for job, queue in zip(jobs, queues, strict=True):
+                while (line := queue.get()) is not None:
+                    records.emit(line[0])
+                    good = good and line[1]
+                job.result()  # an unexpected error surfaces here
+        except BaseException:
+            task.until.set()  # nobody reads any more
+            raise
+    return good
+
+
+def _answer(task: Task, question: Question, lines: "SimpleQueue[Line | None]") -> None:
+    """One question, each turn with the earlier ones in its prompt. A turn without an answer is the last."""
+    recipe, turn = task.llm.recipe_name, 0
+    try:
+        if question.error is not None:
+            lines.put((records.failed(question, 0, recipe, question.error), False))
+        talk = task.talk()
+        for turn, text in enumerate(question.turns):
+            if task.until.is_set():
+                break
+            result, comparison = task.answer(talk, text)
+            record = records.answered(question, turn, result)
+            if comparison is not None:
+                record["compare"] = comparison.record()
+            lines.put((record, result.error is None and (comparison is None or comparison.kept)))
+            if result.error is not None:
+                break
+    except DraftwoodError as error:
+        lines.put((records.failed(question, turn, recipe, str(error)), False))
+    finally:
+        lines.put(None)
+
+
+def for_a_reader(task: Task, questions: Sequence[Question], screen: Screen) -> bool:
+    """Streamed text with its statistics; whether all went well. One question alone fails with its own error."""
+    good = True
+    several = len(questions) > 1 or any(len(q.turns) > 1 for q in questions)
+    for question in questions:
+        try:
+            good = _read_aloud(task, question, screen, several) and good
+        except DraftwoodError as error:
+            if not several:
+                raise
+            report(str(error))
+            good = False
+    return good
+
+
+def _read_aloud(task: Task, question: Question, screen: Screen, several: bool) -> bool:
+    if question.error is not None:
+        report(question.error)
+        return False
+    talk, good = task.talk(), True
+    for text in question.turns:
+        if task.until.is_set():
+            break
+        if several:
+            screen.line(f"> {text}", DIM)
+        voice = Voice(screen)
+        result, comparison = task.answer(talk, text, voice.say)
+        voice.end(result)
+        if result.logprobs is not None:
+            _show_logprobs(result, screen)
+        if result.error is not None:
+            report(result.error)
+            return False
+        if comparison is not None:
+            comparison.show(screen)
+            good = good and comparison.kept
+    return good
+
+
+class Voice:
+    """One answer on a screen: its tokens as they come, then its line of statistics."""
+
+    def __init__(self, screen: Screen) -> None:
+        self.screen = screen
+        self.count = 0
+
+    def say(self, piece: "Piece") -> None:
+        self.count += len(piece.text)
+        self.screen.piece(piece)
+
+    def end(self, result: "Result", *, cache: bool = False) -> None:
+        self.screen.line(result.text[self.count :])  # what an interrupted stream held back
+        self.screen.line(stats_line(result, cache=cache), DIM)
+
+
+def _show_logprobs(result: "Result", screen: Screen) -> None:
+    assert result.logprobs is not None
+    drawn = table("token", "text", "logprob", "most probable (id: logprob)", numbers={"token", "logprob"})
+    for piece, (value, best) in zip(result.pieces, result.logprobs, strict=True):
+        others = ", ".join(f"{token}: {x:.3f}" for token, x in best)
+        drawn.add_row(str(piece.token), repr(piece.text), f"{value:.3f}", others)
+    screen.show(drawn)

@@ -1,0 +1,131 @@
+"""The recipes as their files say it, read and never run: a list of papers must not wait for torch."""
+
+import ast
+import importlib.util
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+from draftwood.errors import UnknownNameError
+
+PACKAGE = Path(__file__).parents[1]
+GROUP = "draftwood.recipes"  # where other packages add recipes
+PARTS = {"drafters": "drafter", "trees": "policy", "verifiers": "verifier", "controllers": "controller"}
+ALSO = {"engine": "scheduler", "recipes": "built on"}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A class or function a recipe picks, and the file it lives in."""
+
+    role: str
+    file: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One recipe: PAPER, the options of build() and the parts it imports."""
+
+    name: str
+    file: str
+    about: str
+    title: str
+    arxiv: str
+    lossless: bool
+    options: tuple[tuple[str, str, str], ...]  # name, type, default
+    parts: tuple[Part, ...]
+
+
+def names() -> list[str]:
+    """All recipes, ours and those of installed plug-ins, in alphabetical order."""
+    own = {path.stem for path in (PACKAGE / "recipes").glob("*.py") if not path.stem.startswith("_")}
+    return sorted(own | set(_plugins()))
+
+
+def entry(name: str) -> Entry:
+    """One recipe by name; UnknownNameError knows the nearest ones."""
+    if name not in names():
+        raise UnknownNameError("recipe", name, names())
+    plugin = _plugins().get(name)
+    path = PACKAGE / "recipes" / f"{name}.py" if plugin is None else _source(plugin)
+    tree = ast.parse(path.read_text("utf-8") if path is not None else "")
+    paper = _paper(tree)
+    return Entry(
+        name=name,
+        file=_shown(path) if path is not None else "",
+        about=ast.get_docstring(tree) or "",
+        title=str(paper.get("title", "")),
+        arxiv=str(paper.get("arxiv", "")),
+        lossless=bool(paper.get("lossless", True)),
+        options=_options(tree),
+        parts=tuple(_parts(tree)),
+    )
+
+
+def page(name: str) -> str | None:
+    """The recipe's page of the documentation, where the documentation lies beside the package."""
+    try:
+        return (PACKAGE.parents[1] / "docs" / "papers" / f"{name}.md").read_text("utf-8")
+    except OSError:
+        return None
+
+
+@cache
+def _plugins() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def _source(plugin: EntryPoint) -> Path | None:
+    spec = importlib.util.find_spec(plugin.module)
+    return Path(spec.origin) if spec is not None and spec.origin and spec.origin.endswith(".py") else None
+
+
+def _shown(path: Path) -> str:
+    return path.relative_to(PACKAGE).as_posix() if path.is_relative_to(PACKAGE) else str(path)
+
+
+def _paper(tree: ast.Module) -> dict[str, Any]:
+    """The keywords of PAPER = Paper(...), as far as they are constants."""
+    for node in tree.body:
+        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+        if isinstance(target, ast.Name) and target.id == "PAPER" and isinstance(node.value, ast.Call):  # pyright: ignore[reportAttributeAccessIssue]
+            return {k.arg: _constant(k.value) for k in node.value.keywords if k.arg}  # pyright: ignore[reportAttributeAccessIssue]
+    return {}
+
+
+def _constant(node: ast.expr) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return ast.unparse(node)
+
+
+def _options(tree: ast.Module) -> tuple[tuple[str, str, str], ...]:
+    """Keyword arguments of build() with their types and defaults, as written."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == "build":
+            return tuple(
+                (arg.arg, _text(arg.annotation), _text(default))
+                for arg, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+            )
+    return ()
+
+
+def _text(node: ast.expr | None) -> str:
+    return "" if node is None else ast.unparse(node)
+
+
+def _parts(tree: ast.Module) -> list[Part]:
+    """What a recipe imports from the folders of parts, in the order in which a round uses them."""
+    found: list[Part] = []
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            package, *folders = node.module.split(".")
+            role = {**PARTS, **ALSO}.get(folders[0] if folders else "")
+            if package == "draftwood" and role is not None and len(folders) > 1:
+                found += [Part(role, f"{'/'.join(folders)}.py", alias.name) for alias in node.names]
+    order = [*PARTS.values(), *ALSO.values()]
+    return sorted(found, key=lambda part: order.index(part.role))

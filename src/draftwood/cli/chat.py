@@ -1,0 +1,166 @@
+"""`draftwood chat`: a conversation at the terminal, or piped in, one user message a line."""
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import typer
+
+from draftwood.cli import models, options
+from draftwood.cli.answers import Voice
+from draftwood.cli.compare import per_pass, speed
+from draftwood.cli.interrupt import STATUS, until_interrupted
+from draftwood.cli.screen import DIM, Screen, report
+from draftwood.cli.talk import Talk
+from draftwood.errors import DraftwoodError
+
+if TYPE_CHECKING:
+    from draftwood.core.sampling import SamplingParams
+    from draftwood.llm import Result
+
+HELP = """\
+/reset         forget the conversation
+/system TEXT   set the system message; without TEXT show it
+/stats         what drafting has done so far
+/quit          end, as Ctrl-D does
+Ctrl-C stops the current answer and keeps its text."""
+
+
+class Chat:
+    """A talk with its commands, its screen and its books."""
+
+    def __init__(self, talk: Talk, params: "SamplingParams", screen: Screen) -> None:
+        self.talk, self.params, self.screen = talk, params, screen
+        self.results: list[Result] = []
+        self.commands: dict[str, Callable[[str], bool]] = {
+            "/reset": self.reset,
+            "/system": self.system,
+            "/stats": self.stats,
+            "/help": self.help,
+            "/quit": lambda _: False,
+            "/exit": lambda _: False,
+        }
+
+    def hear(self, line: str) -> bool:
+        """One line of the user; False ends the chat. A refused question leaves the conversation as it was."""
+        line = line.strip()
+        try:
+            if line.startswith("/"):
+                name, _, rest = line.partition(" ")
+                return self.commands.get(name, self.unknown)(rest.strip())
+            if line:
+                self.answer(line)
+        except DraftwoodError as error:
+            report(str(error))
+        return True
+
+    def answer(self, text: str) -> None:
+        voice = Voice(self.screen)
+        with until_interrupted() as until:
+            result = self.talk.ask(text, self.params, until=until, show=voice.say)
+            voice.end(result, cache=True)
+        self.results.append(result)
+        if result.error is not None:
+            report(result.error)
+
+    def reset(self, _: str) -> bool:
+        self.talk.turns.clear()
+        self.screen.line("forgotten", DIM)
+        return True
+
+    def system(self, text: str) -> bool:
+        if text:
+            self.talk.system = text
+        self.screen.line(f"system message: {self.talk.system or '(the model’s own)'}", DIM)
+        return True
+
+    def stats(self, _: str) -> bool:
+        results = [r for r in self.results if r.tokens]
+        if not results:
+            self.screen.line("no answers yet", DIM)
+            return True
+        tokens = sum(len(r.tokens) for r in results)
+        drafted = sum(p.source >= 0 for r in results for p in r.pieces)
+        rounds = {name: sum(getattr(r.stats, f"rounds_{name}") for r in results) for name in ("all", "some", "none")}
+        cached, prompts = sum(r.stats.cached_tokens for r in results), sum(r.prompt_tokens for r in results)
+        for line in (
+            f"{len(results)} answers, {tokens} tokens, {speed(results):.1f} tokens/s, {per_pass(results):.2f} per pass",
+            f"{drafted} of the tokens were drafted; drafts kept whole {rounds['all']} times, "
+            f"in part {rounds['some']}, not at all {rounds['none']}",
+            f"{cached} of {prompts} prompt tokens came from the cache",
+        ):
+            self.screen.line(line, DIM)
+        return True
+
+    def help(self, _: str) -> bool:
+        self.screen.line(HELP, DIM)
+        return True
+
+    def unknown(self, _: str) -> bool:
+        report(f"no such command\nhint: {', '.join(self.commands)}")
+        return True
+
+
+def _lines(screen: Screen) -> Callable[[], str | None]:
+    """The next line of the user, or None at the end."""
+    if not (sys.stdin.isatty() and screen.terminal):
+        return lambda: (sys.stdin.buffer.readline().decode(errors="replace")) or None
+
+    import contextlib
+
+    with contextlib.suppress(ImportError):  # not on every platform; without it there is no line editing
+        import readline  # noqa: F401
+
+    def ask() -> str | None:
+        try:
+            return input("> ")
+        except EOFError:
+            screen.line()
+            return None
+        except KeyboardInterrupt:  # nothing runs, so there is nothing to stop
+            screen.line("\nCtrl-D or /quit ends", DIM)
+            return ""
+
+    return ask
+
+
+def chat(
+    model: options.Model = "smollm2",
+    recipe: options.RecipeName = "auto",
+    option: options.RecipeOptions = None,
+    system: options.System = None,
+    max_tokens: options.MaxTokens = 256,
+    temperature: options.Temperature = 0.0,
+    top_k: options.TopK = 0,
+    top_p: options.TopP = 1.0,
+    min_p: options.MinP = 0.0,
+    seed: options.Seed = 0,
+    stop: options.Stop = None,
+    repetition_penalty: options.Repetition = 1.0,
+    dtype: options.Dtype = "float32",
+    color: options.Color = None,
+) -> None:
+    """Talk with a model. /help inside says what else there is; earlier turns are not computed again."""
+    params = options.sampling(
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        seed=seed,
+        max_tokens=max_tokens,
+        stop=stop,
+        repetition_penalty=repetition_penalty,
+    )
+    screen = Screen(color)
+    llm = models.open_llm(model, recipe, dtype=dtype, options=option or ())
+    if screen.terminal:
+        screen.line(f"{model} with {recipe}; /help for commands, Ctrl-D ends", DIM)
+        screen.legend()
+    conversation, next_line = Chat(Talk(llm, system=system), params, screen), _lines(screen)
+    try:
+        while (line := next_line()) is not None:
+            if not conversation.hear(line):
+                break
+    except KeyboardInterrupt:  # the second one during an answer
+        screen.line()
+        raise typer.Exit(STATUS) from None

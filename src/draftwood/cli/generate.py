@@ -1,0 +1,83 @@
+"""`draftwood generate`: answer prompts, for a reader or as JSON lines."""
+
+from typing import Annotated
+
+import typer
+
+from draftwood.cli import models, options
+from draftwood.cli.answers import Task, as_json, for_a_reader
+from draftwood.cli.interrupt import STATUS, until_interrupted
+from draftwood.cli.questions import gather
+from draftwood.cli.screen import Screen
+from draftwood.errors import OptionError
+
+
+def generate(
+    prompts: Annotated[
+        list[str] | None, typer.Argument(metavar="PROMPT", help="Each is answered on its own. None: read stdin.")
+    ] = None,
+    model: options.Model = "smollm2",
+    recipe: options.RecipeName = "auto",
+    option: options.RecipeOptions = None,
+    system: options.System = None,
+    file: options.QuestionFile = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Continue the text itself, without the chat template.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object per answered turn, and nothing else.")] = False,
+    compare: Annotated[bool, typer.Option("--compare", help="Also decode plainly, and show both speeds.")] = False,
+    max_tokens: options.MaxTokens = 256,
+    temperature: options.Temperature = 0.0,
+    top_k: options.TopK = 0,
+    top_p: options.TopP = 1.0,
+    min_p: options.MinP = 0.0,
+    seed: options.Seed = 0,
+    stop: options.Stop = None,
+    min_tokens: options.MinTokens = 0,
+    repetition_penalty: options.Repetition = 1.0,
+    presence_penalty: options.Presence = 0.0,
+    frequency_penalty: options.Frequency = 0.0,
+    logit_bias: options.LogitBias = None,
+    ignore_eos: options.IgnoreEos = False,
+    logprobs: options.Logprobs = None,
+    dtype: options.Dtype = "float32",
+    batch: Annotated[
+        int,
+        typer.Option("--batch", help="With --json: questions answered together; their speeds then share a machine."),
+    ] = 1,
+    color: options.Color = None,
+) -> None:
+    """Answer prompts: arguments, stdin, or a file of questions.
+
+    Green tokens were drafted and accepted, the others written by the model itself; the text is the same either way.
+    """
+    if batch < 1:
+        raise OptionError(f"batch cannot be {batch}\nhint: 1 answers one question after the other")
+    if raw and system is not None:
+        raise OptionError("a system message needs the chat template\nhint: leave out --system or --raw")
+    questions = gather(prompts or [], file, raw=raw)
+    params = options.sampling(
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        seed=seed,
+        max_tokens=max_tokens,
+        min_tokens=min_tokens,
+        stop=stop,
+        repetition_penalty=repetition_penalty,
+        presence_penalty=presence_penalty,
+        frequency_penalty=frequency_penalty,
+        logit_bias=logit_bias,
+        ignore_eos=ignore_eos,
+        logprobs=logprobs,
+    )
+    llm = models.open_llm(model, recipe, dtype=dtype, slots=batch, options=option or ())
+    plain = models.twin(llm) if compare else None
+    if plain is not None:
+        models.warm_up(llm, plain)
+    with until_interrupted() as until:
+        task = Task(llm, params, until, plain, system, raw)
+        good = as_json(task, questions, batch) if json else for_a_reader(task, questions, Screen(color))
+        if until.is_set():
+            raise typer.Exit(STATUS)
+    if not good:
+        raise typer.Exit(1)

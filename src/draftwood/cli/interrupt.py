@@ -1,0 +1,32 @@
+"""Ctrl-C as a wish: the round in progress is finished, the text so far is kept, nothing is torn.
+
+An exception in the middle of a round would leave the engine's books open and the engine unusable.
+"""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+STATUS = 130  # 128 + SIGINT, what a shell expects
+
+
+@contextmanager
+def until_interrupted() -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C sets; the second one is an ordinary KeyboardInterrupt."""
+    event = threading.Event()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if event.is_set():
+            raise KeyboardInterrupt
+        event.set()
+
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may ask for signals
+        yield event
+        return
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield event
+    finally:
+        signal.signal(signal.SIGINT, before)

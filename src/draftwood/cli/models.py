@@ -1,0 +1,42 @@
+"""Opening models for commands. The one place where a command meets torch, and the one that tests replace."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from draftwood.llm import LLM
+
+PLAIN = "autoregressive"
+
+
+def open_llm(model: str, recipe: str, *, dtype: str = "float32", slots: int = 1, options: Sequence[str] = ()) -> "LLM":
+    """A model with a recipe; `options` are KEY=VALUE. The cheap mistakes are found before the weights are read."""
+    chosen = recipe_options(recipe, options)
+
+    import torch
+
+    from draftwood.core.config import EngineConfig
+    from draftwood.llm import LLM
+
+    return LLM(model, recipe, dtype=getattr(torch, dtype), config=EngineConfig(max_slots=slots), **chosen)
+
+
+def twin(llm: "LLM", recipe: str = PLAIN) -> "LLM":
+    """The same weights with another recipe and a cache of its own."""
+    from draftwood.llm import LLM
+
+    return LLM(llm.loaded, recipe, config=llm.config)
+
+
+def warm_up(*llms: "LLM") -> None:
+    """Two tokens each, so that the first time measured is not the first time run."""
+    for llm in llms:
+        llm.generate("Hello", max_tokens=2)
+
+
+def recipe_options(recipe: str, options: Sequence[str]) -> Mapping[str, Any]:
+    """KEY=VALUE words as the types that the recipe's build() asks for."""
+    from draftwood import recipes
+    from draftwood.cli.convert import converted
+
+    return converted(recipe, recipes.load(recipe).build, recipes.options(recipe), options)

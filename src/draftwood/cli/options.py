@@ -1,0 +1,92 @@
+"""Options that several commands share, spelt and explained once."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from draftwood.cli.convert import biases
+
+if TYPE_CHECKING:
+    from draftwood.core.sampling import SamplingParams
+
+MODEL, OUTPUT, SAMPLING = "Model", "Output", "Sampling"
+
+Model = Annotated[
+    str, typer.Option("--model", "-m", help="A model: its alias, a GGUF file, a folder or a name on the Hub.")
+]
+RecipeName = Annotated[str, typer.Option("--recipe", "-r", help="How to draft; `draftwood papers` lists them.")]
+RecipeOptions = Annotated[
+    list[str] | None,
+    typer.Option("--option", "-o", metavar="KEY=VALUE", help="An option of the recipe, e.g. depth=6. Repeatable."),
+]
+Dtype = Annotated[Literal["float32", "float64"], typer.Option("--dtype", help="What the model computes in.")]
+Color = Annotated[
+    bool | None, typer.Option("--color/--no-color", help="Colours. Default: on a terminal, unless NO_COLOR is set.")
+]
+MaxTokens = Annotated[int, typer.Option("--max-tokens", "-n", help="Tokens of an answer at most.")]
+MinTokens = Annotated[int, typer.Option("--min-tokens", help="No end and no stop text before so many tokens.")]
+Temperature = Annotated[float, typer.Option("--temperature", "-t", help="0 takes the most probable token.")]
+TopK = Annotated[int, typer.Option("--top-k", help="Only the k most probable tokens; 0 keeps all.")]
+TopP = Annotated[float, typer.Option("--top-p", help="Only the most probable tokens that sum to p.")]
+MinP = Annotated[float, typer.Option("--min-p", help="Only tokens at least this times as probable as the best.")]
+Seed = Annotated[int, typer.Option("--seed", "-s", help="The same seed draws the same tokens.")]
+Stop = Annotated[list[str] | None, typer.Option("--stop", help="End before this text. Repeatable.")]
+System = Annotated[str | None, typer.Option("--system", help="A system message before the conversation.")]
+Repetition = Annotated[
+    float, typer.Option("--repetition-penalty", help="Above 1: less of what prompt and answer hold already.")
+]
+Presence = Annotated[float, typer.Option("--presence-penalty", help="Taken from tokens the answer holds already.")]
+Frequency = Annotated[float, typer.Option("--frequency-penalty", help="The same, for each time they stand there.")]
+LogitBias = Annotated[
+    list[str] | None,
+    typer.Option("--logit-bias", metavar="ID=VALUE", help="Added to a token's logit; -inf forbids it. Repeatable."),
+]
+IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Write on after the end of the answer.")]
+Logprobs = Annotated[
+    int | None, typer.Option("--logprobs", help="Log-probabilities of each token and of the N most probable ones.")
+]
+QuestionFile = Annotated[
+    Path | None,
+    typer.Option("--file", "-f", help='Questions, one JSON object a line: {"turns": [...]} or {"prompt": "..."}.'),
+]
+
+
+def sampling(
+    *,
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    seed: int = 0,
+    max_tokens: int = 256,
+    min_tokens: int = 0,
+    stop: list[str] | None = None,
+    repetition_penalty: float = 1.0,
+    presence_penalty: float = 0.0,
+    frequency_penalty: float = 0.0,
+    logit_bias: list[str] | None = None,
+    ignore_eos: bool = False,
+    logprobs: int | None = None,
+) -> "SamplingParams":
+    """Options of a command as sampling params, which check themselves."""
+    biased = biases(logit_bias or ())
+
+    from draftwood.core.sampling import SamplingParams
+
+    return SamplingParams(
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        seed=seed,
+        max_tokens=max_tokens,
+        min_tokens=min_tokens,
+        stop=tuple(stop or ()),
+        repetition_penalty=repetition_penalty,
+        presence_penalty=presence_penalty,
+        frequency_penalty=frequency_penalty,
+        logit_bias=biased,
+        ignore_eos=ignore_eos,
+        logprobs=logprobs,
+    )

@@ -1,0 +1,83 @@
+"""`draftwood papers`: which recipes there are, what one of them is, and where each lives."""
+
+from typing import Annotated
+
+import typer
+
+from draftwood.cli import catalog, options
+from draftwood.cli.screen import DIM, GREEN, Screen, table
+
+TREE = "tree"
+
+
+def papers(
+    name: Annotated[
+        str | None, typer.Argument(help="A recipe, for its details; or `tree`, for the files of all.")
+    ] = None,
+    color: options.Color = None,
+) -> None:
+    """List the recipes, or show one of them."""
+    screen = Screen(color)
+    if name is None:
+        _list(screen)
+    elif name == TREE:
+        _tree(screen)
+    else:
+        _details(screen, catalog.entry(name))
+
+
+def _list(screen: Screen) -> None:
+    drawn = table("recipe", "title", "arXiv", "lossless")
+    for entry in map(catalog.entry, catalog.names()):
+        drawn.add_row(entry.name, entry.title, entry.arxiv, "yes" if entry.lossless else "LOSSY")
+    screen.show(drawn)
+
+
+def _details(screen: Screen, entry: catalog.Entry) -> None:
+    screen.write(entry.name, GREEN)
+    screen.line(f"  {entry.title}")
+    if entry.arxiv:
+        screen.line(f"arXiv     https://arxiv.org/abs/{entry.arxiv}")
+    screen.line(f"lossless  {'yes' if entry.lossless else 'no: LOSSY'}")
+    screen.line(f"file      {entry.file}")
+    if entry.about:
+        screen.line(f"\n{entry.about}")
+    screen.line()
+    if entry.options:
+        drawn = table("option", "type", "default")
+        for row in entry.options:
+            drawn.add_row(*row)
+        screen.show(drawn)
+        screen.line(f"\nfor example: draftwood generate --recipe {entry.name} --option {_example(entry)} ...", DIM)
+    else:
+        screen.line("no options")
+    text = catalog.page(entry.name)
+    if text is not None:
+        screen.line()
+        _page(screen, text)
+
+
+def _example(entry: catalog.Entry) -> str:
+    name, _, default = entry.options[0]
+    return f"{name}={default.strip(chr(39) + chr(34)) or '...'}"
+
+
+def _page(screen: Screen, text: str) -> None:
+    if not screen.color:
+        screen.line(text.rstrip("\n"))
+        return
+    from rich.markdown import Markdown
+
+    screen.show(Markdown(text))
+
+
+def _tree(screen: Screen) -> None:
+    entries = [catalog.entry(name) for name in catalog.names()]
+    width = max((len(part.role) for entry in entries for part in entry.parts), default=0)
+    space = max((len(part.file) for entry in entries for part in entry.parts), default=0)
+    for entry in entries:
+        screen.write(entry.file or entry.name, GREEN)
+        screen.line(f"  {entry.title}")
+        for i, part in enumerate(entry.parts):
+            branch = "└──" if i == len(entry.parts) - 1 else "├──"
+            screen.line(f"{branch} {part.role:<{width}}  {part.file:<{space}}  {part.name}")

@@ -1,0 +1,96 @@
+"""Questions: what a user wants answered, from arguments, a pipe or a file of JSON lines.
+
+One bad line of a file is a question with an `error`, so that the others can be answered.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from draftwood.errors import OptionError
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """User messages to be answered in turn. `labels` are what the file calls it, given back with every answer."""
+
+    turns: tuple[str, ...] = ()
+    labels: dict[str, Any] = field(default_factory=dict[str, Any])
+    error: str | None = None
+
+
+def gather(prompts: Sequence[str], file: Path | None, *, raw: bool = False) -> list[Question]:
+    """The questions of one command. OptionError if there are none, or if they come from two places."""
+    if prompts and file is not None:
+        raise OptionError(f"prompts are given as arguments and in {file}\nhint: choose one")
+    if file is not None:
+        return _from_file(file)
+    if prompts:
+        return [Question((_checked(prompt, raw),)) for prompt in prompts]
+    if sys.stdin.isatty():
+        raise OptionError("no prompt\nhint: give one as an argument, on stdin, or many with --file")
+    return [Question((_checked(_decoded(sys.stdin.buffer.read(), "stdin").removesuffix("\n"), raw),))]
+
+
+def _checked(prompt: str, raw: bool = False) -> str:
+    if not (prompt if raw else prompt.strip()):
+        raise OptionError("the prompt is empty\nhint: give at least one word")
+    try:
+        prompt.encode()
+    except UnicodeEncodeError:
+        raise OptionError(f"the prompt is not valid text: {prompt[:40]!r}\nhint: is it UTF-8?") from None
+    return prompt
+
+
+def _decoded(data: bytes, where: str) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise OptionError(f"{where} is not UTF-8: byte {error.start} is {data[error.start]:#x}") from None
+
+
+def _from_file(file: Path) -> list[Question]:
+    try:
+        data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    except OSError as error:
+        raise OptionError(f"{file} cannot be read: {error.strerror or error}") from None
+    found = list(_questions(data.removeprefix(b"\xef\xbb\xbf")))
+    if not found:
+        raise OptionError(f'{file} holds no questions\nhint: one JSON object a line, {{"turns": ["..."]}}')
+    return found
+
+
+def _questions(data: bytes) -> Iterator[Question]:
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        if line.strip():
+            yield parse(line, number)
+
+
+def parse(line: bytes, number: int) -> Question:
+    """One line of a question file. Never raises: what is wrong with it is its `error`."""
+    labels: dict[str, Any] = {}
+    try:
+        entry = json.loads(_decoded(line, "it"))
+        if not isinstance(entry, dict):
+            raise OptionError(f"it is no object but a {type(entry).__name__}")
+        labels = {key: entry[key] for key in ("question_id", "category") if key in entry}
+        return Question(_turns(entry), labels)
+    except json.JSONDecodeError as error:
+        problem = f"it is not JSON: {error.msg} at column {error.colno}"
+    except RecursionError:
+        problem = "it is nested too deeply"
+    except (OptionError, ValueError) as error:  # ValueError: a number with thousands of digits
+        problem = str(error)
+    return Question(labels=labels, error=f"line {number}: {problem}")
+
+
+def _turns(entry: dict[str, Any]) -> tuple[str, ...]:
+    turns = entry["turns"] if "turns" in entry else [entry["prompt"]] if "prompt" in entry else None
+    if turns is None:
+        raise OptionError('it has neither "turns" nor "prompt"')
+    if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) for turn in turns):
+        raise OptionError('"turns" must be a list of texts, "prompt" a text')
+    return tuple(_checked(turn) for turn in turns)

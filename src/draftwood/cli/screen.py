@@ -1,0 +1,108 @@
+"""Screen: where text, tables and errors are written, with colours only where somebody can see them.
+
+A terminal gets green for tokens that were drafted and accepted and its own colour for the target's. A file or a pipe
+gets the text byte by byte and no control code of ours.
+"""
+
+import os
+import re
+import sys
+from typing import TYPE_CHECKING, Any, TextIO
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from draftwood.llm import Piece, Result
+
+GREEN, RED, DIM, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[2m", "\x1b[0m"
+WIDE = 160  # columns of a table in a file, where nothing needs wrapping
+
+# What a model writes must not be able to steer the reader's terminal; line feed and tab are text.
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def wants_color(stream: TextIO, flag: bool | None = None) -> bool:
+    """The flag, else NO_COLOR, else whether this is a terminal that knows colours."""
+    if flag is not None:
+        return flag
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and stream.isatty()
+
+
+def report(message: str) -> None:
+    """An error, on stderr: its first line in red where there are colours."""
+    first, _, rest = f"error: {message}".partition("\n")
+    first = f"{RED}{first}{PLAIN}" if wants_color(sys.stderr) else first
+    print("\n".join(filter(None, (first, rest))), file=sys.stderr, flush=True)
+
+
+class Screen:
+    """stdout. Opened per command, because tests and shells put another stdout in its place."""
+
+    def __init__(self, color: bool | None = None) -> None:
+        self.stream = sys.stdout
+        self.color = wants_color(self.stream, color)
+        self.terminal = self.stream.isatty()
+
+    def write(self, text: str, style: str = "") -> None:
+        """Text as it is, at once. On a terminal, control characters become visible instead of obeyed."""
+        if self.terminal:
+            text = CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+        self.stream.write(f"{style}{text}{PLAIN}" if style and self.color and text else text)
+        self.stream.flush()
+
+    def line(self, text: str = "", style: str = "") -> None:
+        self.write(text, style)
+        self.write("\n")
+
+    def piece(self, piece: "Piece") -> None:
+        """One token of an answer, in the colour of its writer."""
+        self.write(piece.text, GREEN if piece.source >= 0 else "")
+
+    def legend(self) -> None:
+        """What the colours mean; nothing where there are none."""
+        if self.color:
+            self.write("green", GREEN)
+            self.line(": drafted and accepted; uncoloured: written by the model itself")
+
+    def show(self, renderable: Any) -> None:
+        """A table, or anything else rich can draw."""
+        plain = None if self.terminal else WIDE
+        colors = "standard" if self.color else None
+        console = Console(
+            file=self.stream, force_terminal=self.color, color_system=colors, no_color=not self.color, width=plain
+        )
+        with console.capture() as drawn:
+            console.print(renderable)
+        for line in drawn.get().splitlines():
+            self.stream.write(line.rstrip() + "\n")
+        self.stream.flush()
+
+
+def table(*columns: str, numbers: frozenset[str] | set[str] = frozenset()) -> Table:
+    """A plain table with a line below its head; columns in `numbers` are aligned to the right."""
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for name in columns:
+        made.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
+    return made
+
+
+def stats_line(result: "Result", *, cache: bool = False) -> str:
+    """One line about one answer."""
+    count = len(result.tokens)
+    parts = [
+        f"{count} token{'' if count == 1 else 's'}",
+        f"{result.tokens_per_second:.1f} tokens/s",
+        f"{result.tokens_per_pass:.2f} tokens per pass",
+        f"recipe {result.recipe}",
+    ]
+    if cache:
+        parts.append(f"{result.stats.cached_tokens} of {result.prompt_tokens} prompt tokens from the cache")
+    if not result.lossless:
+        parts.append("LOSSY")
+    if result.finish_reason in ("length", "cancelled"):
+        parts.append({"length": "cut off at the length limit", "cancelled": "interrupted"}[result.finish_reason])
+    if result.stats.benched is not None:
+        parts.append(f"went on undrafted ({result.stats.benched})")
+    return f"[{', '.join(parts)}]"

@@ -1,0 +1,156 @@
+"""`draftwood generate`: the right text, for people and for programs, and an honest exit status."""
+
+import json
+import os
+import pty
+import re
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from draftwood.cli import compare
+
+CATS = "The cat sat on the mat. The dog lay by the door. "
+COPY = CATS * 2 + "The cat sat on"
+
+
+def lines(done: Any) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_answer_is_followed_by_one_line_of_statistics(draftwood, plain):
+    done = draftwood("generate", "Name a fruit.", "--max-tokens", "4", "--recipe", "autoregressive")
+    text = plain.chat("Name a fruit.", max_tokens=4).text
+    answer, stats, end = done.stdout.split("\n")
+    assert (done.exit_code, answer, end) == (0, text, "")
+    assert re.fullmatch(
+        r"\[4 tokens, [\d.]+ tokens/s, 1.00 tokens per pass, recipe autoregressive, cut off .*\]", stats
+    )
+
+
+def test_raw_prompt_is_continued_without_a_template(draftwood, plain):
+    done = draftwood("generate", COPY, "--raw", "--max-tokens", "4", "--json")
+    (line,) = lines(done)
+    assert line["text"] == plain.generate(COPY, max_tokens=4).text == " the mat. The"
+    assert line["stats"]["tokens_per_pass"] > 1
+
+
+def test_stdin_is_a_prompt_and_system_changes_the_answer(draftwood):
+    plain = lines(draftwood("generate", "--json", "--max-tokens", "4", stdin="Who are you?\n"))[0]
+    system = lines(
+        draftwood("generate", "--json", "--max-tokens", "4", "--system", "You are a cat.", stdin="Who are you?\n")
+    )[0]
+    assert plain["prompt"] == system["prompt"] == "Who are you?"
+    assert plain["prompt_tokens"] != system["prompt_tokens"]
+
+
+def test_bad_lines_of_a_file_cost_only_themselves(draftwood, tmp_path):
+    file = tmp_path / "q.jsonl"
+    file.write_text('{"question_id": 1, "turns": ["Hi", "Bye"]}\nnonsense\n{"prompt": "Hi"}\n')
+    done = draftwood("generate", "--json", "--file", str(file), "--max-tokens", "2", "--batch", "2")
+    found = lines(done)
+    assert done.exit_code == 1 and [("error" in x, x["turn"]) for x in found] == [
+        (False, 0),
+        (False, 1),
+        (True, 0),
+        (False, 0),
+    ]
+    assert found[0]["tokens"] == found[3]["tokens"]
+    for_people = draftwood("generate", "--file", str(file), "--max-tokens", "2")
+    assert for_people.exit_code == 1 and "line 2: it is not JSON" in for_people.stderr
+    assert [x for x in for_people.stdout.splitlines() if x.startswith("> ")] == ["> Hi", "> Bye", "> Hi"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["hi", "--temperature", "-1"], "temperature cannot be -1.0"),
+        (["hi", "--top-p", "0"], "top_p cannot be 0.0"),
+        (["hi", "--max-tokens", "0"], "max_tokens cannot be 0"),
+        (["hi", "--batch", "0"], "batch cannot be 0"),
+        ([""], "the prompt is empty"),
+        (["", "--json"], "the prompt is empty"),
+        (["hi", "--raw", "--system", "s"], "--system"),
+        (["hi", "--option", "deep=3"], "auto has no option 'deep'\nhint: it has depth=12"),
+        (["hi", "--logit-bias", "99999999=1"], "vocabulary ends at"),
+        (["word " * 9000], "this engine's context"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_with_status_2(draftwood, words, said):
+    done = draftwood("generate", *words)
+    assert (done.exit_code, done.stdout) == (2, "") and said in done.stderr
+
+
+def test_options_of_sampling_reach_the_model(draftwood):
+    words = ["generate", "--json", "--raw", COPY, "--max-tokens", "4"]
+    plain = lines(draftwood(*words))[0]
+    banned = lines(draftwood(*words, "--logit-bias", f"{plain['tokens'][0]}=-inf"))[0]
+    assert banned["tokens"][0] != plain["tokens"][0]
+    assert lines(draftwood(*words, "--stop", "."))[0]["text"] == " the mat"
+    best = lines(draftwood(*words, "--logprobs", "2"))[0]["logprobs"]
+    assert len(best) == 4 and best[0]["top"][0] == [plain["tokens"][0], best[0]["logprob"]]
+
+
+def test_comparison_finds_the_same_text(draftwood):
+    done = draftwood("generate", COPY, "--raw", "--max-tokens", "6", "--compare")
+    assert done.exit_code == 0
+    assert re.search(r"^autoregressive +[\d.]+ +1\.00 ", done.stdout, re.M)
+    assert re.search(r"^auto +[\d.]+ +[\d.]+ +[\d.]+x.* yes$", done.stdout, re.M)
+    record = lines(draftwood("generate", COPY, "--raw", "--max-tokens", "6", "--compare", "--json"))[0]
+    assert record["compare"]["identical"] is True and record["compare"]["text"] == record["text"]
+
+
+def test_broken_promise_is_status_1(draftwood, monkeypatch):
+    monkeypatch.setattr(compare.Comparison, "identical", False)
+    done = draftwood("generate", COPY, "--raw", "--max-tokens", "2", "--compare")
+    assert done.exit_code == 1 and "should not" in done.stdout
+
+
+def test_logprobs_are_a_table_for_people(draftwood):
+    done = draftwood("generate", COPY, "--raw", "--max-tokens", "2", "--logprobs", "1")
+    assert re.search(r"^ *\d+ +' the' +-\d\.\d+", done.stdout, re.M)
+
+
+# --- in processes of their own
+
+
+@pytest.mark.slow
+def test_pipe_gets_no_control_codes(start):
+    out, err = start("generate", COPY, "--raw", "--max-tokens", "4", "--compare").communicate(timeout=120)
+    assert out.startswith(b" the mat. The\n[4 tokens") and b"\x1b" not in out + err and b"\r" not in out
+
+
+@pytest.mark.slow
+def test_terminal_gets_drafted_tokens_in_green(start):
+    ours, theirs = pty.openpty()
+    process = start("generate", COPY, "--raw", "--max-tokens", "4", stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    seen = b""
+    while process.poll() is None or b"tokens per pass" not in seen:
+        try:
+            seen += os.read(ours, 4096)
+        except OSError:  # the other end is closed: how a terminal says that all is read
+            break
+    os.close(ours)
+    assert process.wait(60) == 0 and b"\x1b[32m mat\x1b[0m" in seen
+
+
+@pytest.mark.slow
+def test_interrupt_keeps_the_text_and_ends_with_status_130(start):
+    process = start("generate", "Count from one to a thousand.", "--ignore-eos", "--max-tokens", "2000")
+    first = process.stdout.read(1)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == signal.SIGINT + 128 and err == b""
+    assert first and re.search(rb"\n\[\d+ tokens, .*interrupted\]\n$", out)
+
+
+@pytest.mark.slow
+def test_reader_who_leaves_ends_it_quietly(start):
+    process = start("generate", "Count from one to a thousand.", "--ignore-eos", "--max-tokens", "2000")
+    process.stdout.read(1)
+    process.stdout.close()
+    assert process.wait(60) == 141 and process.stderr.read() == b""

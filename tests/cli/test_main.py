@@ -1,0 +1,83 @@
+"""The command line as a whole: quick to start, clear when it refuses, quiet when nobody reads."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from draftwood import __version__
+from draftwood.cli import papers
+from draftwood.cli.main import app
+
+
+def finish(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out.decode(), err.decode()
+
+
+def test_version_is_said_by_the_module_too(start):
+    assert finish(start("--version")) == (0, f"draftwood {__version__}\n", "")
+
+
+def test_help_names_every_command_without_control_codes(start):
+    status, out, _ = finish(start("--help"))
+    assert status == 0 and "\x1b" not in out
+    assert all(f"\n  {name} " in out for name in ("generate", "chat", "papers", "demo"))
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["papers"], ["papers", "auto"], ["generate", "--help"]])
+def test_torch_is_not_imported_before_a_command_needs_it(words):
+    code = (
+        "import sys\nfrom draftwood.cli.main import app\n"
+        f"try: app({words!r})\nexcept SystemExit as end: assert not end.code, end.code\n"
+        "assert 'torch' not in sys.modules and 'draftwood.core' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": ":".join(sys.path)}, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def test_check_for_torch_has_teeth():
+    code = "import sys\nfrom draftwood import recipes\nassert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": ":".join(sys.path)}, capture_output=True)
+    assert b"AssertionError" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["generate", "hi", "--recipe", "prompt_lokup"], "did you mean 'prompt_lookup'?"),
+        (["chat", "--recipe", "autoregresive"], "did you mean 'autoregressive'?"),
+        (["demo", "--recipe", "aut"], "did you mean 'auto'"),
+        (["papers", "autoo"], "did you mean 'auto'"),
+        (["generate", "hi", "--model", "smolm2"], "did you mean 'smollm2'?"),
+    ],
+)
+def test_wrong_name_is_refused_with_the_nearest_ones(words, said):
+    done = CliRunner().invoke(app, words)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert said in done.stderr and done.stderr.startswith("error: unknown ")
+
+
+def test_unexpected_error_keeps_its_traceback(monkeypatch):
+    def broken(*_: Any) -> None:
+        raise RuntimeError("a bug of ours")
+
+    monkeypatch.setattr(papers, "_list", broken)
+    done = CliRunner().invoke(app, ["papers"])
+    assert isinstance(done.exception, RuntimeError) and done.exit_code == 1
+
+
+def test_wrong_option_and_wrong_command_end_with_status_2():
+    runner = CliRunner()
+    assert runner.invoke(app, ["generate", "--no-such"]).exit_code == 2
+    assert "'papers'" in runner.invoke(app, ["paper"]).stderr
+
+
+@pytest.mark.parametrize("words", [["--help"], ["papers"], ["papers", "tree"]])
+def test_closed_pipe_is_no_error_message(start, words):
+    process = start(*words)
+    process.stdout.close()
+    assert process.wait(60) in (1, 141)
+    assert process.stderr.read() == b""

@@ -1,0 +1,36 @@
+"""Options of commands reach the sampling params; what cannot be honoured is refused before a model is opened."""
+
+import pytest
+
+from draftwood.cli.options import sampling
+from draftwood.core.sampling import SamplingParams
+from draftwood.errors import OptionError
+
+
+def test_defaults_are_those_of_the_library():
+    assert sampling() == SamplingParams()
+
+
+def test_every_option_arrives():
+    wishes = {
+        "temperature": 0.7,
+        "top_k": 5,
+        "top_p": 0.9,
+        "min_p": 0.1,
+        "seed": 3,
+        "max_tokens": 9,
+        "min_tokens": 2,
+        "repetition_penalty": 1.1,
+        "presence_penalty": 0.2,
+        "frequency_penalty": 0.3,
+        "ignore_eos": True,
+        "logprobs": 4,
+    }
+    expected = SamplingParams(**wishes, stop=("x", "y"), logit_bias={5: -1.0})
+    assert sampling(**wishes, stop=["x", "y"], logit_bias=["5=-1"]) == expected
+
+
+@pytest.mark.parametrize("wish", [{"temperature": -1.0}, {"top_p": 0.0}, {"max_tokens": 0}, {"stop": [""]}])
+def test_impossible_wish_is_refused(wish):
+    with pytest.raises(OptionError):
+        sampling(**wish)

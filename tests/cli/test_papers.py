@@ -1,0 +1,38 @@
+"""A reader finds the recipes, their options and their files."""
+
+from draftwood import recipes
+from draftwood.cli import catalog
+
+
+def test_list_shows_every_recipe_with_its_title(draftwood):
+    done = draftwood("papers")
+    assert done.exit_code == 0 and "\x1b" not in done.stdout
+    for name in recipes.names():
+        assert name in done.stdout and recipes.paper(name).title in done.stdout
+
+
+def test_lossy_recipe_is_labelled(draftwood, monkeypatch):
+    from dataclasses import replace
+
+    real = catalog.entry
+    monkeypatch.setattr(catalog, "entry", lambda name: replace(real(name), lossless=name != "auto"))
+    assert draftwood("papers").stdout.count("LOSSY") == 1
+    assert "LOSSY" in draftwood("papers", "auto").stdout
+
+
+def test_details_show_options_with_defaults_and_the_page(draftwood, monkeypatch):
+    monkeypatch.setattr(catalog, "page", lambda name: f"# All about {name}\n")
+    shown = draftwood("papers", "speculative_sampling").stdout
+    assert "2211.17192" in shown and "first:10" in shown and "# All about speculative_sampling" in shown
+    assert "--option draft=first:10" in shown
+    assert "no options" in draftwood("papers", "autoregressive").stdout
+
+
+def test_tree_says_where_everything_lives(draftwood):
+    shown = draftwood("papers", "tree").stdout
+    assert "recipes/auto.py" in shown and "drafters/ngram.py" in shown and "Heuristic" in shown
+
+
+def test_unknown_recipe_is_refused(draftwood):
+    done = draftwood("papers", "speculative_samplin")
+    assert done.exit_code == 2 and "did you mean 'speculative_sampling'" in done.stderr

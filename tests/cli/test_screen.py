@@ -1,0 +1,101 @@
+"""Colours where they can be seen, text untouched where they cannot."""
+
+import io
+import sys
+
+import pytest
+
+from draftwood.cli.screen import Screen, report, stats_line, table, wants_color
+from draftwood.core.request import Stats
+from draftwood.llm import Piece, Result
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+
+
+def result(**changes) -> Result:
+    answer = {
+        "prompt": "p",
+        "prompt_tokens": 10,
+        "text": "a b",
+        "tokens": (1, 2),
+        "pieces": (),
+        "finish_reason": "stop",
+        "error": None,
+        "logprobs": None,
+        "seed": 0,
+        "recipe": "auto",
+        "lossless": True,
+        "stats": Stats(target_passes=1, cached_tokens=7),
+        "seconds": 0.5,
+    }
+    return Result(**{**answer, **changes})
+
+
+@pytest.mark.parametrize(
+    ("stream", "flag", "env", "colored"),
+    [
+        (Terminal(), None, {}, True),
+        (io.StringIO(), None, {}, False),
+        (Terminal(), None, {"NO_COLOR": "1"}, False),
+        (Terminal(), None, {"TERM": "dumb"}, False),
+        (Terminal(), True, {"NO_COLOR": "1"}, True),
+        (io.StringIO(), True, {}, True),
+        (Terminal(), False, {}, False),
+    ],
+)
+def test_flag_then_no_color_then_terminal_decide(monkeypatch, stream, flag, env, colored):
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    assert wants_color(stream, flag) is colored
+
+
+def test_drafted_tokens_are_green_and_the_targets_own_are_not(monkeypatch):
+    out = Terminal()
+    monkeypatch.setattr(sys, "stdout", out)
+    screen = Screen()
+    screen.piece(Piece(" drafted", 1, 0))
+    screen.piece(Piece(" own", 2, -1))
+    assert out.getvalue() == "\x1b[32m drafted\x1b[0m own"
+
+
+def test_model_cannot_steer_the_terminal_but_a_file_gets_its_bytes(monkeypatch):
+    text = "a\x1b[2Jb\tc\r\nd\x9b1m"
+    for stream, expected in ((Terminal(), "a\ufffd[2Jb\tc\ufffd\nd\ufffd1m"), (io.StringIO(), text)):
+        monkeypatch.setattr(sys, "stdout", stream)
+        Screen().write(text)
+        assert stream.getvalue() == expected
+
+
+def test_table_in_a_file_has_no_codes_and_no_trailing_blanks(monkeypatch):
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", out)
+    drawn = table("name", "count", numbers={"count"})
+    drawn.add_row("x" * 100, "7")
+    Screen().show(drawn)
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 3 and all(line == line.rstrip() and "\x1b" not in line for line in lines)
+
+
+def test_stats_line_says_what_a_reader_needs():
+    assert stats_line(result()) == "[2 tokens, 4.0 tokens/s, 2.00 tokens per pass, recipe auto]"
+    assert "LOSSY" in stats_line(result(lossless=False))
+    assert "interrupted" in stats_line(result(finish_reason="cancelled"))
+    assert "7 of 10 prompt tokens from the cache" in stats_line(result(), cache=True)
+    assert "went on undrafted (propose: x)" in stats_line(result(stats=Stats(benched="propose: x")))
+
+
+def test_error_is_red_only_on_a_terminal(monkeypatch):
+    for stream, red in ((Terminal(), True), (io.StringIO(), False)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        report("top_p cannot be 0\nhint: 1")
+        assert ("\x1b[31m" in stream.getvalue()) is red
+        assert stream.getvalue().endswith("\nhint: 1\n")
