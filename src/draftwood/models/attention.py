@@ -16,9 +16,7 @@ from draftwood.core.passes import Segment, Tokens
 Mask = Float[Tensor, "t context"] | None
 
 
-def visible_masks(
-    segments: Sequence[Segment], x: Tokens, dtype: torch.dtype, window: int | None
-) -> list[Mask]:
+def visible_masks(segments: Sequence[Segment], x: Tokens, dtype: torch.dtype, window: int | None) -> list[Mask]:
     """One additive mask per segment, made once per pass and used by every layer. None: everything is seen."""
     masks: list[Mask] = []
     for s in segments:

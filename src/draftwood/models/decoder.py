@@ -70,7 +70,9 @@ class Layer(nn.Module):
 class _Pass:
     """What every layer of one pass shares."""
 
-    def __init__(self, x: Tokens, cache: Cache, segments: list[Segment], masks: list[Mask], cos: Tensor, sin: Tensor) -> None:
+    def __init__(
+        self, x: Tokens, cache: Cache, segments: list[Segment], masks: list[Mask], cos: Tensor, sin: Tensor
+    ) -> None:
         self.x, self.cache, self.segments, self.masks = x, cache, segments, masks
         self.cos, self.sin = cos, sin
         self.attention = BACKENDS["torch"]
@@ -124,7 +126,9 @@ class Decoder(nn.Module):
     def row_specs(self) -> tuple[RowSpec, ...]:
         c = self.config
         return tuple(
-            RowSpec(f"{kind}{i}", c.num_kv_heads, c.head_dim, self.dtype) for i in range(self.num_layers) for kind in "kv"
+            RowSpec(f"{kind}{i}", c.num_kv_heads, c.head_dim, self.dtype)
+            for i in range(self.num_layers)
+            for kind in "kv"
         )
 
     def first_layers(self, count: int) -> "Decoder":
@@ -137,9 +141,7 @@ class Decoder(nn.Module):
         return cut
 
     @torch.inference_mode()
-    def forward(
-        self, x: Tokens, cache: Cache, *, taps: frozenset[int] = frozenset(), layers: LayerPlan = ALL
-    ) -> Seen:
+    def forward(self, x: Tokens, cache: Cache, *, taps: frozenset[int] = frozenset(), layers: LayerPlan = ALL) -> Seen:
         """One pass over T tokens; logits only where wanted, and only when the last layer is reached."""
         stop = self.num_layers if layers.stop is None else layers.stop
         h = self.embed(x.ids) if x.hidden is None else x.hidden
