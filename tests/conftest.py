@@ -1,19 +1,19 @@
 """What holds for the whole suite.
 
-Shapes named on signatures are checked at run time. One thread: the models are tiny, and two threads beside a busy
-neighbour are far slower than one.
+One thread: the models are tiny, and two threads beside a busy neighbour are far slower than one. With DRAFTWOOD_SHAPES set,
+the shapes named on signatures are checked at run time; that is slow, so tests/testing/test_shapes.py does it for some rooms.
 """
 
-import torch
-from jaxtyping import install_import_hook
+import os
 
-import draftwood.testing.shapes  # noqa: F401  before the hook, which looks it up by name
+import torch
 
 torch.set_num_threads(1)
-install_import_hook(
-    [
-        f"draftwood.{room}"
-        for room in ("core", "cache", "models", "trees", "verifiers", "controllers", "drafters", "engine")
-    ],
-    "draftwood.testing.shapes.shapes_only",
-)
+
+if os.environ.get("DRAFTWOOD_SHAPES"):
+    from jaxtyping import install_import_hook
+
+    import draftwood.testing.shapes  # noqa: F401  before the hook, which looks it up by name
+
+    rooms = ("core", "cache", "models", "trees", "verifiers", "controllers", "drafters", "engine")
+    install_import_hook([f"draftwood.{room}" for room in rooms], "draftwood.testing.shapes.shapes_only")

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -123,7 +124,8 @@ def test_logprobs_are_the_models_own(llm: LLM) -> None:
 
 
 def test_nonsense_is_refused_before_any_token(llm: LLM, loaded: Loaded) -> None:
-    for options in ({"temperature": -1}, {"top_p": 0}, {"max_tokens": 0}, {"warmth": 3}):
+    bad: tuple[dict[str, Any], ...] = ({"temperature": -1}, {"top_p": 0}, {"max_tokens": 0}, {"warmth": 3})
+    for options in bad:
         with pytest.raises(OptionError):
             llm.generate("x", **options)
     with pytest.raises(OptionError, match="empty"):

@@ -37,6 +37,9 @@ print("imported", len(wanted))
 """
 
 
+RUN_BY_TRANSFORMERS = [f"draftwood.models.{name}" for name in ("hf", "hf_cache", "hf_trial")]
+
+
 def run(*command: str, cwd: Path, path: Path | None = None) -> subprocess.CompletedProcess[str]:
     env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     if path is not None:
@@ -57,10 +60,17 @@ def modules(folder: Path) -> list[str]:
 
 def test_engine_imports_without_the_packages_of_the_extras(tmp_path):
     wanted = ["draftwood", *(name for folder in NEEDS_LITTLE for name in modules(PACKAGE / folder))]
+    wanted = [name for name in wanted if name not in RUN_BY_TRANSFORMERS]
     assert len(wanted) > len(NEEDS_LITTLE)
     done = import_without(ABSENT, wanted, tmp_path, PACKAGE.parent)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[-1] == str(len(wanted))
+
+
+@pytest.mark.parametrize("name", RUN_BY_TRANSFORMERS)
+def test_what_transformers_runs_says_how_to_install_it(name, tmp_path):
+    done = import_without(ABSENT, [name], tmp_path, PACKAGE.parent)
+    assert "pip install draftwood[hf]" in done.stderr and "ModelError" in done.stderr
 
 
 def test_import_of_an_extra_would_be_noticed(tmp_path):

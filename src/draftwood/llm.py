@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from time import perf_counter
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import torch
 
@@ -165,11 +165,21 @@ class LLM:
 
     @overload
     def chat(
-        self, messages: str | Sequence[Message], params: SamplingParams | None = None, **options: Any
+        self,
+        messages: str | Sequence[Message],
+        params: SamplingParams | None = None,
+        *,
+        stream: Literal[False] = False,
+        **options: Any,
     ) -> Result: ...
     @overload
     def chat(
-        self, messages: str | Sequence[Message], params: SamplingParams | None = None, *, stream: bool, **options: Any
+        self,
+        messages: str | Sequence[Message],
+        params: SamplingParams | None = None,
+        *,
+        stream: Literal[True],
+        **options: Any,
     ) -> Iterator[Chunk]: ...
     def chat(
         self,

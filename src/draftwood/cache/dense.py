@@ -46,9 +46,7 @@ class DenseCache:
         self.slots, self.capacity = slots, capacity
         self.max_rows = slots * capacity if max_rows is None else max_rows
         rows = min(capacity, _FIRST_ROWS)
-        self._stores = {
-            s.name: torch.zeros(slots, s.heads, rows, s.width, dtype=s.dtype, device=device) for s in specs
-        }
+        self._stores = {s.name: torch.zeros(slots, s.heads, rows, s.width, dtype=s.dtype, device=device) for s in specs}
         self._slots = [_Slot() for _ in range(slots)]
         self._clock = 0
 

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import DynamicCache
-from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from draftwood.core.passes import RowSpec, Segment, Tokens
 from draftwood.core.protocols import Cache
@@ -21,6 +19,8 @@ from draftwood.errors import ModelError
 from draftwood.models.hf_cache import Windows
 
 if TYPE_CHECKING:
+    from transformers import DynamicCache
+
     from draftwood.models.hf import HFModel
 
 NARROW = 3  # the window of the trial, so that a window is felt on six tokens
@@ -31,6 +31,8 @@ PATHS = {1: [0, 1, 2, 3, 4], 3: [0, 1, 2, 3, 5, 6], 6: [7, 8, 9]}  # place in th
 
 def learn(net: Any, name: str) -> dict[str, Any]:
     """Windows, cache rows, vocabulary, layers and final norm, seen in one small call."""
+    from transformers import DynamicCache
+
     text = net.config.get_text_config()
     windows = _windows(text, name)
     layers = _layers(net.get_decoder(), text.num_hidden_layers, name)
@@ -163,8 +165,10 @@ def _layers(decoder: nn.Module, count: int, name: str) -> nn.ModuleList:
     raise _refusal(name, f"its {count} layers cannot be told apart")
 
 
-def _row_specs(cache: DynamicCache, name: str) -> tuple[RowSpec, ...]:
+def _row_specs(cache: "DynamicCache", name: str) -> tuple[RowSpec, ...]:
     """k and v of every layer that kept any; anything else a layer keeps cannot follow a tree."""
+    from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+
     specs: list[RowSpec] = []
     for i, layer in enumerate(cache.layers):
         if not isinstance(layer, DynamicLayer) or type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer):
