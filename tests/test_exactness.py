@@ -127,6 +127,21 @@ def test_options_are_exact_under_speculation(verifier: Any, options: dict[str, A
     assert max(abs(fast.get(z, 0) - slow.get(z, 0)) for z in {*fast, *slow}) < 1e-12
 
 
+@pytest.mark.parametrize("draw", [Draw.IID, Draw.DISTINCT])
+@pytest.mark.parametrize("budget", [1, 2, 3, 5])
+def test_a_budget_smaller_than_the_tree_does_not_bias(draw: Draw, budget: int) -> None:
+    made = recipe_of(TableDrafter(context_free(Q)), Static((3, 1), draw), Rejection(), 2, budget)
+    found = leaves(TableModel(4, context_free(P)), made)
+    assert joint_error(found, context_free(P), 4, 2) < 1e-12
+
+
+def test_control_cutting_merged_draws_to_a_budget_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Static, "_draws", lambda self, levels: 0)
+    made = recipe_of(TableDrafter(context_free(Q)), Static((3,), Draw.IID), Rejection(), 1, 1)
+    found = leaves(TableModel(4, context_free(P)), made)
+    assert distance(first_token(found, 4), P) > 0.005
+
+
 def test_the_tester_drives_the_engines_own_functions() -> None:
     from draftwood.core import review
     from draftwood.engine.engine import Engine

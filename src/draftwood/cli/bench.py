@@ -1,6 +1,8 @@
 """draftwood bench: checks and measurements, each printed with where it comes from."""
 
 import json
+import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -37,6 +39,20 @@ def _console() -> Console:
     if not console.is_terminal:
         console.width = 200
     return console
+
+
+def _milestones() -> Callable[[str], None]:
+    """Progress without a terminal: one line on stderr whenever another method begins."""
+    last = ""
+
+    def say(text: str) -> None:
+        nonlocal last
+        name = text.partition(":")[0]
+        if name != last:
+            last = name
+            print(f"running {name}", file=sys.stderr, flush=True)
+
+    return say
 
 
 def _save(out: Path | None, result: dict[str, Any]) -> None:
@@ -78,7 +94,8 @@ def exact(
     console, rows = _console(), []
     source = provenance()
     with console.status("starting") as status:
-        for row in compare(loaded, names, setting, against=against, say=status.update):
+        say = status.update if console.is_terminal else _milestones()
+        for row in compare(loaded, names, setting, against=against, say=say):
             rows.append(row)
             _print_partings(console, row)
     table = Table(title=f"{len(setting.prompts)} questions, {max_tokens} tokens, temperature {temperature}, {dtype}")

@@ -60,10 +60,10 @@ class Limit:
         """Some rows, under the same tier."""
         return replace(self, depth=self.depth[rows], nodes=self.nodes[rows])
 
-    def at_most(self, depth: Int[Tensor, "B"], nodes: int | None = None) -> "Limit":
-        """The same limit, no deeper than `depth` per row (what the request or the cache still has room for)."""
+    def at_most(self, depth: Int[Tensor, "B"], nodes: Int[Tensor, "B"]) -> "Limit":
+        """The same limit, no larger than this per row: what the request or the cache still has room for."""
         deep = torch.minimum(self.depth, depth).clamp_min(0)
-        wide = self.nodes if nodes is None else self.nodes.clamp_max(nodes)
+        wide = torch.minimum(self.nodes, nodes).clamp_min(0)
         wide = torch.where(deep > 0, wide, 0)
         tier = Tier(int(deep.max()) if len(deep) else 0, 1 + (int(wide.max()) if len(wide) else 0))
         return Limit(tier, deep, wide, self.total, self.price, self.proceed)

@@ -17,7 +17,7 @@ from draftwood.core.passes import Needs, Seen, Tokens
 from draftwood.core.proposal import Draw, Laws, Proposal
 from draftwood.core.protocols import Cache, Model, TreePolicy
 from draftwood.core.request import Request
-from draftwood.core.review import Chain, score
+from draftwood.core.review import Chain, assemble, score
 from draftwood.core.round import Round
 from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Outcome
@@ -52,8 +52,9 @@ class Autoregressive:
         chains = [Chain(c.slot, c.done, c.tokens[:-1]) for c in chains]
         if not chains:
             return
-        roots = Proposal.roots(torch.tensor([c.tokens[-1] for c in chains], device=rnd.device))
-        score(self.model, state.cache, chains, roots, rnd.take(list(range(len(chains)))))
+        bare = Proposal.roots(torch.tensor([c.tokens[-1] for c in chains], device=rnd.device))
+        tokens, _ = assemble(chains, bare)
+        self.model.forward(replace(tokens, want=tokens.want[:0]), state.cache)  # rows only: the head is dear
         state.cache.commit([c.slot for c in chains], [list(range(len(c.tokens))) for c in chains])
 
     def _chains(self, state: _State, rnd: Round) -> list[Chain]:

@@ -88,7 +88,7 @@ def _plan(e: "Engine", batch: Batch) -> tuple[Round, Limit, Batch]:
         ready = batch.ready
         rnd = _round(e, ready)
         limit = _limit(e, batch, rnd)
-        for asked in (limit, limit.at_most(torch.zeros_like(limit.depth))):
+        for asked in (limit, limit.at_most(*[torch.zeros_like(limit.depth)] * 2)):
             extra = [w.take + (int(asked.nodes[b]) if b < len(ready) else 0) for b, w in enumerate(batch.rows)]
             try:
                 e.cache.reserve([w.slot for w in batch.rows], extra)
@@ -132,7 +132,7 @@ def _limit(e: "Engine", batch: Batch, rnd: Round) -> Limit:
         0 if w.slot in e.benched else min(w.request.remaining - 1, e.longest - w.done - w.take) for w in batch.ready
     ]
     held = [e.cache.capacity - w.done - w.take for w in batch.ready]
-    return limit.at_most(torch.tensor(room, dtype=torch.int64, device=e.device), min(held, default=0))
+    return limit.at_most(_index(e, room), _index(e, held))
 
 
 def _propose(e: "Engine", rnd: Round, limit: Limit) -> Proposal:

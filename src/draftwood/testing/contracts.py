@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from draftwood.core.check import faults
 from draftwood.core.limit import Limit, Load
@@ -17,6 +18,7 @@ from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.sampling import SamplingParams
+from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Outcome, Times, Verdict
 from draftwood.testing.drafts import TableDrafter
 from draftwood.testing.exact import Free, joint_error, leaves
@@ -64,29 +66,29 @@ def _paths(proposal: Proposal, row: int) -> set[tuple[int, ...]]:
 
 
 def check_policy(policy: TreePolicy, vocab: int = 6, *, depth: int = 3) -> None:
-    """Scores never grow along a path, and every cut is closed under parents and earlier drawn siblings."""
+    """Scores never grow along a path, and every cut is closed under parents and earlier drawn siblings; siblings that are
+    independent draws are never cut at all, because merged ones cannot be cut between their draws."""
     drafter = TableDrafter(random_law(vocab, 3))
     rnd = toy_round([[1, 2], [3], [0, 4, 5]], vocab)
-    full = Limit.of([depth] * 3, [10_000] * 3)
-    tree = drafter.propose(None, rnd, Proposal.roots(rnd.roots()), full, policy).tree
-    parent = tree.parents.clamp_min(0)
-    below = tree.live & (tree.parents >= 0)
-    assert (~below | (tree.score <= tree.score.gather(1, parent))).all(), "a score grows along a path"
-    for budget in range(1, 8):
+    for budget in (*range(1, 8), 10_000):
         limit = Limit.of([depth] * 3, [budget] * 3)
+        tree = drafter.propose(None, rnd, Proposal.roots(rnd.roots()), limit, policy).tree
+        parent = tree.parents.clamp_min(0)
+        below = tree.live & (tree.parents >= 0)
+        assert (~below | (tree.score <= tree.score.gather(1, parent))).all(), "a score grows along a path"
         kept = policy.select(tree, limit)
         assert (kept <= tree.live).all(), "select revives dead nodes"
         assert (~(kept & below) | kept.gather(1, parent)).all(), "a kept node has a cut parent"
         for b in range(3):
-            for i in range(1, tree.num_nodes):
-                for j in range(1, i):
-                    if (
-                        kept[b, i]
-                        and tree.live[b, j]
-                        and tree.copies[b, j]
-                        and tree.parents[b, i] == tree.parents[b, j]
-                    ):
-                        assert kept[b, j], "a drawn sibling is kept without an earlier one"
+            _check_siblings(tree, kept[b], b, policy.draw is Draw.IID)
+
+
+def _check_siblings(tree: TokenTree, kept: Tensor, row: int, whole: bool) -> None:
+    for i in range(1, tree.num_nodes):
+        for j in range(1, tree.num_nodes):
+            siblings = tree.live[row, j] and tree.copies[row, j] and tree.parents[row, i] == tree.parents[row, j]
+            if kept[i] and siblings and (j < i or whole):
+                assert kept[j], "a drawn sibling is kept without an earlier one"
 
 
 def check_verifier(verifier: Verifier, *, models: int = 4, vocab: int = 3) -> None:

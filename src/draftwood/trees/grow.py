@@ -70,7 +70,9 @@ def by_score(tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
     """The best `limit.nodes` drafted nodes of each row by score, older nodes first among equals.
 
     Scores never grow along a path and siblings are in draw order, so the set is closed under parents and earlier drawn
-    siblings; and a score was known before its token, so cutting cannot bias.
+    siblings; and a score was known before its token, so cutting cannot bias. Merged iid draws are the exception: a node
+    that stands for several draws cannot be cut between them, so policies that draw them stay within the budget by
+    themselves.
     """
     score = tree.score.masked_fill(~tree.live, -torch.inf)
     order = torch.argsort(score[:, 1:], dim=1, descending=True, stable=True)

@@ -1,5 +1,6 @@
 """Static: the same shape every round, given by its widths."""
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -28,6 +29,10 @@ class Static:
         level: int = growth.carry
         if level >= len(self.widths):
             return replace(growth, frontier=torch.full_like(growth.frontier, -1))
+        if self.draw is Draw.IID:
+            # Equal draws share a node, so how many nodes a level takes depends on what was drawn. Cutting afterwards would
+            # look at that; a level is therefore drawn whole or, where its draws do not all fit the budget, not at all.
+            allowed = allowed & (limit.nodes >= self._draws(level + 1))[:, None]
         return replace(spread(growth, q, self.widths[level], self.draw, allowed, rnd), carry=level + 1)
 
     def select(self, tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
@@ -36,8 +41,8 @@ class Static:
     @property
     def num_nodes(self) -> int:
         """Drafted nodes of a full tree."""
-        total, level = 0, 1
-        for width in self.widths:
-            level *= width
-            total += level
-        return total
+        return self._draws(len(self.widths))
+
+    def _draws(self, levels: int) -> int:
+        """Draws that the first levels take."""
+        return sum(math.prod(self.widths[: i + 1]) for i in range(levels))

@@ -1,0 +1,59 @@
+"""The documents are true: their code runs, their links lead somewhere, their commands and options exist."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from draftwood import recipes
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+COMMAND = re.compile(r"^\s*draftwood ((?:bench )?[a-z]+)(.*)$", re.M)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target
+
+
+@pytest.mark.slow
+def test_the_lines_of_python_in_the_readme_work() -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    assert len([line for line in code.splitlines() if line.strip()]) <= 5
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+def test_every_recipe_has_a_page_and_a_row_in_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text()
+    for name in recipes.names():
+        page = ROOT / "docs" / "papers" / f"{name}.md"
+        assert page.exists() and f"docs/papers/{name}.md" in readme, name
+        for option in recipes.options(name):
+            assert f"`{option}`" in page.read_text(), f"{name}: option {option} is not explained"
+
+
+def documented_commands() -> list[tuple[str, tuple[str, ...]]]:
+    text = "\n".join(page.read_text().replace("\\\n", " ") for page in PAGES)
+    found = {(m[1], tuple(re.findall(r"(--[a-z-]+)", m[2].split("#")[0]))) for m in COMMAND.finditer(text)}
+    return sorted(found)
+
+
+def test_commands_and_options_in_the_documents_exist() -> None:
+    commands = documented_commands()
+    assert len(commands) >= 6
+    helps: dict[str, str] = {}
+    for command, options in commands:
+        if command not in helps:
+            words = [sys.executable, "-m", "draftwood", *command.split(), "--help"]
+            done = subprocess.run(words, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, f"draftwood {command}: {done.stderr}"
+            helps[command] = done.stdout
+        for option in options:
+            assert option in helps[command], f"draftwood {command} has no {option}"

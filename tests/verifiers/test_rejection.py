@@ -1,0 +1,65 @@
+"""Rejection at the edges: laws that agree, laws that exclude each other, given tokens beside drawn ones."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from draftwood.core.limit import Limit
+from draftwood.core.proposal import Proposal
+from draftwood.core.recipe import Recipe
+from draftwood.core.round import Round
+from draftwood.testing.contracts import Always
+from draftwood.testing.drafts import TableDrafter
+from draftwood.testing.exact import acceptance, joint_error, leaves
+from draftwood.testing.tables import TableModel, context_free
+from draftwood.trees.static import Static
+from draftwood.verifiers.rejection import Rejection, residual
+
+P, Q = (0.4, 0.3, 0.2, 0.1), (0.1, 0.2, 0.3, 0.4)
+
+
+def test_the_residual_is_what_p_has_more_than_q() -> None:
+    got = residual(torch.tensor([P], dtype=torch.float64), torch.tensor([Q], dtype=torch.float64))
+    assert torch.allclose(got, torch.tensor([[0.75, 0.25, 0.0, 0.0]], dtype=torch.float64))
+
+
+def test_equal_laws_leave_the_law_itself_and_no_nan() -> None:
+    p = torch.softmax(torch.randn(3, 50, generator=torch.Generator().manual_seed(0)), -1)
+    assert torch.equal(residual(p, p), p)
+
+
+def run(p: Any, q: Any, drafter: Any = None, width: int = 2) -> Any:
+    def recipe() -> Recipe:
+        return Recipe(
+            drafter=drafter or TableDrafter(context_free(q)),
+            policy=Static((width,)),
+            verifier=Rejection(),
+            controller=Always(1, 8),
+        )
+
+    return leaves(TableModel(len(p), context_free(p)), recipe)
+
+
+def test_equal_laws_accept_always_and_disjoint_ones_never() -> None:
+    assert acceptance(run(P, P, width=1)) > 1 - 1e-12
+    assert acceptance(run((0.5, 0.5, 0, 0), (0, 0, 0.5, 0.5))) == 0
+
+
+@dataclass(frozen=True)
+class WithGiven(TableDrafter):
+    """Drawn children, and beside them every other token as a given child."""
+
+    def propose(self, state: Any, rnd: Round, base: Proposal, limit: Limit, policy: Any) -> Proposal:
+        drawn = TableDrafter.propose(self, state, rnd, base, limit, policy)
+        tokens = torch.arange(4).expand(rnd.batch, -1)
+        new = ~(tokens[:, :, None] == drawn.tree.tokens[:, None, 1:]).any(-1)
+        tree = drawn.tree.add(torch.zeros_like(tokens), tokens, live=new, copies=0)
+        q_row = torch.nn.functional.pad(drawn.rows(), (0, 4), value=-1)
+        return Proposal(tree, drawn.draw, drawn.q, q_row)
+
+
+def test_given_children_beside_drawn_ones_are_accepted_by_membership_and_stay_exact() -> None:
+    found = run(P, Q, WithGiven(context_free(Q)))
+    assert joint_error(found, context_free(P), 4, 1) < 1e-12
+    assert acceptance(found) > 1 - 1e-12, "every token is in the tree now: .764 by drawing alone"
