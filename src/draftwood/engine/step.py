@@ -11,7 +11,6 @@
 A drafter that raises or hands over nonsense is benched for those rows; the requests go on without it.
 """
 
-import logging
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
@@ -22,21 +21,18 @@ from jaxtyping import Int
 from torch import Tensor
 
 from draftwood.core.batch import Batch, Work
-from draftwood.core.check import faults
 from draftwood.core.limit import Limit, Load
-from draftwood.core.passes import Seen
 from draftwood.core.proposal import Proposal
 from draftwood.core.request import Request
 from draftwood.core.review import Chain, review, staged_rows
 from draftwood.core.round import Borrowed, Round
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Outcome, Times, Verdict
+from draftwood.engine.drafting import index, propose, tell
 from draftwood.errors import OptionError, OutOfBlocks
 
 if TYPE_CHECKING:
     from draftwood.engine.engine import Engine
-
-log = logging.getLogger("draftwood")
 
 
 def step(e: "Engine") -> list[Request]:
@@ -49,14 +45,14 @@ def step(e: "Engine") -> list[Request]:
     if not batch.rows:
         return _settle(e, batch, None)
     clock.mark("plan")
-    proposal = _propose(e, rnd, limit)
+    proposal = propose(e, rnd, limit)
     clock.mark("propose")
     chains = [Chain(w.slot, w.done, w.tokens) for w in batch.rows]
     rule = partial(_verify, e)
     verdict, scored = review(e.model, e.cache, chains, proposal, rule, rnd, taps=e.recipe.needs.taps, mark=clock.mark)
     e.cache.commit([c.slot for c in chains], staged_rows(chains, proposal, verdict))
     outcome = Outcome(proposal, verdict, _emitted(proposal, verdict), clock.times)
-    _tell_drafter(e, batch, rnd, outcome, scored.seen)
+    tell(e, _chunked(e, batch), rnd, outcome, scored.seen)
     _keep_origin(e, rnd, verdict, scored)
     clock.mark("commit")
     outcome = replace(outcome, clipped=_emit(e, batch, rnd, outcome, scored))
@@ -117,6 +113,11 @@ def _round(e: "Engine", ready: tuple[Work, ...]) -> Round:
     )
 
 
+def _chunked(e: "Engine", batch: Batch) -> Round:
+    """The rows that ran more of their known text than the root, for drafters that follow it."""
+    return _round(e, tuple(w for w in batch.rows if (w.take > 1 or not w.ready) and w.slot not in e.benched))
+
+
 def _limit(e: "Engine", batch: Batch, rnd: Round) -> Limit:
     """What the controller wants, cut to what the request can still emit and the slot can still hold."""
     load = Load(
@@ -132,60 +133,7 @@ def _limit(e: "Engine", batch: Batch, rnd: Round) -> Limit:
         0 if w.slot in e.benched else min(w.request.remaining - 1, e.longest - w.done - w.take) for w in batch.ready
     ]
     held = [e.cache.capacity - w.done - w.take for w in batch.ready]
-    return limit.at_most(_index(e, room), _index(e, held))
-
-
-def _propose(e: "Engine", rnd: Round, limit: Limit) -> Proposal:
-    """The drafter's tree, selected and compacted; bare roots where there is no draft, or one that nobody may trust."""
-    bare = Proposal.roots(rnd.roots())
-    rows = [b for b, deep in enumerate(limit.depth.tolist()) if deep > 0]
-    if not rows:
-        return bare
-    part = rnd if len(rows) == rnd.batch else rnd.take(rows)
-    try:
-        proposal = e.recipe.drafter.propose(
-            e.drafter_state, part, bare.take(_index(e, rows)), limit.take(_index(e, rows)), e.recipe.policy
-        )
-        wrong = faults(proposal, part, e.model.vocab)
-        good = [b for b in range(part.batch) if b not in wrong]
-        _bench(e, part, wrong)
-        if not good:
-            return bare
-        if wrong:
-            proposal, rows = proposal.take(_index(e, good)), [rows[b] for b in good]
-        proposal = proposal.keep(e.recipe.policy.select(proposal.tree, limit.take(_index(e, rows))))
-    except Exception as error:
-        _bench(e, part, {b: f"propose: {error}" for b in range(part.batch)})
-        return bare
-    proposal = proposal.compact(_widest(proposal))
-    return proposal if len(rows) == rnd.batch else _among(bare, proposal, _index(e, rows))
-
-
-def _index(e: "Engine", rows: list[int]) -> Int[Tensor, "R"]:
-    return torch.tensor(rows, dtype=torch.int64, device=e.device)
-
-
-def _widest(proposal: Proposal) -> int:
-    return int(proposal.tree.live.sum(1).max())
-
-
-def _among(bare: Proposal, part: Proposal, rows: Int[Tensor, "R"]) -> Proposal:
-    """A proposal for some rows, set among bare roots for the others."""
-    tree = bare.tree.resize(part.tree.num_nodes)
-    fields = {name: getattr(tree, name).clone() for name in tree.__slots__}
-    for name, column in fields.items():
-        column[rows] = getattr(part.tree, name)
-    q_row = torch.full_like(fields["tokens"], -1)
-    q_row[rows] = part.rows()
-    return Proposal(type(tree)(**fields), part.draw, part.q, q_row, passes=part.passes, pass_seconds=part.pass_seconds)
-
-
-def _bench(e: "Engine", rnd: Round, reasons: dict[int, str]) -> None:
-    for b, reason in reasons.items():
-        slot = int(rnd.slots[b])
-        e.free_draft(slot)
-        e.benched[slot] = rnd.requests[b].stats.benched = reason
-        log.warning("request %d goes on undrafted: %s", rnd.requests[b].id, reason)
+    return limit.at_most(index(e, room), index(e, held))
 
 
 def _verify(e: "Engine", proposal: Proposal, scored: Scored, rnd: Round) -> Verdict:
@@ -222,32 +170,6 @@ def _emitted(proposal: Proposal, verdict: Verdict) -> Int[Tensor, "B D"]:
     tokens = torch.where(path >= 0, proposal.tree.tokens.gather(1, path.clamp_min(0)), -1)
     tokens = torch.nn.functional.pad(tokens[:, 1:], (0, 1), value=-1)
     return tokens.scatter(1, verdict.count[:, None], verdict.next_token[:, None])
-
-
-def _tell_drafter(e: "Engine", batch: Batch, rnd: Round, outcome: Outcome, seen: Seen) -> None:
-    """Chunks first, then the round, to the rows whose drafter still plays."""
-    chunked = tuple(w for w in batch.rows if (w.take > 1 or not w.ready) and w.slot not in e.benched)
-    if chunked:
-        part = _round(e, chunked)
-        try:
-            e.recipe.drafter.begin(e.drafter_state, part, seen)
-        except Exception as error:
-            _bench(e, part, {b: f"begin: {error}" for b in range(part.batch)})
-    rows = [b for b, slot in enumerate(rnd.slots.tolist()) if slot not in e.benched]
-    if not rows:
-        return
-    part, told, seen_by = rnd, outcome, seen
-    if len(rows) < rnd.batch:
-        index = torch.tensor(rows, device=e.device)
-        v = outcome.verdict
-        part = rnd.take(rows)
-        verdict = Verdict(v.path[index], v.count[index], v.next_token[index])
-        told = Outcome(outcome.proposal.take(index), verdict, outcome.tokens[index], outcome.seconds)
-        seen_by = replace(seen, row=None if seen.row is None else seen.row[index])
-    try:
-        e.recipe.drafter.commit(e.drafter_state, part, told, seen_by)
-    except Exception as error:
-        _bench(e, part, {b: f"commit: {error}" for b in range(part.batch)})
 
 
 def _keep_origin(e: "Engine", rnd: Round, verdict: Verdict, scored: Scored) -> None:

@@ -1,0 +1,101 @@
+"""The drafter's side of a round: ask for a guess, trust nothing, tell it what became of it.
+
+A drafter that raises or hands over nonsense is benched: its rows go on undrafted until their request ends.
+"""
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from draftwood.core.check import faults
+from draftwood.core.limit import Limit
+from draftwood.core.passes import Seen
+from draftwood.core.proposal import Proposal
+from draftwood.core.round import Round
+from draftwood.core.verdict import Outcome, Verdict
+
+if TYPE_CHECKING:
+    from draftwood.engine.engine import Engine
+
+log = logging.getLogger("draftwood")
+
+
+def propose(e: "Engine", rnd: Round, limit: Limit) -> Proposal:
+    """The drafter's tree, selected and compacted; bare roots where there is no draft, or one that nobody may trust."""
+    bare = Proposal.roots(rnd.roots())
+    rows = [b for b, deep in enumerate(limit.depth.tolist()) if deep > 0]
+    if not rows:
+        return bare
+    part = rnd if len(rows) == rnd.batch else rnd.take(rows)
+    try:
+        proposal = e.recipe.drafter.propose(
+            e.drafter_state, part, bare.take(index(e, rows)), limit.take(index(e, rows)), e.recipe.policy
+        )
+        wrong = faults(proposal, part, e.model.vocab)
+        good = [b for b in range(part.batch) if b not in wrong]
+        bench(e, part, wrong)
+        if not good:
+            return bare
+        if wrong:
+            proposal, rows = proposal.take(index(e, good)), [rows[b] for b in good]
+        proposal = proposal.keep(e.recipe.policy.select(proposal.tree, limit.take(index(e, rows))))
+    except Exception as error:
+        bench(e, part, {b: f"propose: {error}" for b in range(part.batch)})
+        return bare
+    proposal = proposal.compact(_widest(proposal))
+    return proposal if len(rows) == rnd.batch else _among(bare, proposal, index(e, rows))
+
+
+def index(e: "Engine", rows: list[int]) -> Int[Tensor, "R"]:
+    return torch.tensor(rows, dtype=torch.int64, device=e.device)
+
+
+def _widest(proposal: Proposal) -> int:
+    return int(proposal.tree.live.sum(1).max())
+
+
+def _among(bare: Proposal, part: Proposal, rows: Int[Tensor, "R"]) -> Proposal:
+    """A proposal for some rows, set among bare roots for the others."""
+    tree = bare.tree.resize(part.tree.num_nodes)
+    fields = {name: getattr(tree, name).clone() for name in tree.__slots__}
+    for name, column in fields.items():
+        column[rows] = getattr(part.tree, name)
+    q_row = torch.full_like(fields["tokens"], -1)
+    q_row[rows] = part.rows()
+    return Proposal(type(tree)(**fields), part.draw, part.q, q_row, passes=part.passes, pass_seconds=part.pass_seconds)
+
+
+def bench(e: "Engine", rnd: Round, reasons: dict[int, str]) -> None:
+    for b, reason in reasons.items():
+        slot = int(rnd.slots[b])
+        e.free_draft(slot)
+        e.benched[slot] = rnd.requests[b].stats.benched = reason
+        log.warning("request %d goes on undrafted: %s", rnd.requests[b].id, reason)
+
+
+def tell(e: "Engine", chunked: Round, rnd: Round, outcome: Outcome, seen: Seen) -> None:
+    """Chunks first, then the round, to the rows whose drafter still plays."""
+    if chunked.batch:
+        try:
+            e.recipe.drafter.begin(e.drafter_state, chunked, seen)
+        except Exception as error:
+            bench(e, chunked, {b: f"begin: {error}" for b in range(chunked.batch)})
+    rows = [b for b, slot in enumerate(rnd.slots.tolist()) if slot not in e.benched]
+    if not rows:
+        return
+    part, told, seen_by = rnd, outcome, seen
+    if len(rows) < rnd.batch:
+        index = torch.tensor(rows, device=e.device)
+        v = outcome.verdict
+        part = rnd.take(rows)
+        verdict = Verdict(v.path[index], v.count[index], v.next_token[index])
+        told = Outcome(outcome.proposal.take(index), verdict, outcome.tokens[index], outcome.seconds)
+        seen_by = replace(seen, row=None if seen.row is None else seen.row[index])
+    try:
+        e.recipe.drafter.commit(e.drafter_state, part, told, seen_by)
+    except Exception as error:
+        bench(e, part, {b: f"commit: {error}" for b in range(part.batch)})
