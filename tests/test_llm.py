@@ -1,5 +1,6 @@
 """LLM, as scripts and notebooks use it: on the embedded model, with its own tokenizer."""
 
+import gc
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -156,3 +157,33 @@ def test_a_closed_model_says_so(loaded: Loaded) -> None:
 
 def test_an_empty_prompt_continues_from_the_start_token(llm: LLM) -> None:
     assert len(llm.generate("", max_tokens=2).tokens) == 2
+
+
+def test_forgotten_streams_neither_block_nor_run_on(llm: LLM) -> None:
+    class Page:
+        """Holds a stream and itself: only the garbage collector ends it, at a moment of its own choosing."""
+
+        def __init__(self) -> None:
+            self.me, self.stream = self, llm.stream("Once upon a time", max_tokens=200)
+            next(self.stream)
+
+    for _ in range(3):
+        Page()
+        llm.generate("One, two,", max_tokens=2)
+    gc.collect()
+    llm.generate("One, two,", max_tokens=2)
+    assert not llm.engine.has_work
+
+
+def test_a_stream_nobody_reads_never_starts(llm: LLM) -> None:
+    llm.stream("Once upon a time", max_tokens=200)
+    assert not llm.engine.has_work
+    with pytest.raises(OptionError):
+        llm.stream("Once", max_tokens=0)
+
+
+def test_an_answer_without_a_token_is_still_a_result(llm: LLM, loaded: Loaded) -> None:
+    banned = [(i,) for i in range(loaded.config.vocab_size)]
+    good, bad = llm.generate(["One, two,"] * 2, [SamplingParams(max_tokens=2), SamplingParams(bad_words=tuple(banned))])
+    assert bad.finish_reason == "error" and bad.tokens == () and "no token is left" in str(bad.error)
+    assert len(good.tokens) == 2

@@ -4,6 +4,7 @@ Safe from several threads: whoever waits for a token turns the engine's crank fo
 """
 
 import threading
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
@@ -99,6 +100,8 @@ class LLM:
             self.loaded.model, self._cache(device), self.recipe, prices=self.prices, config=self.config, device=device
         )
         self._lock = threading.Lock()
+        self._jobs: dict[int, _Job] = {}  # running
+        self._leaving: deque[_Job] = deque()  # to be cancelled before the next round
         self._ids = count()
 
     def _cache(self, device: str) -> Any:
@@ -131,22 +134,16 @@ class LLM:
         if isinstance(prompts, str):
             if isinstance(params, Sequence):
                 raise OptionError(f"one prompt, but {len(params)} sampling params")
-            return self._wait([self._start(prompts, self._params(params, options))])[0]
+            return self._wait([self._job(prompts, self._params(params, options))])[0]
         each = list(params) if isinstance(params, Sequence) else [params] * len(prompts)
         if len(each) != len(prompts):
             raise OptionError(f"{len(prompts)} prompts, but {len(each)} sampling params")
         jobs: list[_Job] = []
-        try:
-            for prompt, chosen in zip(prompts, each, strict=True):
-                if isinstance(prompt, int):
-                    raise OptionError(
-                        "a list of numbers is no list of prompts\nhint: wrap the ids of one prompt: [[1, 2, 3]]"
-                    )
-                jobs.append(self._start(prompt, self._params(chosen, options)))
-            return self._wait(jobs)
-        except BaseException:
-            self._cancel(jobs)
-            raise
+        for prompt, chosen in zip(prompts, each, strict=True):
+            if isinstance(prompt, int):
+                raise OptionError("a list of numbers is no list of prompts\nhint: wrap one prompt's ids: [[1, 2]]")
+            jobs.append(self._job(prompt, self._params(chosen, options)))
+        return self._wait(jobs)
 
     def stream(
         self,
@@ -161,7 +158,7 @@ class LLM:
         Setting `until`, from a signal handler or another thread, ends the answer after the current round; its last
         chunk still comes, with what is there as its result.
         """
-        return self._stream(self._start(prompt, self._params(params, options)), until)
+        return self._stream(self._job(prompt, self._params(params, options)), until)
 
     @overload
     def chat(
@@ -190,7 +187,7 @@ class LLM:
         **options: Any,
     ) -> Result | Iterator[Chunk]:
         """Answer a conversation. Rows of earlier turns are still in the cache and are not computed again."""
-        job = self._start(self.chat_prompt(messages), self._params(params, options))
+        job = self._job(self.chat_prompt(messages), self._params(params, options))
         return self._stream(job) if stream else self._wait([job])[0]
 
     def chat_prompt(self, messages: str | Sequence[Message]) -> list[int]:
@@ -229,46 +226,55 @@ class LLM:
             text=self.tokenizer.detokenizer(),
         )
 
-    def _start(self, prompt: Prompt, params: SamplingParams) -> "_Job":
+    def _job(self, prompt: Prompt, params: SamplingParams) -> "_Job":
+        """A request that was looked at, so that nonsense is refused here and now, but not yet added."""
         request = self.request(prompt, params)
-        job = _Job(request, prompt, perf_counter())
+        self.engine.check(request)
+        return _Job(request, prompt)
+
+    def _start(self, job: "_Job") -> "_Job":
         with self._lock:
-            self.engine.add(request)
+            self.engine.add(job.request)
+            self._jobs[job.request.id] = job
+            job.started = perf_counter()
         return job
 
     def _turn(self, job: "_Job") -> None:
         """One round for everybody, unless somebody else has finished this request meanwhile."""
         with self._lock:
-            if not job.request.finished:
-                if self.engine.closed:
-                    raise EngineError("this model was closed while a request was running")
-                try:
-                    self.engine.step()
-                except BaseException:
-                    self.engine.close()  # its books may not balance any more; nobody may go on with it
-                    raise
-            if job.request.finished and not job.seconds:
-                job.seconds = perf_counter() - job.started
+            self._let_go()
+            if job.request.finished:
+                return
+            if self.engine.closed:
+                raise EngineError("this model was closed while a request was running")
+            try:
+                finished = self.engine.step()
+            except BaseException:
+                self.engine.close()  # its books may not balance any more; nobody may go on with it
+                raise
+            for request in finished:
+                self._jobs.pop(request.id).stop()
 
     def _wait(self, jobs: "list[_Job]") -> list[Result]:
+        started: list[_Job] = []
         try:
             for job in jobs:
-                while not job.seconds:
+                started.append(self._start(job))
+            for job in jobs:
+                while not job.request.finished:
                     self._turn(job)
-        except BaseException:
-            self._cancel(jobs)
-            raise
+        finally:
+            self._cancel(started)
         return [self._result(job) for job in jobs]
 
     def _stream(self, job: "_Job", until: threading.Event | None = None) -> Iterator[Chunk]:
         given, shown = 0, 0
+        r = self._start(job).request
         try:
             while True:
                 self._turn(job)
                 if until is not None and until.is_set():
                     self._cancel([job])
-                    job.seconds = job.seconds or perf_counter() - job.started
-                r = job.request
                 visible = r.visible()
                 pieces: list[Piece] = []
                 while given < len(r.output) and (r.finished or r.marks[given] <= visible):
@@ -283,15 +289,27 @@ class LLM:
             self._cancel([job])
 
     def _cancel(self, jobs: "list[_Job]") -> None:
-        with self._lock:
-            for job in jobs:
-                self.engine.cancel(job.request)
+        """End what still runs. Never waits for the lock: Python may collect a forgotten stream, and so come here, in the
+        middle of the very round that holds it. Whoever holds the lock lets go before the next round."""
+        self._leaving.extend(job for job in jobs if not job.request.finished)
+        if self._leaving and self._lock.acquire(blocking=False):
+            try:
+                self._let_go()
+            finally:
+                self._lock.release()
+
+    def _let_go(self) -> None:
+        while self._leaving:
+            job = self._leaving.popleft()
+            self.engine.cancel(job.request)
+            self._jobs.pop(job.request.id, None)
+            job.stop()
 
     def _result(self, job: "_Job") -> Result:
         r = job.request
         assert r.finish_reason is not None
-        starts = [0, *r.marks[:-1]]
-        ends = [*r.marks[:-1], len(r.settled)] if r.marks else []
+        ends = [*r.marks[:-1], len(r.settled)][: len(r.marks)]
+        starts = [0, *ends][: len(r.marks)]
         pieces = tuple(
             Piece(r.settled[a:b], token, source)
             for a, b, token, source in zip(starts, ends, r.output, r.sources, strict=True)
@@ -328,5 +346,9 @@ class LLM:
 class _Job:
     request: Request
     prompt: Prompt
-    started: float
+    started: float = 0.0
     seconds: float = 0.0
+
+    def stop(self) -> None:
+        """The clock stops when the request ends, whoever noticed it."""
+        self.seconds = self.seconds or perf_counter() - self.started

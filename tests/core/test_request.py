@@ -111,3 +111,17 @@ def test_rounds_are_counted_by_what_they_kept() -> None:
         s.count(depth, nodes, kept)
     assert (s.rounds_all, s.rounds_some, s.rounds_none, s.target_passes) == (1, 1, 1, 4)
     assert s.acceptance_by_position == [2 / 3, 1 / 3, 1 / 2] and s.draft_tokens == 10
+
+
+def test_text_that_was_let_pass_before_min_tokens_is_not_taken_back() -> None:
+    r = request(min_tokens=3, stop=("b", "cde"))
+    emit(r, 0, 1, 5)
+    assert r.settled == "abf" and r.visible() == 3
+    emit(r, 6, 1)
+    assert r.settled == "abfg" and r.finish_reason == "stop"
+
+
+def test_a_path_past_an_end_is_known_to_be_over() -> None:
+    r = request(min_tokens=3)
+    r.output = [1]
+    assert not r.ended_by([29]) and r.ended_by([2, 29]) and not r.ended_by([2, 3])

@@ -131,8 +131,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.parametrize(
+    ("dtype", "error"), [(torch.float64, 1e-10), (torch.float32, 1e-4)], ids=["float64", "float32"]
+)
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
-def test_options_and_logprobs_under_speculation_equal_plain_decoding(model: Decoder, options: dict[str, Any]) -> None:
+def test_options_and_logprobs_under_speculation_equal_plain_decoding(
+    options: dict[str, Any], dtype: torch.dtype, error: float
+) -> None:
+    model = tiny_decoder(1, dtype=dtype)
     texts, params = prompts(), sampled(8, logprobs=5, **options)
     alone = [serve(make_engine(model, plain()), [t], [p])[0] for t, p in zip(texts, params, strict=True)]
     known = {tuple(t): r.output for t, r in zip(texts, alone, strict=True)}
@@ -141,9 +147,9 @@ def test_options_and_logprobs_under_speculation_equal_plain_decoding(model: Deco
         assert fast.output == slow.output and fast.finish_reason == slow.finish_reason
         assert len(fast.logprobs) == len(fast.output)
         for (a, best_a), (b, best_b) in zip(fast.logprobs, slow.logprobs, strict=True):
-            assert a == pytest.approx(b, abs=1e-10)
+            assert a == pytest.approx(b, abs=error)
             assert [t for t, _ in best_a] == [t for t, _ in best_b]
-            assert [x for _, x in best_a] == pytest.approx([x for _, x in best_b], abs=1e-10)
+            assert [x for _, x in best_a] == pytest.approx([x for _, x in best_b], abs=error)
         assert fast.stats.rounds_all + fast.stats.rounds_some > 0 or len(fast.output) < 3
 
 
@@ -361,3 +367,28 @@ def test_rejection_runs_in_ragged_batches_with_a_real_small_model(model: Decoder
     alone = [serve(make_engine(model, recipe), [t], [p])[0] for t, p in zip(texts, sampled(8), strict=True)]
     assert [r.output for r in together] == [r.output for r in alone], "coins are keyed, so the batch does not matter"
     assert min(counts(together)) > 0
+
+
+def test_a_grammar_is_never_asked_what_follows_an_end(model: Decoder) -> None:
+    end = 7
+
+    def grammar(tokens: Any) -> torch.Tensor:
+        assert end not in tokens, "asked about text after the end"
+        allowed = torch.ones(V).bool() if len(tokens) < 3 else torch.arange(V) == end
+        return allowed & (torch.arange(V) != end) if len(tokens) < 3 else allowed
+
+    params = SamplingParams(max_tokens=8, grammar=grammar)
+    (slow,) = serve(make_engine(model, plain()), [[1, 2, 3]], params, eos=(end,))
+    known = {(1, 2, 3): [*slow.output, end, end, end]}
+    for drafter in (NoisyOracle(known, V, 1.0), small_model(model)):
+        (fast,) = serve(make_engine(model, with_drafter(drafter, 5, 20)), [[1, 2, 3]], params, eos=(end,))
+        assert (fast.output, fast.finish_reason, fast.stats.benched) == (slow.output, "stop", None)
+
+
+def test_a_dead_end_is_reached_with_the_same_tokens(model: Decoder) -> None:
+    params = SamplingParams(max_tokens=8, grammar=lambda tokens: torch.full((V,), len(tokens) < 3))
+    (slow,) = serve(make_engine(model, plain()), [[1, 2, 3]], params)
+    assert slow.finish_reason == "error" and len(slow.output) == 3
+    recipe = with_drafter(NoisyOracle({(1, 2, 3): [*slow.output, 1, 1]}, V, 1.0), 5, 20)
+    (fast,) = serve(make_engine(model, recipe), [[1, 2, 3]], params)
+    assert (fast.output, fast.finish_reason) == (slow.output, "error")

@@ -123,6 +123,11 @@ class Request:
         """Tokens that end the answer."""
         return (*(() if self.params.ignore_eos else self.eos), *self.params.stop_tokens)
 
+    def ended_by(self, path: Sequence[int]) -> bool:
+        """Whether the answer would be over somewhere on this path."""
+        first = max(0, self.params.min_tokens - len(self.output) - 1)
+        return any(token in self.ends for token in path[first:])
+
     def history(self, device: torch.device) -> tuple[Float[Tensor, "V"], Bool[Tensor, "V"]]:
         """Counts of output tokens and which tokens the prompt holds, kept up to date as the output grows."""
         if self._counts is None or self._prompt_seen is None:
@@ -166,9 +171,8 @@ class Request:
         self.settled += piece
         if not (piece and enough and self.params.stop):
             return
-        longest = max(len(s) for s in self.params.stop)
-        start = max(0, before - longest + 1)
-        hits = [at for s in self.params.stop if (at := self.settled.find(s, start)) >= 0]
+        # Only what ends in the new piece counts: text that was let pass before min_tokens is not taken back.
+        hits = [at for s in self.params.stop if (at := self.settled.find(s, max(0, before - len(s) + 1))) >= 0]
         if hits:
             self.settled = self.settled[: min(hits)]
             self.finish_reason = "stop"

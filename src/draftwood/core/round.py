@@ -86,6 +86,8 @@ class Round:
             for b, row in zip(special, paths, strict=True):
                 for k, path in enumerate(row):
                     drafted = [t for t in path if t >= 0]
+                    if self.requests[b].ended_by(drafted):
+                        continue  # plain decoding never gets here, and a grammar need not know what follows an end
                     logits[b, k] = adjust(logits[b, k], self.requests[b], drafted, columns)
         return self.shaping.law(logits)
 

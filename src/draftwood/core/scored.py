@@ -59,6 +59,10 @@ class Scored:
         """Tapped features of some nodes."""
         return self.seen.features[tap][self._row.gather(1, nodes.clamp_min(0))]
 
+    def over(self, tree: TokenTree) -> "Scored":
+        """The same pass, read through the same tree with some nodes cut."""
+        return Scored(self.seen, tree, self.rnd)
+
     def take(self, rows: list[int]) -> "Scored":
         """The same pass, seen by some rows of the round."""
         index = torch.tensor(rows, device=self.tree.tokens.device)

@@ -54,8 +54,8 @@ class Engine:
         """Known tokens one request may have: rows of a slot, and positions the model was made for."""
         return min(self.cache.capacity, self.model.max_positions)
 
-    def add(self, request: Request) -> None:
-        """Accept a request, or refuse it at the door with a reason."""
+    def check(self, request: Request) -> None:
+        """Refuse a request at the door, with the reason."""
         if self.closed:
             raise EngineError("this engine is closed")
         if not request.prompt:
@@ -74,6 +74,10 @@ class Engine:
         request.params.check(self.model.vocab)
         if self.scheduler.waiting >= self.config.max_waiting:
             raise OptionError(f"{self.scheduler.waiting} requests are waiting already\nhint: try again later")
+
+    def add(self, request: Request) -> None:
+        """Accept a request, or refuse it."""
+        self.check(request)
         self._live[request.id] = request
         self.scheduler.add(request)
 

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from draftwood.core.batch import Batch, Work
 from draftwood.core.limit import Limit, Load
-from draftwood.core.proposal import Proposal
+from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.request import Request
 from draftwood.core.review import Chain, review, staged_rows
 from draftwood.core.round import Borrowed, Round
@@ -148,15 +148,25 @@ def _verify(e: "Engine", proposal: Proposal, scored: Scored, rnd: Round) -> Verd
 
 
 def _verify_alone(e: "Engine", proposal: Proposal, scored: Scored, rnd: Round) -> Verdict:
+    """Row by row: with its tree first, then without, so that what plain decoding emits before a dead end is emitted here
+    too. Only rules that ignore how a tree came about may judge twice: drawn tokens must not get a second chance."""
     verdicts: list[Verdict] = []
+    zero = torch.zeros(1, dtype=torch.int64, device=e.device)
     for b, request in enumerate(rnd.requests):
-        row = torch.tensor([b], device=e.device)
-        try:
-            verdicts.append(e.recipe.verifier.verify(proposal.take(row), scored.take([b]), rnd.take([b])))
-        except OptionError as error:
-            request.finish("error", str(error))
-            zero = torch.zeros(1, dtype=torch.int64, device=e.device)
-            verdicts.append(Verdict(path=zero[:, None], count=zero, next_token=zero))
+        whole = proposal.take(index(e, [b]))
+        tries = [whole]
+        if Draw.GIVEN in e.recipe.verifier.draws:
+            tries.append(whole.keep(torch.zeros_like(whole.tree.live)))
+        verdict, failure = Verdict(path=zero[:, None], count=zero, next_token=zero), ""
+        for each in tries:
+            try:
+                verdict, failure = e.recipe.verifier.verify(each, scored.take([b]).over(each.tree), rnd.take([b])), ""
+                break
+            except OptionError as error:
+                failure = str(error)
+        if failure:
+            request.finish("error", failure)
+        verdicts.append(verdict)
     width = max(v.path.shape[1] for v in verdicts)
     path = torch.cat([torch.nn.functional.pad(v.path, (0, width - v.path.shape[1]), value=-1) for v in verdicts])
     return Verdict(path, torch.cat([v.count for v in verdicts]), torch.cat([v.next_token for v in verdicts]))
