@@ -392,3 +392,27 @@ def test_a_dead_end_is_reached_with_the_same_tokens(model: Decoder) -> None:
     recipe = with_drafter(NoisyOracle({(1, 2, 3): [*slow.output, 1, 1]}, V, 1.0), 5, 20)
     (fast,) = serve(make_engine(model, recipe), [[1, 2, 3]], params)
     assert (fast.output, fast.finish_reason) == (slow.output, "error")
+
+
+def test_a_grammar_that_breaks_ends_its_own_request_and_nobody_elses(model: Decoder) -> None:
+    def broken(tokens: Any) -> torch.Tensor:
+        if len(tokens) == 2:
+            raise KeyError("lost")
+        return torch.ones(V).bool()
+
+    texts, params = prompts(3), sampled(3)
+    wanted = answers(model, texts, params)
+    params[1] = SamplingParams(temperature=1.0, seed=1, grammar=broken)
+    for drafter in (Nothing(), small_model(model)):
+        got = serve(make_engine(model, with_drafter(drafter)), texts, params)
+        assert got[1].finish_reason == "error" and "KeyError" in str(got[1].error) and len(got[1].output) == 2
+        assert [got[0].output, got[2].output] == [wanted[0], wanted[2]]
+        assert not any(r.stats.benched for r in got), "it was not the drafter's fault"
+
+
+@pytest.mark.parametrize("temperature", [1e-38, 1e-300, 1e30])
+def test_extreme_temperatures_are_just_temperatures(model: Decoder, temperature: float) -> None:
+    got = serve(make_engine(model, plain()), prompts(2), sampled(2, temperature=temperature))
+    assert all(len(r.output) == 24 for r in got)
+    if temperature < 1:
+        assert [r.output for r in got] == answers(model, prompts(2), sampled(2, temperature=0.0))

@@ -32,8 +32,8 @@ def faults(proposal: Proposal, rnd: Round, vocab: int) -> dict[int, str]:
     if proposal.q is not None and proposal.q.num_rows:
         total = proposal.q.prob.sum(1)
         wrong = ~(proposal.q.prob >= 0).all(1) | ~((total - 1).abs() < 1e-3)
-        used = (rows >= 0) & tree.live
-        bad["a draft law is not a probability"] = (used & wrong[rows.clamp_min(0)]).any(1)
+        law = rows.gather(1, parent).clamp_min(0)
+        bad["a draft law is not a probability"] = (drawn & wrong[law]).any(1)
     found: dict[int, str] = {}
     if bool(torch.stack(list(bad.values())).any()):
         for reason, mask in bad.items():

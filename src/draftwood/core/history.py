@@ -6,10 +6,11 @@ Runs for visited nodes of requests that asked for such options, and for nobody e
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.core.request import Request
+from draftwood.core.sampling import Grammar
 from draftwood.errors import OptionError
 
 
@@ -28,7 +29,7 @@ def adjust(
     p = request.params
     x = logits.clone()
     if p.grammar is not None:
-        x = _mask(x, p.grammar([*request.output, *path]))
+        x = _mask(x, p.grammar, [*request.output, *path])
     if p.bad_words:
         x[_banned(p.bad_words, request.known_tail(path, max(map(len, p.bad_words)) - 1))] = -torch.inf
     if p.min_tokens > len(request.output) + len(path):
@@ -58,8 +59,12 @@ def _penalise(x: Float[Tensor, "V"], request: Request, path: Sequence[int]) -> F
     return x - p.frequency_penalty * counts - p.presence_penalty * (counts > 0).to(x.dtype)
 
 
-def _mask(x: Float[Tensor, "V"], allowed: Bool[Tensor, "V"]) -> Float[Tensor, "V"]:
-    return x.masked_fill(~allowed.to(x.device), -torch.inf)
+def _mask(x: Float[Tensor, "V"], grammar: Grammar, tokens: Sequence[int]) -> Float[Tensor, "V"]:
+    """A grammar is the user's code: what goes wrong in it ends its own request, not the batch."""
+    try:
+        return x.masked_fill(~grammar(tokens).to(x.device), -torch.inf)
+    except Exception as error:
+        raise OptionError(f"the grammar failed: {type(error).__name__}: {error}") from error
 
 
 def _banned(words: Sequence[Sequence[int]], tail: Sequence[int]) -> list[int]:

@@ -36,10 +36,11 @@ class Shaping:
             return _one_hot(x)
         heat = self.column("temperature", x.dtype)[:, None, None]
         greedy = heat == 0
-        scaled = x / torch.where(greedy, torch.ones_like(heat), heat)
+        # The best logit becomes 0 first, so that no temperature, however small, makes infinities that cancel.
+        scaled = (x - x.amax(-1, keepdim=True)) / torch.where(greedy, torch.ones_like(heat), heat)
         if self.any_min_p:
             floor = self.column("min_p", x.dtype)[:, None, None]
-            scaled = scaled.masked_fill(scaled < scaled.amax(-1, keepdim=True) + floor.log(), -torch.inf)
+            scaled = scaled.masked_fill(scaled < floor.log(), -torch.inf)
         if self.max_top_k:
             scaled = self._top_k(scaled)
         prob = torch.softmax(scaled, dim=-1)

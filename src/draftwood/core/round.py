@@ -14,6 +14,7 @@ from draftwood.core.noise import Keyed, Noise, fold, word
 from draftwood.core.proposal import Draw
 from draftwood.core.request import Request
 from draftwood.core.tree import TokenTree
+from draftwood.errors import OptionError
 
 TARGET = "target"
 """The purpose of the target's own samples: keyed by (seed, position) alone, so any draft leaves them unchanged."""
@@ -75,9 +76,16 @@ class Round:
         tree: TokenTree,
         nodes: Int[Tensor, "B K"],
         ids: Int[Tensor, "W"] | None = None,
+        *,
+        strict: bool = False,
     ) -> Float[Tensor, "B K W"]:
         """The one road from logits to a law, p and q alike: history of each node's own path, then temperature and
-        truncation. Options act before any token is drawn, so a mask can never bias a draw."""
+        truncation. Options act before any token is drawn, so a mask can never bias a draw.
+
+        Where the options leave no token at all, a draft has nothing to say (a law of zeros, no children); `strict`, for
+        the target, makes it an OptionError.
+        """
+        dead: list[tuple[int, int]] = []
         special = [b for b, r in enumerate(self.requests) if not r.params.plain]
         if special:
             logits = logits.clone()
@@ -88,8 +96,16 @@ class Round:
                     drafted = [t for t in path if t >= 0]
                     if self.requests[b].ended_by(drafted):
                         continue  # plain decoding never gets here, and a grammar need not know what follows an end
-                    logits[b, k] = adjust(logits[b, k], self.requests[b], drafted, columns)
-        return self.shaping.law(logits)
+                    try:
+                        logits[b, k] = adjust(logits[b, k], self.requests[b], drafted, columns)
+                    except OptionError:
+                        if strict:
+                            raise
+                        dead.append((b, k))
+        law = self.shaping.law(logits)
+        for b, k in dead:
+            law[b, k] = 0.0
+        return law
 
     def key(self, purpose: str, at: Int[Tensor, "B *S"], turn: int = 0) -> Int[Tensor, "B *S"]:
         """The place of one random number. For TARGET, `at` is the depth below the root; otherwise the node."""

@@ -32,7 +32,7 @@ class Scored:
 
     def law(self, nodes: Int[Tensor, "B K"]) -> Float[Tensor, "B K V"]:
         """p at these nodes, by the request's own sampling along the node's own path; at least float32."""
-        return self.rnd.law(self.logits(nodes), self.tree, nodes)
+        return self.rnd.law(self.logits(nodes), self.tree, nodes, strict=True)
 
     def best(self) -> Int[Tensor, "B N"]:
         """The most probable token after every node, without making a law; dead nodes hold rubbish."""

@@ -143,7 +143,7 @@ def _verify(e: "Engine", proposal: Proposal, scored: Scored, rnd: Round) -> Verd
         return Verdict(path=none[:, None], count=none, next_token=none)
     try:
         return e.recipe.verifier.verify(proposal, scored, rnd)
-    except OptionError:
+    except Exception:
         return _verify_alone(e, proposal, scored, rnd)
 
 
@@ -162,8 +162,8 @@ def _verify_alone(e: "Engine", proposal: Proposal, scored: Scored, rnd: Round) -
             try:
                 verdict, failure = e.recipe.verifier.verify(each, scored.take([b]).over(each.tree), rnd.take([b])), ""
                 break
-            except OptionError as error:
-                failure = str(error)
+            except Exception as error:
+                failure = str(error) if isinstance(error, OptionError) else f"{type(error).__name__}: {error}"
         if failure:
             request.finish("error", failure)
         verdicts.append(verdict)

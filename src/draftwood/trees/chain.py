@@ -41,5 +41,5 @@ class Chain:
 def _coupled(growth: Growth, q: Laws, allowed: Bool[Tensor, "B F"], rnd: Round) -> Laws:
     depth = growth.tree.depths().gather(1, growth.frontier.clamp_min(0))[:, 0]
     column = rnd.guess(depth, q.prob, allowed[:, 0])
-    one = torch.zeros_like(q.prob).scatter_(1, column.clamp_min(0)[:, None], 1.0)
+    one = torch.zeros_like(q.prob).scatter_(1, column.clamp_min(0)[:, None], (column >= 0).to(q.prob.dtype)[:, None])
     return Laws(one, q.ids)
