@@ -1,4 +1,4 @@
-# Nothing to install or export first: Python 3.11 or later, make and, for the native kernels, a C++ compiler.
+# Nothing to install or export first: Python 3.11 or later and make.
 #
 #   make setup       everything into .venv; a second call does nothing
 #   make demo        the embedded model, plain and with speculation

@@ -67,3 +67,10 @@ class OutOfBlocks(DraftwoodError):
 
 class EngineError(DraftwoodError):
     """A broken invariant of the engine, or an engine used after it was closed."""
+
+
+def need_at_least(part: str, **named: tuple[object, int]) -> None:
+    """OptionError if one of the (value, least) pairs is no whole number or too small."""
+    for name, (value, least) in named.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise OptionError(f"{part}: {name} cannot be {value!r}\nhint: a whole number, at least {least}")

@@ -17,7 +17,7 @@ SHORT = ["--max-tokens", "3"]
 
 def test_each_piped_line_is_a_turn_with_the_others_before_it(draftwood):
     done = draftwood("chat", *SHORT, stdin="Name a fruit.\n\nAnother one?\n")
-    stats = re.findall(r"(\d+) of (\d+) prompt tokens from the cache", done.stdout)
+    stats = re.findall(r"(\d+) of (\d+) prompt tokens from the cache", done.stderr)
     assert done.exit_code == 0 and len(stats) == 2 and "\x1b" not in done.stdout
     (_, first), (cached, second) = stats
     assert int(second) > int(first) and int(cached) >= int(first)
@@ -26,7 +26,7 @@ def test_each_piped_line_is_a_turn_with_the_others_before_it(draftwood):
 def test_reset_forgets_and_the_system_message_stays(draftwood):
     talk = "Hi\n/reset\nHi\n/system You are a cat.\n/system\n/stats\n/nonsense\n/help\n/quit\nnever asked\n"
     done = draftwood("chat", *SHORT, stdin=talk)
-    prompts = re.findall(r"of (\d+) prompt tokens from", done.stdout)
+    prompts = re.findall(r"of (\d+) prompt tokens from", done.stderr)
     assert len(prompts) == 2 and prompts[0] == prompts[1]
     assert done.stdout.count("system message: You are a cat.") == 2
     assert "2 answers, 6 tokens" in done.stdout and "/reset " in done.stdout
@@ -36,7 +36,7 @@ def test_reset_forgets_and_the_system_message_stays(draftwood):
 def test_refused_question_leaves_the_chat_alive(draftwood):
     done = draftwood("chat", *SHORT, stdin=f"{'word ' * 9000}\nHi\n")
     assert "this engine's context" in done.stderr
-    assert done.exit_code == 0 and done.stdout.count("tokens per pass") == 1
+    assert done.exit_code == 0 and done.stderr.count("tokens per pass") == 1
 
 
 def test_wrong_option_is_refused_before_the_first_word(draftwood, opened):
@@ -55,8 +55,7 @@ def test_interrupt_stops_the_answer_and_keeps_it_in_the_talk(llm, capsys, monkey
 
     monkeypatch.setattr(Screen, "piece", interrupted)
     assert chat.hear("Count to a thousand.") is True
-    out = capsys.readouterr().out
-    assert "interrupted]" in out and 3 <= len(spoken) < 500
+    assert "interrupted]" in capsys.readouterr().err and 3 <= len(spoken) < 500
     assert chat.talk.turns == [("Count to a thousand.", "".join(p.text for p in spoken))]
     chat.params = SamplingParams(max_tokens=2)
     assert chat.hear("Go on.") is True and len(chat.talk.turns) == 2  # the engine is none the worse

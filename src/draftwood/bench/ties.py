@@ -2,7 +2,8 @@
 
 Passes of different sizes round differently in float32, so two equal methods may part where the two tokens are as good as
 equal. At the first difference the target is asked once more: how far apart were they? Greedy: the gap of the two logits
-to the best one. Sampled: the distance from the position's uniform to the other token's piece of the unit interval.
+to the best one. Sampled: at the step of the pick where the two tokens' ways part, the distance from that step's uniform
+to the other one's piece of the unit interval.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from draftwood.cache.dense import DenseCache
-from draftwood.core.noise import uniform
+from draftwood.core.noise import digits, split
 from draftwood.core.proposal import Proposal
 from draftwood.core.request import Request
 from draftwood.core.review import Chain, score
@@ -64,12 +65,25 @@ def parting(
     if params.temperature == 0:
         logits = scored.logits(root)[0, 0].double()
         return Parting(place, (x, y), float(logits.max() - torch.minimum(logits[x], logits[y])))
-    cdf = scored.law(root)[0, 0].double().cumsum(0)
-    u = float(uniform(rnd.key(TARGET, torch.tensor([0])))) * float(cdf[-1])
-    return Parting(place, (x, y), max(_outside(cdf, x, u), _outside(cdf, y, u)))
+    uniforms = digits(rnd.key(TARGET, torch.tensor([0])))[0].tolist()
+    return Parting(place, (x, y), _step_margin(scored.law(root)[0, 0].double(), x, y, uniforms))
 
 
-def _outside(cdf: torch.Tensor, token: int, u: float) -> float:
-    """How far u lies outside the token's piece of the unit interval."""
-    low, high = float(cdf[token - 1]) if token else 0.0, float(cdf[token])
+def _step_margin(law: torch.Tensor, x: int, y: int, uniforms: list[float]) -> float:
+    """The margin at the first of the three steps that leads to different pieces."""
+    pieces = split(law)
+    side = pieces.shape[-1]
+    for u, power in zip(uniforms, (side**2, side, 1), strict=True):
+        a, b = x // power % side, y // power % side
+        if a != b:
+            mass = pieces.flatten(1).sum(1) if pieces.ndim > 1 else pieces
+            cdf = mass.cumsum(0) / mass.sum()
+            return max(_outside(cdf, a, u), _outside(cdf, b, u))
+        pieces = pieces[a]
+    return float("inf")
+
+
+def _outside(cdf: torch.Tensor, piece: int, u: float) -> float:
+    """How far u lies outside a piece of the unit interval."""
+    low, high = float(cdf[piece - 1]) if piece else 0.0, float(cdf[piece])
     return max(low - u, u - high, 0.0)

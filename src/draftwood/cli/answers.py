@@ -140,7 +140,7 @@ class Voice:
 
     def end(self, result: "Result", *, cache: bool = False) -> None:
         self.screen.line(result.text[self.count :])  # what an interrupted stream held back
-        self.screen.line(stats_line(result, cache=cache), DIM)
+        self.screen.aside(stats_line(result, cache=cache))
 
 
 def _show_logprobs(result: "Result", screen: Screen) -> None:

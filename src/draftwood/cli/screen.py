@@ -56,6 +56,13 @@ class Screen:
         self.write(text, style)
         self.write("\n")
 
+    def aside(self, text: str) -> None:
+        """A remark about an answer: on the terminal below it, else on stderr, so that a file holds answers only."""
+        if self.terminal:
+            self.line(text, DIM)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
     def piece(self, piece: "Piece") -> None:
         """One token of an answer, in the colour of its writer."""
         self.write(piece.text, GREEN if piece.source >= 0 else "")

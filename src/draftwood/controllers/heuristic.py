@@ -11,6 +11,7 @@ from draftwood.core.limit import Limit, Load, Prices
 from draftwood.core.passes import Needs
 from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome
+from draftwood.errors import need_at_least
 
 
 @dataclass(slots=True)
@@ -40,6 +41,12 @@ class Heuristic:
     longest_pause: int = 64
     needs: Needs = Needs()
 
+    def __post_init__(self) -> None:
+        need_at_least("Heuristic", least=(self.least, 1), most=(self.most, self.least), nodes=(self.nodes, 0))
+        need_at_least(
+            "Heuristic", start=(self.start, 0), window=(self.window, 1), longest_pause=(self.longest_pause, 1)
+        )
+
     def init(self, slots: int) -> _State:
         return _State()
 
@@ -47,7 +54,7 @@ class Heuristic:
         state.prices = load.prices
         depth: list[int] = []
         for slot in rnd.slots.tolist():
-            row = state.rows.setdefault(slot, _Row(self.start))
+            row = state.rows.setdefault(slot, _Row(min(self.start, self.most)))
             depth.append(0 if row.pause else row.depth)
         return Limit.of(depth, [self.nodes] * rnd.batch, rnd.device)
 

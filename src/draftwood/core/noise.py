@@ -2,7 +2,11 @@
 
 A key folds (seed, root position, node, turn, purpose, stream) into 64 bits; one uniform comes from one key. The target's
 own sample is keyed by (seed, position) alone, so plain and speculative decoding draw the same token there. Nothing here
-ever makes noise as wide as the vocabulary: a pick is one uniform and an inverse CDF in float64 over token order.
+ever makes noise as wide as the vocabulary: a pick is an inverse CDF in float64 over token order, taken in three steps.
+
+Three steps, because rounding shifts a CDF by a millionth, and the thousands of improbable tokens of a vocabulary are
+narrower than that: with one step, two passes that differ in their last bits disagree every few hundred tokens. A third of
+the vocabulary's digits at a time, each with a uniform of its own, no piece is that narrow.
 """
 
 import hashlib
@@ -46,18 +50,50 @@ class Keyed:
     def pick(
         self, key: Int[Tensor, "B *S"], law: Float[Tensor, "B *S W"], where: Bool[Tensor, "B *S"], who: Sequence[int]
     ) -> Int[Tensor, "B *S"]:
-        token = invert(law, uniform(key))
-        return torch.where(where, token, -1)
+        return torch.where(where, invert(law, digits(key)), -1)
 
 
-def invert(law: Float[Tensor, "*S W"], u: Float[Tensor, "*S"]) -> Int[Tensor, "*S"]:
-    """Inverse CDF: the first column whose cumulated mass exceeds u times the total; -1 when there is no mass."""
-    cdf = law.cumsum(-1, dtype=torch.float64)
+def invert(law: Float[Tensor, "*S W"], u: Float[Tensor, "*S 3"]) -> Int[Tensor, "*S"]:
+    """A column of a law (any positive total) from three uniforms: a stretch of columns, a stretch of that, a column.
+    -1 when there is no mass."""
+    cube = split(law)
+    first = choose(cube.sum((-1, -2), dtype=torch.float64), u[..., 0])
+    square = take(cube, first)
+    second = choose(square.sum(-1, dtype=torch.float64), u[..., 1])
+    third = choose(take(square, second).double(), u[..., 2])
+    side = cube.shape[-1]
+    return torch.where(first >= 0, (first * side + second) * side + third, -1)
+
+
+def split(law: Float[Tensor, "*S W"]) -> Float[Tensor, "*S f f f"]:
+    """Columns as three digits, padded with nothing."""
+    side = 1
+    while side**3 < law.shape[-1]:
+        side += 1
+    padded = torch.nn.functional.pad(law, (0, side**3 - law.shape[-1]))
+    return padded.view(*law.shape[:-1], side, side, side)
+
+
+def take(pieces: Float[Tensor, "..."], index: Int[Tensor, "*S"]) -> Float[Tensor, "..."]:
+    """The chosen piece of each: pieces [*S, f, ...] -> [*S, ...]."""
+    at = index.clamp_min(0).view(*index.shape, *[1] * (pieces.ndim - index.ndim))
+    shape = (*index.shape, 1, *pieces.shape[index.ndim + 1 :])
+    return pieces.gather(index.ndim, at.expand(shape)).squeeze(index.ndim)
+
+
+def choose(mass: Float[Tensor, "*S f"], u: Float[Tensor, "*S"]) -> Int[Tensor, "*S"]:
+    """The first entry whose cumulated mass exceeds u times the total; -1 when there is no mass."""
+    cdf = mass.cumsum(-1)
     total = cdf[..., -1:].contiguous()
     column = torch.searchsorted(cdf, u[..., None] * total, right=True)
-    # u < 1, but the product may round up to the total: then the last column that has mass is the right one.
+    # u < 1, but the product may round up to the total: then the last entry that has mass is the right one.
     last = torch.searchsorted(cdf, total, right=False)
     return torch.where(total > 0, torch.minimum(column, last), -1)[..., 0]
+
+
+def digits(key: Int[Tensor, "*S"]) -> Float[Tensor, "*S 3"]:
+    """The three uniforms of one pick."""
+    return torch.stack([uniform(key), uniform(fold(key, 1)), uniform(fold(key, 2))], dim=-1)
 
 
 def uniform(key: Int[Tensor, "*S"]) -> Float[Tensor, "*S"]:

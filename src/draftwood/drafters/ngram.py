@@ -16,6 +16,7 @@ from draftwood.core.protocols import TreePolicy
 from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome
+from draftwood.errors import need_at_least
 
 
 @dataclass(slots=True)
@@ -71,6 +72,9 @@ class NGram:
     fade: float = 0.7
     needs: Needs = Needs()
     draws: frozenset[Draw] = frozenset({Draw.GIVEN})
+
+    def __post_init__(self) -> None:
+        need_at_least("NGram", n_min=(self.n_min, 1), n_max=(self.n_max, self.n_min), branches=(self.branches, 1))
 
     def init(self, slots: int) -> dict[int, tuple[Request, Index]]:
         return {}

@@ -12,6 +12,7 @@ from draftwood.core.limit import Limit
 from draftwood.core.proposal import Draw, Laws, Proposal
 from draftwood.core.round import Round
 from draftwood.core.tree import TokenTree
+from draftwood.errors import need_at_least
 from draftwood.trees.grow import by_score, spread
 
 
@@ -21,6 +22,10 @@ class Static:
 
     widths: tuple[int, ...]
     draw: Draw = Draw.DISTINCT
+
+    def __post_init__(self) -> None:
+        for width in self.widths:
+            need_at_least("Static", width=(width, 1))
 
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
         return replace(Growth.at_roots(base), carry=0)
