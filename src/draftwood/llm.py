@@ -192,6 +192,10 @@ class LLM:
 
     def chat_prompt(self, messages: str | Sequence[Message]) -> list[int]:
         """A conversation as token ids, by the model's own template."""
+        if not isinstance(messages, str) and not all(isinstance(m, Mapping) for m in messages):
+            raise OptionError(
+                'a conversation is a text or a list of messages\nhint: [{"role": "user", "content": "Hi"}]'
+            )
         turns = [{"role": "user", "content": messages}] if isinstance(messages, str) else [dict(m) for m in messages]
         if not turns:
             raise OptionError("the conversation is empty\nhint: give at least one message")
@@ -199,6 +203,8 @@ class LLM:
 
     def _params(self, params: SamplingParams | None, options: dict[str, Any]) -> SamplingParams:
         words = options.get("bad_words")
+        if isinstance(words, str):
+            raise OptionError(f"bad_words cannot be {words!r}\nhint: a list: [{words!r}]")
         if words and any(isinstance(w, str) for w in words):
             options = {**options, "bad_words": [ids for w in words for ids in self._spellings(w)]}
         try:

@@ -57,7 +57,7 @@ def test_the_ends_of_the_unit_hit_the_first_and_last_token_with_mass() -> None:
 def test_last_bits_of_a_wide_law_rarely_change_the_pick() -> None:
     noise = torch.Generator().manual_seed(0)
     logits = 2 * torch.randn(400, 49_152, generator=noise)
-    shaken = logits + 3e-5 * torch.randn(logits.shape, generator=noise)
+    shaken = logits + 1e-4 * torch.randn(logits.shape, generator=noise)
     u = digits(fold(torch.arange(400), 9))
     moved = invert(torch.softmax(logits, -1), u) != invert(torch.softmax(shaken, -1), u)
     assert moved.sum() <= 1
@@ -66,7 +66,7 @@ def test_last_bits_of_a_wide_law_rarely_change_the_pick() -> None:
         return torch.searchsorted(law.double().cumsum(-1), u[:, :1].contiguous())
 
     plain = one_step(torch.softmax(logits, -1)) != one_step(torch.softmax(shaken, -1))
-    assert plain.sum() >= 5, "the twin: one step over the whole vocabulary disagrees often"
+    assert plain.sum() >= 3 + moved.sum(), "the twin: one step over the whole vocabulary disagrees often"
 
 
 def test_target_samples_are_keyed_by_seed_and_position_alone() -> None:

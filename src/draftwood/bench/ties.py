@@ -62,7 +62,7 @@ def parting(
     rnd = Round(torch.tensor([0]), torch.tensor([len(known)]), (request,))
     scored = score(model, cache, [Chain(0, 0, known)], Proposal.roots(rnd.roots()), rnd)  # type: ignore[arg-type]
     root = torch.zeros(1, 1, dtype=torch.int64)
-    if params.temperature == 0:
+    if params.greedy:
         logits = scored.logits(root)[0, 0].double()
         return Parting(place, (x, y), float(logits.max() - torch.minimum(logits[x], logits[y])))
     uniforms = digits(rnd.key(TARGET, torch.tensor([0])))[0].tolist()

@@ -73,7 +73,7 @@ def parse(line: bytes, number: int) -> Question:
     """One line of a question file. Never raises: what is wrong with it is its `error`."""
     labels: dict[str, Any] = {}
     try:
-        entry = json.loads(_decoded(line, "it"))
+        entry = json.loads(_decoded(line, "it"), parse_constant=_refuse)
         if not isinstance(entry, dict):
             raise OptionError(f"it is no object but a {type(entry).__name__}")
         labels = {key: entry[key] for key in ("question_id", "category") if key in entry}
@@ -85,6 +85,10 @@ def parse(line: bytes, number: int) -> Question:
     except (OptionError, ValueError) as error:  # ValueError: a number with thousands of digits
         problem = str(error)
     return Question(labels=labels, error=f"line {number}: {problem}")
+
+
+def _refuse(word: str) -> None:
+    raise OptionError(f"it is not JSON: {word} is no number")
 
 
 def _turns(entry: dict[str, Any]) -> tuple[str, ...]:

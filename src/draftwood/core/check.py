@@ -9,10 +9,12 @@ from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.round import Round
 from draftwood.errors import DrafterError
 
+_COPIES = {Draw.GIVEN: 0, Draw.DISTINCT: 1, Draw.IID: 4096}
+
 
 def faults(proposal: Proposal, rnd: Round, vocab: int) -> dict[int, str]:
     """Row -> what is wrong with its guess. Shapes that fit no row at all raise DrafterError instead."""
-    _shapes(proposal, rnd)
+    _shapes(proposal, rnd, vocab)
     tree = proposal.tree
     index = torch.arange(tree.num_nodes, device=tree.tokens.device)
     below = tree.live & (index > 0)
@@ -26,7 +28,8 @@ def faults(proposal: Proposal, rnd: Round, vocab: int) -> dict[int, str]:
         "a live node hangs below a dead one": (below & ~tree.live.gather(1, parent)).any(1),
         "two siblings carry the same token": _twins(tree.tokens, parent, below),
         "a drawn node has no law": (drawn & (rows.gather(1, parent) < 0)).any(1),
-        "drawn nodes in a proposal that draws none": drawn.any(1) & (proposal.draw is Draw.GIVEN),
+        "the root has a parent": tree.parents[:, 0] != -1,
+        "a count of copies is absurd": ((tree.copies < 0) | (tree.copies > _COPIES[proposal.draw])).any(1),
         "a score is not a number": (below & tree.score.isnan()).any(1),
     }
     if proposal.q is not None and proposal.q.num_rows:
@@ -42,19 +45,36 @@ def faults(proposal: Proposal, rnd: Round, vocab: int) -> dict[int, str]:
     return found
 
 
-def _shapes(proposal: Proposal, rnd: Round) -> None:
+def _shapes(proposal: Proposal, rnd: Round, vocab: int) -> None:
     tree = proposal.tree
     want = (rnd.batch, tree.tokens.shape[-1])
     for name in ("tokens", "parents", "live", "role", "copies", "score", "source"):
         shape = tuple(getattr(tree, name).shape)
         if shape != want:
             raise DrafterError(f"tree.{name} has shape {shape}, expected {want}")
+    for name in ("tokens", "parents", "role", "copies", "source"):
+        if getattr(tree, name).dtype != torch.int64:
+            raise DrafterError(f"tree.{name} is {getattr(tree, name).dtype}, expected torch.int64")
+    _laws(proposal, vocab)
     if tuple(proposal.rows().shape) != want:
         raise DrafterError(f"q_row has shape {tuple(proposal.rows().shape)}, expected {want}")
     highest = int(proposal.rows().max()) if proposal.rows().numel() else -1
     stored = 0 if proposal.q is None else proposal.q.num_rows
     if highest >= stored:
         raise DrafterError(f"q_row names law {highest}, only {stored} are stored")
+
+
+def _laws(proposal: Proposal, vocab: int) -> None:
+    """Laws over the target's own tokens."""
+    q = proposal.q
+    if q is None:
+        return
+    if q.ids is None and q.prob.shape[1] != vocab:
+        raise DrafterError(f"a draft law has {q.prob.shape[1]} columns, the target {vocab} tokens")
+    if q.ids is not None:
+        fits = q.ids.shape[-1] == q.prob.shape[1] and (q.ids.ndim == 1 or len(q.ids) == q.num_rows)
+        if not fits or bool(((q.ids < 0) | (q.ids >= vocab)).any()):
+            raise DrafterError(f"the columns of a draft law name tokens outside the target's {vocab}")
 
 
 def _twins(tokens: Tensor, parent: Tensor, below: Bool[Tensor, "B N"]) -> Bool[Tensor, "B"]:

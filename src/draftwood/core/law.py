@@ -22,8 +22,8 @@ class Shaping:
         self.max_top_k = max((p.top_k for p in params), default=0)
         self.any_top_p = any(p.top_p < 1 for p in params)
         self.any_min_p = any(p.min_p > 0 for p in params)
-        self.any_greedy = any(p.temperature == 0 for p in params)
-        self.all_greedy = all(p.temperature == 0 for p in params)
+        self.any_greedy = any(p.greedy for p in params)
+        self.all_greedy = all(p.greedy for p in params)
 
     def column(self, name: str, dtype: torch.dtype) -> Tensor:
         """One option of all rows."""
@@ -35,7 +35,7 @@ class Shaping:
         if self.all_greedy:
             return _one_hot(x)
         heat = self.column("temperature", x.dtype)[:, None, None]
-        greedy = heat == 0
+        greedy = self.column("greedy", torch.bool)[:, None, None]
         # The best logit becomes 0 first, so that no temperature, however small, makes infinities that cancel.
         scaled = (x - x.amax(-1, keepdim=True)) / torch.where(greedy, torch.ones_like(heat), heat)
         if self.any_min_p:

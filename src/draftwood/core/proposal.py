@@ -109,7 +109,8 @@ class Proposal:
         """`other`'s given nodes grafted on by longest shared prefix; ours keep their numbers, draws and laws.
 
         Only given nodes may be grafted: a drawn node of a second drafter beside drawn siblings of the first would need
-        one law for both.
+        one law for both. Grafted nodes rank below all of ours: were they above, a drawn token that happens to be given,
+        too, would survive a budget because of what it is.
         """
         if other.tree.copies.any():
             raise ValueError("only given nodes can be merged into a tree; the other proposal holds drawn ones")
@@ -122,7 +123,8 @@ class Proposal:
         parents, tokens, score, source = (
             torch.tensor([[node[i] for node in row] for row in pad], device=device) for i in range(4)
         )
-        tree = self._append(parents, tokens, score, source)
+        lowest, highest = self.tree.score.amin(1, keepdim=True), other.tree.score.amax(1, keepdim=True)
+        tree = self._append(parents, tokens, score.to(lowest.dtype) + lowest - highest - 1, source)
         q_row = torch.cat([self.rows(), torch.full_like(tokens, -1)], dim=1)
         return replace(self, tree=tree, q_row=q_row)
 

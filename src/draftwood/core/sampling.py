@@ -14,6 +14,10 @@ Grammar = Callable[[Sequence[int]], Bool[Tensor, "V"]]
 """Output tokens so far -> which tokens may follow. Called for visited nodes only, with that node's own path."""
 
 
+LARGEST = 1e6
+"""Options beyond this are mistakes, and float32 would make infinities of them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
     """One request's wishes. The law is made in this order: grammar, bad words, min tokens, bias, penalties,
@@ -39,45 +43,56 @@ class SamplingParams:
     grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop))
-        object.__setattr__(self, "stop_tokens", tuple(self.stop_tokens))
-        object.__setattr__(self, "bad_words", tuple(tuple(w) for w in self.bad_words))
-        _need(
-            _real(self.temperature) and self.temperature >= 0,
-            "temperature",
-            self.temperature,
-            "0 is greedy, 1 the model's own law",
-        )
-        _need(self.top_k >= 0, "top_k", self.top_k, "0 keeps every token")
-        _need(
-            _real(self.top_p) and 0 < self.top_p <= 1,
-            "top_p",
-            self.top_p,
-            "1 keeps every token; for greedy decoding set temperature to 0",
-        )
-        _need(_real(self.min_p) and 0 <= self.min_p <= 1, "min_p", self.min_p, "0 keeps every token")
-        _need(
-            _real(self.repetition_penalty) and self.repetition_penalty > 0,
-            "repetition_penalty",
-            self.repetition_penalty,
-            "1 is none",
-        )
+        self._settle_types()
+        self._between("temperature", 0, LARGEST, "0 is greedy, 1 the model's own law")
+        self._between("top_k", 0, math.inf, "0 keeps every token")
+        self._between("top_p", 1e-9, 1, "1 keeps every token; for greedy decoding set temperature to 0")
+        self._between("min_p", 0, 1, "0 keeps every token")
+        self._between("repetition_penalty", 1 / LARGEST, LARGEST, "1 is none")
         for name in ("presence_penalty", "frequency_penalty"):
-            _need(_real(getattr(self, name)), name, getattr(self, name), "0 is none")
-        _need(self.max_tokens >= 1, "max_tokens", self.max_tokens, "ask for at least one token")
-        _need(self.min_tokens >= 0, "min_tokens", self.min_tokens, "0 is none")
-        _need(self.min_tokens <= self.max_tokens, "min_tokens", self.min_tokens, f"max_tokens is {self.max_tokens}")
+            self._between(name, -LARGEST, LARGEST, "0 is none")
+        self._between("max_tokens", 1, math.inf, "ask for at least one token")
+        self._between("min_tokens", 0, self.max_tokens, f"max_tokens is {self.max_tokens}")
+        self._between("seed", -(2**63), 2**63 - 1, "a 64-bit whole number")
+        if self.logprobs is not None:
+            self._between("logprobs", 0, 128, "0 to 128")
         _need(all(self.stop), "stop", self.stop, "an empty stop string would end every answer at once")
         _need(all(self.bad_words), "bad_words", self.bad_words, "an empty word would ban every token")
-        _need(self.logprobs is None or 0 <= self.logprobs <= 128, "logprobs", self.logprobs, "0 to 128")
         for token, bias in self.logit_bias.items():
-            _need(
-                token >= 0 and not math.isnan(bias) and bias < math.inf,
-                "logit_bias",
-                {token: bias},
-                "token ids and finite numbers (or -inf)",
-            )
-        _need(-(2**63) <= self.seed < 2**63, "seed", self.seed, "a 64-bit whole number")
+            good = _whole(token) and token >= 0 and _number(bias) and (abs(bias) <= LARGEST or bias == -math.inf)
+            _need(good, "logit_bias", {token: bias}, f"token ids and numbers up to {LARGEST:g}, or -inf")
+
+    def _between(self, name: str, low: float, high: float, hint: str) -> None:
+        value = getattr(self, name)
+        _need(_number(value) and low <= value <= high, name, value, hint)
+
+    def _settle_types(self) -> None:
+        """Sequences become tuples, and whole numbers must be whole numbers: later they are shapes and indices."""
+        for name in ("top_k", "min_tokens", "max_tokens", "seed", "logprobs"):
+            value = getattr(self, name)
+            _need(_whole(value) or (name == "logprobs" and value is None), name, value, "a whole number")
+        given: dict[str, Any] = {
+            name: getattr(self, name) for name in ("stop", "stop_tokens", "bad_words", "logit_bias")
+        }
+        if isinstance(given["stop"], str):
+            given["stop"] = (given["stop"],)
+        _need(isinstance(given["logit_bias"], Mapping), "logit_bias", self.logit_bias, "ids and numbers: {42: -5.0}")
+        for name in ("stop", "stop_tokens", "bad_words"):
+            listed = isinstance(given[name], Sequence) and not isinstance(given[name], str | bytes)
+            _need(listed, name, given[name], "a list")
+        stop: tuple[Any, ...] = tuple(given["stop"])
+        ends: tuple[Any, ...] = tuple(given["stop_tokens"])
+        _need(all(isinstance(s, str) for s in stop), "stop", stop, "texts")
+        _need(all(_whole(t) for t in ends), "stop_tokens", ends, "token ids")
+        words = tuple(tuple(w) for w in given["bad_words"])
+        _need(all(_whole(t) for w in words for t in w), "bad_words", words, "token ids; LLM's methods take texts, too")
+        for name, value in (("stop", stop), ("stop_tokens", ends), ("bad_words", words)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the most probable token is taken. Temperatures that float32 could not divide by mean the same."""
+        return self.temperature < 1e-6
 
     @property
     def plain(self) -> bool:
@@ -103,8 +118,12 @@ class SamplingParams:
         _need(not wrong, "token id", wrong[:5], f"this model's vocabulary ends at {vocab - 1}")
 
 
-def _real(x: Any) -> bool:
-    return isinstance(x, int | float) and math.isfinite(x)
+def _number(x: Any) -> bool:
+    return isinstance(x, int | float) and not isinstance(x, bool)
+
+
+def _whole(x: Any) -> bool:
+    return isinstance(x, int) and not isinstance(x, bool)
 
 
 def _need(good: bool, name: str, value: Any, hint: str) -> None:

@@ -20,7 +20,7 @@ class Scored:
         self._row = seen.row
         self._best: Tensor | None = None
         # Rows whose choice is the plain argmax need no law at all; known on the host, so no shape depends on data.
-        self._simple = [r.params.plain and r.params.temperature == 0 for r in rnd.requests]
+        self._simple = [r.params.plain and r.params.greedy for r in rnd.requests]
 
     @property
     def vocab(self) -> int:

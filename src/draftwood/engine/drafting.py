@@ -12,11 +12,13 @@ from jaxtyping import Int
 from torch import Tensor
 
 from draftwood.core.check import faults
+from draftwood.core.host import host
 from draftwood.core.limit import Limit
 from draftwood.core.passes import Seen
 from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome, Verdict
+from draftwood.errors import DrafterError
 
 if TYPE_CHECKING:
     from draftwood.engine.engine import Engine
@@ -43,15 +45,22 @@ def propose(e: "Engine", rnd: Round, limit: Limit) -> Proposal:
         if wrong:
             proposal, rows = proposal.take(index(e, good)), [rows[b] for b in good]
         proposal = proposal.keep(e.recipe.policy.select(proposal.tree, limit.take(index(e, rows))))
+        proposal = proposal.compact(_widest(proposal))
+        _within(proposal, limit.take(index(e, rows)))
     except Exception as error:
         bench(e, part, {b: f"propose: {error}" for b in range(part.batch)})
         return bare
-    proposal = proposal.compact(_widest(proposal))
     return proposal if len(rows) == rnd.batch else _among(bare, proposal, index(e, rows))
 
 
 def index(e: "Engine", rows: list[int]) -> Int[Tensor, "R"]:
     return torch.tensor(rows, dtype=torch.int64, device=e.device)
+
+
+def _within(proposal: Proposal, limit: Limit) -> None:
+    """The rows reserved in the cache are for this many nodes; a policy that keeps more is at fault."""
+    if bool((proposal.tree.num_drafted() > limit.nodes).any()):
+        raise DrafterError(f"{host(proposal.tree.num_drafted())} nodes were kept, {host(limit.nodes)} allowed")
 
 
 def _widest(proposal: Proposal) -> int:

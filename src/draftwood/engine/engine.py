@@ -62,7 +62,7 @@ class Engine:
             raise OptionError(
                 "the prompt is empty\nhint: give at least one token, for example the beginning-of-sequence token"
             )
-        wrong = [t for t in request.prompt if not 0 <= t < self.model.vocab]
+        wrong = [t for t in request.prompt if not isinstance(t, int) or not 0 <= t < self.model.vocab]
         if wrong:
             raise OptionError(f"prompt token {wrong[0]} is not in the vocabulary of {self.model.vocab}")
         rows = self.longest if self.cache.spare is None else min(self.longest, self._all_rows())

@@ -28,7 +28,7 @@ from draftwood.core.review import Chain, review, staged_rows
 from draftwood.core.round import Borrowed, Round
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Outcome, Times, Verdict
-from draftwood.engine.drafting import index, propose, tell
+from draftwood.engine.drafting import index, log, propose, tell
 from draftwood.errors import OptionError, OutOfBlocks
 
 if TYPE_CHECKING:
@@ -142,9 +142,12 @@ def _verify(e: "Engine", proposal: Proposal, scored: Scored, rnd: Round) -> Verd
         none = torch.zeros(0, dtype=torch.int64, device=e.device)
         return Verdict(path=none[:, None], count=none, next_token=none)
     try:
-        return e.recipe.verifier.verify(proposal, scored, rnd)
+        verdict = e.recipe.verifier.verify(proposal, scored, rnd)
+        if not bool((verdict.next_token < 0).any()):
+            return verdict
     except Exception:
-        return _verify_alone(e, proposal, scored, rnd)
+        log.debug("a rule failed on the batch; each row is asked alone", exc_info=True)
+    return _verify_alone(e, proposal, scored, rnd)
 
 
 def _verify_alone(e: "Engine", proposal: Proposal, scored: Scored, rnd: Round) -> Verdict:
@@ -160,8 +163,11 @@ def _verify_alone(e: "Engine", proposal: Proposal, scored: Scored, rnd: Round) -
         verdict, failure = Verdict(path=zero[:, None], count=zero, next_token=zero), ""
         for each in tries:
             try:
-                verdict, failure = e.recipe.verifier.verify(each, scored.take([b]).over(each.tree), rnd.take([b])), ""
-                break
+                found = e.recipe.verifier.verify(each, scored.take([b]).over(each.tree), rnd.take([b]))
+                if int(found.next_token) >= 0:
+                    verdict, failure = found, ""
+                    break
+                failure = "the law of the next token has no mass: the model's logits are not numbers"
             except Exception as error:
                 failure = str(error) if isinstance(error, OptionError) else f"{type(error).__name__}: {error}"
         if failure:
@@ -225,7 +231,7 @@ def logprobs(
     part = scored.take([row])
     law = torch.log_softmax(part.logits(nodes[None])[0].double(), dim=-1)
     chosen = law.gather(1, torch.tensor(tokens, device=law.device)[:, None])[:, 0].tolist()
-    top = law.topk(best, dim=-1) if best else None
+    top = law.topk(min(best, law.shape[-1]), dim=-1) if best else None
     rows: list[tuple[float, list[tuple[int, float]]]] = []
     for i, value in enumerate(chosen):
         pairs = [] if top is None else list(zip(top.indices[i].tolist(), top.values[i].tolist(), strict=True))

@@ -5,6 +5,7 @@ and a changed file gets a new one. Hashing a large file takes seconds; a small n
 the operating system says has not changed since.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -87,4 +88,5 @@ def _write_note(note: Path, value: dict[str, object]) -> None:
         fresh.write_text(json.dumps(value), "utf-8")
         fresh.replace(note)
     except OSError:
-        fresh.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)

@@ -149,13 +149,19 @@ def _sweep(root: Path, *, mine: str) -> None:
                 shutil.rmtree(partial, ignore_errors=True)
 
 
+UNUSABLE = {
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT,
+    errno.EISDIR,
+}  # fmt: skip
+
+
 def _explain(error: OSError, folder: Path) -> Exception:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return ModelError(
             f"no space left for the model cache in {folder.parent}: {error}\n"
             "hint: free some space, or set DRAFTWOOD_CACHE to a folder on a larger disk"
         )
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+    if error.errno in UNUSABLE:
         return ModelError(
             f"the model cache cannot be written in {folder.parent}: {error}\n"
             "hint: set DRAFTWOOD_CACHE to a folder you may write to"
