@@ -12,6 +12,8 @@ from draftwood.core.config import EngineConfig
 from draftwood.errors import EngineError, OptionError, UnknownNameError
 from draftwood.models.load import Loaded, load
 
+pytestmark = pytest.mark.slow
+
 COPY = "Repeat this sentence word for word: The quick brown fox jumps over the lazy dog near the quiet river bank."
 
 

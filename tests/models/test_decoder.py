@@ -16,6 +16,8 @@ from draftwood.core.passes import ALL, FINAL, LayerPlan, Tokens
 from draftwood.models import hf_config
 from draftwood.models.decoder import Decoder
 
+pytestmark = pytest.mark.slow
+
 SHAPE: dict[str, Any] = {
     "vocab_size": 97,
     "hidden_size": 64,

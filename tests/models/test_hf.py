@@ -22,6 +22,8 @@ from draftwood.errors import DownloadError, ModelError, TokenizerError, UnknownN
 from draftwood.models.hf import HFConfig, HFModel
 from draftwood.models.load import Loaded, load
 
+pytestmark = pytest.mark.slow
+
 SHAPE: dict[str, Any] = {
     "vocab_size": 264,
     "hidden_size": 32,

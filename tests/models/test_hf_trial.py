@@ -10,6 +10,8 @@ from torch import Tensor
 from draftwood.errors import ModelError
 from draftwood.models.hf import HFModel
 
+pytestmark = pytest.mark.slow
+
 SHAPE: dict[str, Any] = {"vocab_size": 101, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 NO_ENDS: dict[str, Any] = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
 LLAMA: dict[str, Any] = SHAPE | {"num_key_value_heads": 2, "intermediate_size": 64, **NO_ENDS}
