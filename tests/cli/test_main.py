@@ -1,5 +1,6 @@
 """The command line as a whole: quick to start, clear when it refuses, quiet when nobody reads."""
 
+import os
 import subprocess
 import sys
 from typing import Any
@@ -81,3 +82,12 @@ def test_closed_pipe_is_no_error_message(start, words):
     process.stdout.close()
     assert process.wait(60) in (1, 141)
     assert process.stderr.read() == b""
+
+
+def test_idle_threads_sleep_soon_unless_the_user_says_otherwise(monkeypatch):
+    from draftwood.cli.main import calm_threads
+
+    for mine, after in (({}, "30000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)):
+        monkeypatch.setattr(os, "environ", dict(mine))
+        calm_threads()
+        assert os.environ.get("GOMP_SPINCOUNT") == after
