@@ -20,6 +20,7 @@ from draftwood.core.proposal import Draw, Laws, Proposal
 from draftwood.core.recipe import Recipe
 from draftwood.core.round import Round
 from draftwood.core.sampling import SamplingParams
+from draftwood.engine import drafting
 from draftwood.engine import step as engine_step
 from draftwood.testing import exact
 from draftwood.testing.contracts import Always, check_verifier, exact_error
@@ -182,6 +183,30 @@ def test_the_first_two_tokens_pass_a_chi_square_with_real_noise() -> None:
     assert sum(r.stats.rounds_all for r in requests) > 200 and sum(r.stats.rounds_none for r in requests) > 200
 
 
+@dataclass(frozen=True)
+class Failing(TableDrafter):
+    """A drafter that breaks after some tokens: by a law that is none, or by raising."""
+
+    raises: bool = False
+
+    def propose(self, state: Any, rnd: Round, base: Proposal, limit: Limit, policy: Any) -> Proposal:
+        def law(text: tuple[int, ...]) -> Sequence[float]:
+            if len(text) > 1 and text[-1] == 2:
+                if self.raises:
+                    raise RuntimeError("broken")
+                return [float("nan")] * 4
+            return self.law(text)
+
+        return TableDrafter(law).propose(state, rnd, base, limit, policy)
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_drafter_that_breaks_because_of_what_it_drew_does_not_bias(raises: bool) -> None:
+    made = recipe_of(Failing(context_free(Q), raises=raises), Chain(), Rejection(), 2, 2)
+    found = leaves(TableModel(4, context_free(P)), made, width=1, benched=True)
+    assert joint_error(found, context_free(P), 4, 2) < 1e-12
+
+
 # Planted mistakes: the shipped rule with one change, and the distance the change costs.
 
 
@@ -276,6 +301,17 @@ def test_control_verifying_only_the_tokens_one_likes_fails() -> None:
     drafter = Spoiled(context_free(q), change=liked)
     law = first_token(one_round(Rejection(), Static((1,)), p, q, drafter), 3)
     assert law == pytest.approx([0.45, 0.45, 0.10], abs=1e-9)
+
+
+def test_control_dropping_a_draft_for_what_came_after_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drop_the_row(x: Proposal) -> torch.Tensor:
+        good = check.lawful(x)
+        return good & good.all(1, keepdim=True)
+
+    monkeypatch.setattr(drafting, "lawful", drop_the_row)
+    made = recipe_of(Failing(context_free(Q)), Chain(), Rejection(), 2, 2)
+    found = leaves(TableModel(4, context_free(P)), made, benched=True)
+    assert joint_error(found, context_free(P), 4, 1) > 0.005
 
 
 def test_match_is_immune_to_all_of_it() -> None:

@@ -9,6 +9,7 @@ from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.round import Round
 from draftwood.errors import DrafterError
 
+BAD_LAW = "a draft law is not a probability"
 _COPIES = {Draw.GIVEN: 0, Draw.DISTINCT: 1, Draw.IID: 4096}
 
 
@@ -32,17 +33,25 @@ def faults(proposal: Proposal, rnd: Round, vocab: int) -> dict[int, str]:
         "a count of copies is absurd": ((tree.copies < 0) | (tree.copies > _COPIES[proposal.draw])).any(1),
         "a score is not a number": (below & tree.score.isnan()).any(1),
     }
-    if proposal.q is not None and proposal.q.num_rows:
-        total = proposal.q.prob.sum(1)
-        wrong = ~(proposal.q.prob >= 0).all(1) | ~((total - 1).abs() < 1e-3)
-        law = rows.gather(1, parent).clamp_min(0)
-        bad["a draft law is not a probability"] = (drawn & wrong[law]).any(1)
+    bad[BAD_LAW] = (drawn & ~lawful(proposal)).any(1)
     found: dict[int, str] = {}
     if bool(torch.stack(list(bad.values())).any()):
         for reason, mask in bad.items():
             for b in host(mask.nonzero()[:, 0]):
                 found.setdefault(b, reason)
     return found
+
+
+def lawful(proposal: Proposal) -> Bool[Tensor, "B N"]:
+    """Nodes that were given, or drawn from a law that is a probability. The law was known before the draw, so cutting the
+    others cannot bias; dropping the whole row because of them would."""
+    tree, q = proposal.tree, proposal.q
+    if q is None or not q.num_rows:
+        return torch.ones_like(tree.live)
+    wrong = ~(q.prob >= 0).all(1) | ~((q.prob.sum(1) - 1).abs() < 1e-3)
+    parent = tree.parents.clamp(0, max(tree.num_nodes - 1, 0))
+    law = proposal.rows().gather(1, parent)
+    return (tree.copies == 0) | (law < 0) | ~wrong[law.clamp_min(0)]
 
 
 def _shapes(proposal: Proposal, rnd: Round, vocab: int) -> None:

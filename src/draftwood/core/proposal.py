@@ -73,6 +73,7 @@ class Proposal:
     started: Started | None = None
     passes: int = 0  # model passes that drafting took, and their seconds: for the cost model and for honest accounts
     pass_seconds: float = 0.0
+    fault: str | None = None  # why drafting broke off; what was drawn before is still good
 
     @staticmethod
     def roots(tokens: Int[Tensor, "B"]) -> "Proposal":

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from draftwood.core.check import faults
+from draftwood.core.check import BAD_LAW, faults, lawful
 from draftwood.core.host import host
 from draftwood.core.limit import Limit
 from draftwood.core.passes import Seen
@@ -38,11 +38,14 @@ def propose(e: "Engine", rnd: Round, limit: Limit) -> Proposal:
             e.drafter_state, part, bare.take(index(e, rows)), limit.take(index(e, rows)), e.recipe.policy
         )
         wrong = faults(proposal, part, e.model.vocab)
-        good = [b for b in range(part.batch) if b not in wrong]
-        bench(e, part, wrong)
+        # A bad law costs the nodes drawn from it, everything else the row's whole draft.
+        good = [b for b in range(part.batch) if wrong.get(b, BAD_LAW) == BAD_LAW]
+        late = dict.fromkeys(range(part.batch), proposal.fault) if proposal.fault else {}
+        bench(e, part, {**late, **wrong})
         if not good:
             return bare
-        if wrong:
+        proposal = proposal.keep(lawful(proposal))
+        if len(good) < part.batch:
             proposal, rows = proposal.take(index(e, good)), [rows[b] for b in good]
         proposal = proposal.keep(e.recipe.policy.select(proposal.tree, limit.take(index(e, rows))))
         proposal = proposal.compact(_widest(proposal))

@@ -124,8 +124,10 @@ def leaves(
     tokens: int | None = None,
     params: SamplingParams | None = None,
     width: int = 256,
+    benched: bool = False,
 ) -> list[Leaf]:
-    """Every outcome of the engine: of one round, or (with `tokens`) of whole requests of that length."""
+    """Every outcome of the engine: of one round, or (with `tokens`) of whole requests of that length. A drafter that gets
+    benched is an error unless `benched` expects it."""
     params = SamplingParams(temperature=1.0) if params is None else params
     scripts: list[list[int]] = [[]]
     found: list[Leaf] = []
@@ -133,6 +135,8 @@ def leaves(
         part, scripts = scripts[-width:], scripts[:-width]
         branches = {i: _Branch(script) for i, script in enumerate(part)}
         for i, request in enumerate(_run(target, recipe(), branches, prompt, tokens, params)):
+            if request.stats.benched and not benched:
+                raise AssertionError(f"the drafter was benched: {request.stats.benched}")
             found.append(Leaf(tuple(request.output), branches[i].prob, sum(request.stats.accepted)))
         for branch in branches.values():
             scripts += branch.others
@@ -157,9 +161,6 @@ def _run(
     engine.step()
     while tokens is not None and engine.has_work:
         engine.step()
-    for request in requests:
-        if request.stats.benched:
-            raise AssertionError(f"the drafter was benched: {request.stats.benched}")
     return requests
 
 

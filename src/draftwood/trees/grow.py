@@ -19,18 +19,27 @@ Step = Callable[[TokenTree, Int[Tensor, "B F"]], tuple[Laws, Float[Tensor, "B F 
 
 
 def grow(base: Proposal, limit: Limit, policy: TreePolicy, rnd: Round, step: Step) -> Proposal:
-    """Level by level until the tier's depth or an empty frontier. A row that has reached its own depth just waits."""
+    """Level by level until the tier's depth or an empty frontier. A row that has reached its own depth just waits.
+
+    A step that fails ends growth, and what was drawn stays: to throw it away because of what came after it would bias
+    the output.
+    """
+    fault: str | None = None
     growth = policy.start(base, limit, rnd)
     passes = base.passes
     for _ in range(limit.tier.depth):
         growth = replace(growth, frontier=_open(growth, limit))
         if not some(growth.frontier >= 0):
             break
-        q, hidden = step(growth.tree, growth.frontier)
+        try:
+            q, hidden = step(growth.tree, growth.frontier)
+        except Exception as error:
+            fault = f"propose: {type(error).__name__}: {error}"
+            break
         passes += 1
         allowed = (growth.frontier >= 0) & limit.proceed(growth.tree, growth.frontier, q, hidden)
         growth = policy.expand(growth, q, allowed, limit, rnd)
-    return Proposal(growth.tree, policy.draw, growth.q, growth.q_row, passes=passes)
+    return Proposal(growth.tree, policy.draw, growth.q, growth.q_row, passes=passes, fault=fault)
 
 
 def spread(
