@@ -158,12 +158,6 @@ class DenseCache:
             s.text += [s.ids[r] for r in kept]
             self._drop_staged(s)
 
-    def unstage(self, slots: Sequence[int], keep: Sequence[int]) -> None:
-        """Shorten committed text to its first `keep` rows and forget staged rows: for drafters that follow a text."""
-        for slot, rows in zip(slots, keep, strict=True):
-            del self._slots[slot].text[rows:]
-            self._drop_staged(self._slots[slot])
-
     def free(self, slots: Sequence[int]) -> None:
         """Give the slots back. Their text stays readable until somebody overwrites it."""
         for slot in slots:

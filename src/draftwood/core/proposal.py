@@ -45,10 +45,6 @@ class Laws:
         ids = self.ids if self.ids.ndim == 1 else self.ids[rows.clamp_min(0)]
         return prob.new_zeros(len(rows), vocab).scatter_(1, ids.expand_as(prob), prob)
 
-    def take(self, rows: Int[Tensor, "K"]) -> "Laws":
-        """Some rows of laws, renumbered."""
-        return Laws(self.prob[rows], self.ids[rows] if self.ids is not None and self.ids.ndim == 2 else self.ids)
-
     def to(self, device: torch.device | str) -> "Laws":
         return Laws(self.prob.to(device), None if self.ids is None else self.ids.to(device))
 
