@@ -2,7 +2,11 @@
 
 import re
 
+import pytest
+
 from draftwood.cli import compare
+
+pytestmark = pytest.mark.slow
 
 
 def test_demo_compares_in_one_run(draftwood):
