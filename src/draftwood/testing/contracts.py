@@ -5,13 +5,13 @@ Each raises AssertionError with the sentence that does not hold. They run on sma
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from draftwood.core.check import faults
 from draftwood.core.limit import Limit, Load
+from draftwood.core.passes import Needs, Tokens
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.protocols import Cache, Drafter, LengthController, TreePolicy, Verifier
 from draftwood.core.recipe import Recipe
@@ -131,11 +131,7 @@ class Always:
     def __init__(self, depth: int, nodes: int) -> None:
         self.depth, self.nodes = depth, nodes
 
-    @property
-    def needs(self) -> Any:
-        from draftwood.core.passes import Needs
-
-        return Needs()
+    needs = Needs()
 
     def init(self, slots: int) -> None:
         return None
@@ -184,8 +180,6 @@ def _outcome(rnd: Round, limit: Limit, rng: random.Random) -> Outcome:
 
 def check_cache(make: Callable[[int, int], Cache], store: str) -> None:
     """Committed rows are the committed text whatever was staged, cut, shared, freed and admitted in between."""
-    from draftwood.core.passes import Tokens
-
     rng = random.Random(3)
     cache = make(3, 64)
     texts: dict[int, list[int]] = {}
