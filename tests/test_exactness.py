@@ -22,6 +22,7 @@ from draftwood.core.round import Round
 from draftwood.core.sampling import SamplingParams
 from draftwood.engine import drafting
 from draftwood.engine import step as engine_step
+from draftwood.engine.engine import Engine
 from draftwood.testing import exact
 from draftwood.testing.contracts import Always, check_verifier, exact_error
 from draftwood.testing.drafts import TableDrafter
@@ -304,10 +305,12 @@ def test_control_verifying_only_the_tokens_one_likes_fails() -> None:
 
 
 def test_control_dropping_a_draft_for_what_came_after_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    def drop_the_row(x: Proposal) -> torch.Tensor:
-        return torch.zeros_like(x.tree.live) if x.fault else check.lawful(x)
+    real = drafting._selected
 
-    monkeypatch.setattr(drafting, "lawful", drop_the_row)
+    def drop_the_row(e: Engine, x: Proposal, limit: Limit) -> Proposal:
+        return real(e, x.keep(torch.zeros_like(x.tree.live)) if x.fault else x, limit)
+
+    monkeypatch.setattr(drafting, "_selected", drop_the_row)
     made = recipe_of(Failing(context_free(Q), raises=True), Chain(), Rejection(), 2, 2)
     found = leaves(TableModel(4, context_free(P)), made, width=1, benched=True)
     assert joint_error(found, context_free(P), 4, 1) > 0.005

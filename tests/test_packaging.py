@@ -14,7 +14,7 @@ PACKAGE = ROOT / "src" / "draftwood"
 
 ABSENT = (
     "transformers gguf huggingface_hub scipy psutil fastapi pydantic hypothesis accelerate uvicorn prometheus_client "
-    "llguidance usearch pydivsufsort matplotlib"
+    "llguidance usearch pydivsufsort matplotlib xllamacpp"
 ).split()
 NEEDS_LITTLE = "core engine cache models verifiers trees controllers drafters recipes".split()
 

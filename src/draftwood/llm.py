@@ -85,7 +85,7 @@ class LLM:
         model: str | Loaded = "smollm2",
         recipe: str | Recipe = "auto",
         *,
-        dtype: torch.dtype = torch.float32,
+        dtype: str | torch.dtype = "auto",
         device: str = "cpu",
         config: EngineConfig | None = None,
         **options: Any,

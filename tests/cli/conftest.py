@@ -40,11 +40,9 @@ def opened(weights: Loaded, monkeypatch: pytest.MonkeyPatch) -> list[LLM]:
     """Commands open the shared weights; the list tells what they opened."""
     made: list[LLM] = []
 
-    def open_llm(
-        model: str, recipe: str, *, dtype: str = "float32", slots: int = 1, options: Sequence[str] = ()
-    ) -> LLM:
+    def open_llm(model: str, recipe: str, *, dtype: str = "auto", slots: int = 1, options: Sequence[str] = ()) -> LLM:
         chosen = models.recipe_options(recipe, options)
-        assert (model, dtype) == ("smollm2", "float32")
+        assert (model, dtype) == ("smollm2", "auto")
         made.append(LLM(weights, recipe, config=EngineConfig(max_slots=slots, max_length=ROWS), **chosen))
         return made[-1]
 

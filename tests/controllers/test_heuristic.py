@@ -41,7 +41,7 @@ def rounds(controller: Heuristic, slope: float, keep: float, count: int) -> list
             )
         kept = torch.tensor([int(depth * keep)])
         verdict = Verdict(torch.zeros(1, 1).long(), kept, kept)
-        controller.update(state, rnd, Outcome(Proposal(tree), verdict, kept[:, None], Times()))
+        controller.update(state, rnd, Outcome(Proposal(tree), verdict, kept[:, None], Times(), (depth,), (depth,)))
     return depths
 
 

@@ -3,11 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from draftwood.controllers.fixed import Fixed
 from draftwood.core.config import EngineConfig
+from draftwood.core.proposal import Draw
+from draftwood.core.recipe import Recipe
 from draftwood.core.sampling import SamplingParams
 from draftwood.core.verdict import PARTS
 from draftwood.llm import LLM
 from draftwood.models.load import Loaded
+from draftwood.testing.replay import Replay
+from draftwood.trees.chain import Chain
+from draftwood.verifiers.match import Match
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +37,22 @@ class Cost:
         return 1 - (self.parts["score"] + self.draft) / self.total
 
 
-def measure(loaded: Loaded, recipe: str, prompts: Sequence[Sequence[int]], params: SamplingParams, batch: int) -> Cost:
+def replay(loaded: Loaded, prompts: Sequence[Sequence[int]], params: SamplingParams, nodes: int) -> Recipe:
+    """Trees of always `nodes` nodes that cost nothing to draft: the plain answers, every fifth token wrong."""
+    llm = LLM(loaded, "autoregressive", config=EngineConfig(max_slots=1))
+    answers = {tuple(p): llm.generate([p], params)[0].tokens for p in prompts}
+    drafter = Replay(answers, loaded.config.vocab_size)
+    return Recipe(drafter=drafter, policy=Chain(Draw.GIVEN), verifier=Match(), controller=Fixed(nodes))
+
+
+def measure(
+    loaded: Loaded,
+    recipe: str | Recipe,
+    prompts: Sequence[Sequence[int]],
+    params: SamplingParams,
+    batch: int,
+    name: str | None = None,
+) -> Cost:
     """Decode the prompts, at most `batch` at a time; rounds that carry prompt chunks are left out."""
     llm = LLM(loaded, recipe, config=EngineConfig(max_slots=batch))
     requests = [llm.request(p, params) for p in prompts]
@@ -53,4 +74,4 @@ def measure(loaded: Loaded, recipe: str, prompts: Sequence[Sequence[int]], param
     emitted, passes = sum(len(r.output) for r in requests), sum(r.stats.target_passes for r in requests)
     each = 1000 / max(rounds, 1)
     parts = {part: s * each for part, s in seconds.items()}
-    return Cost(recipe, batch, rounds, emitted / max(passes, 1), parts, draft * each)
+    return Cost(name or llm.recipe_name, batch, rounds, emitted / max(passes, 1), parts, draft * each)

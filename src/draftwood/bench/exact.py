@@ -60,7 +60,7 @@ class Setting:
     prompts: tuple[tuple[int, ...], ...]
     params: SamplingParams
     batch: int = 1
-    ties: bool = True  # False: float64, where nothing is allowed to differ
+    ties: bool = True  # False: float64 or a row-exact lane, where nothing is allowed to differ
 
     def of(self, index: int) -> SamplingParams:
         return replace(self.params, seed=self.params.seed + index)

@@ -11,10 +11,11 @@ from typing import Any
 import torch
 
 from draftwood._version import __version__
+from draftwood.kernels.cpu.library import SPIN_US
 
 
-def provenance() -> dict[str, Any]:
-    """Everything somebody needs to run this again and to doubt it."""
+def provenance(lane: str | None = None) -> dict[str, Any]:
+    """Everything somebody needs to run this again and to doubt it. `lane`: what computed, see models/lanes."""
     load = os.getloadavg() if hasattr(os, "getloadavg") else ()
     return {
         "command": " ".join(["draftwood", *sys.argv[1:]]),
@@ -24,6 +25,8 @@ def provenance() -> dict[str, Any]:
         "torch": torch.__version__,
         "cpu": _cpu(),
         "threads": torch.get_num_threads(),
+        "idle threads": f"kernel helpers sleep after {SPIN_US} us; GOMP_SPINCOUNT={os.environ.get('GOMP_SPINCOUNT')}",
+        **({} if lane is None else {"lane": lane}),
         "load": [round(x, 2) for x in load],
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
     }

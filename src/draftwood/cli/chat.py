@@ -137,7 +137,7 @@ def chat(
     seed: options.Seed = 0,
     stop: options.Stop = None,
     repetition_penalty: options.Repetition = 1.0,
-    dtype: options.Dtype = "float32",
+    dtype: options.Dtype = "auto",
     color: options.Color = None,
 ) -> None:
     """Talk with a model. /help inside says what else there is; earlier turns are not computed again."""

@@ -38,7 +38,7 @@ def generate(
     logit_bias: options.LogitBias = None,
     ignore_eos: options.IgnoreEos = False,
     logprobs: options.Logprobs = None,
-    dtype: options.Dtype = "float32",
+    dtype: options.Dtype = "auto",
     batch: Annotated[
         int,
         typer.Option("--batch", help="With --json: questions answered together; their speeds then share a machine."),

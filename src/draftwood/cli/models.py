@@ -9,16 +9,14 @@ if TYPE_CHECKING:
 PLAIN = "autoregressive"
 
 
-def open_llm(model: str, recipe: str, *, dtype: str = "float32", slots: int = 1, options: Sequence[str] = ()) -> "LLM":
+def open_llm(model: str, recipe: str, *, dtype: str = "auto", slots: int = 1, options: Sequence[str] = ()) -> "LLM":
     """A model with a recipe; `options` are KEY=VALUE. The cheap mistakes are found before the weights are read."""
     chosen = recipe_options(recipe, options)
-
-    import torch
 
     from draftwood.core.config import EngineConfig
     from draftwood.llm import LLM
 
-    return LLM(model, recipe, dtype=getattr(torch, dtype), config=EngineConfig(max_slots=slots), **chosen)
+    return LLM(model, recipe, dtype=dtype, config=EngineConfig(max_slots=slots), **chosen)
 
 
 def twin(llm: "LLM", recipe: str = PLAIN) -> "LLM":

@@ -20,7 +20,10 @@ RecipeOptions = Annotated[
     list[str] | None,
     typer.Option("--option", "-o", metavar="KEY=VALUE", help="An option of the recipe, e.g. depth=6. Repeatable."),
 ]
-Dtype = Annotated[Literal["float32", "float64"], typer.Option("--dtype", help="What the model computes in.")]
+Dtype = Annotated[
+    Literal["auto", "int8", "float32", "float64"],
+    typer.Option("--dtype", help="What the model computes in. auto: int8 on a CPU."),
+]
 Color = Annotated[
     bool | None, typer.Option("--color/--no-color", help="Colours. Default: on a terminal, unless NO_COLOR is set.")
 ]

@@ -6,12 +6,15 @@ clipped.
 """
 
 from dataclasses import dataclass, field
-
-import numpy as np
+from math import log2
 
 from draftwood.core.verdict import Times
 
 KNOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+def _zeros() -> list[float]:
+    return [0.0] * len(KNOTS)
 
 
 @dataclass(slots=True)
@@ -20,15 +23,17 @@ class CostModel:
 
     forget: float = 0.98
     prior: float = 0.03  # seconds of a one-token pass before anything was measured
-    seconds: np.ndarray = field(default_factory=lambda: np.zeros(len(KNOTS)))
-    weight: np.ndarray = field(default_factory=lambda: np.zeros(len(KNOTS)))
+    seconds: list[float] = field(default_factory=_zeros)
+    weight: list[float] = field(default_factory=_zeros)
     per_row: float = 0.0  # seconds per cached row that one pass reads
     draft: float = 0.0
     _drafted: float = 0.0
 
     def pass_seconds(self, tokens: int, context: int = 0) -> float:
         """Expected seconds of a target pass over `tokens` tokens with `context` cached rows in sight."""
-        return float(_hat(tokens) @ self._line()) + self.per_row * context
+        low, share = _between(tokens)
+        line = self._line()
+        return (1 - share) * line[low] + share * line[low + 1] + self.per_row * context
 
     def draft_seconds(self, passes: int) -> float:
         """Expected seconds of so many passes of the drafter."""
@@ -44,8 +49,9 @@ class CostModel:
             self.draft += (each - self.draft) / self._drafted
 
     def _observe_pass(self, tokens: int, context: int, seconds: float) -> None:
-        hat = _hat(tokens)
-        known = float(hat @ self.weight)
+        low, share = _between(tokens)
+        hat = {low: 1 - share, low + 1: share}
+        known = sum(part * self.weight[i] for i, part in hat.items())
         expected = self.pass_seconds(tokens, context)
         if known > 3:
             seconds = min(seconds, 3 * expected)
@@ -54,29 +60,40 @@ class CostModel:
             # What the line cannot explain is slowly given to the context, never below zero.
             self.per_row = max(0.0, self.per_row + 0.02 * gap / context)
         base = max(1e-9, seconds - self.per_row * context)
-        self.seconds = np.where((hat > 0) & (self.weight == 0), base, self.seconds)
-        gap = base - float(hat @ self.seconds)
-        self.weight = self.weight * self.forget + hat
-        self.seconds = self.seconds + hat * gap / float(hat @ hat) / (1 + known)
+        for i, part in hat.items():
+            if part > 0 and self.weight[i] == 0:
+                self.seconds[i] = base
+        gap = base - sum(part * self.seconds[i] for i, part in hat.items())
+        self.weight = [w * self.forget for w in self.weight]
+        size = sum(part * part for part in hat.values())
+        for i, part in hat.items():
+            self.weight[i] += part
+            self.seconds[i] += part * gap / size / (1 + known)
 
-    def _line(self) -> np.ndarray:
+    def _line(self) -> list[float]:
         """Seconds at every knot; unmeasured knots are filled from measured ones and never fall below a smaller pass."""
-        known = self.weight > 0
-        if not known.any():
-            return self.prior * (1 + np.log2(KNOTS))
-        at = np.log2(KNOTS)
-        line = np.interp(at, at[known], self.seconds[known])
-        last = np.flatnonzero(known)[-1]
-        # Beyond the largest pass ever seen, assume that time grows with the tokens: pessimism keeps trees small.
-        for i in range(last + 1, len(KNOTS)):
-            line[i] = line[last] * KNOTS[i] / KNOTS[last]
-        return np.maximum.accumulate(line)
+        known = [i for i, w in enumerate(self.weight) if w > 0]
+        if not known:
+            return [self.prior * (1 + i) for i in range(len(KNOTS))]
+        line: list[float] = []
+        after = 0  # the first measured knot that is not behind
+        for i in range(len(KNOTS)):
+            while after < len(known) and known[after] < i:
+                after += 1
+            if after == len(known):
+                # Beyond the largest pass ever seen, assume that time grows with the tokens: pessimism keeps trees small.
+                value = self.seconds[known[-1]] * KNOTS[i] / KNOTS[known[-1]]
+            elif known[after] == i or after == 0:
+                value = self.seconds[known[after]]
+            else:
+                a, b = known[after - 1], known[after]
+                value = self.seconds[a] + (self.seconds[b] - self.seconds[a]) * (i - a) / (b - a)
+            line.append(max(value, line[-1]) if line else value)
+        return line
 
 
-def _hat(tokens: int) -> np.ndarray:
-    """Weights of the two knots around `tokens`, linear in log2."""
-    hat = np.zeros(len(KNOTS))
-    at = np.clip(np.log2(max(tokens, 1)), 0, len(KNOTS) - 1)
+def _between(tokens: int) -> tuple[int, float]:
+    """The knot at or below `tokens`, and how far it is on the way to the next, in log2."""
+    at = min(max(log2(max(tokens, 1)), 0.0), len(KNOTS) - 1.0)
     low = min(int(at), len(KNOTS) - 2)
-    hat[low], hat[low + 1] = 1 - (at - low), at - low
-    return hat
+    return low, at - low

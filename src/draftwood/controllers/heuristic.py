@@ -59,10 +59,8 @@ class Heuristic:
         return Limit.of(depth, [self.nodes] * rnd.batch, rnd.device)
 
     def update(self, state: _State, rnd: Round, outcome: Outcome) -> None:
-        tree = outcome.proposal.tree
-        drafted, deepest = tree.num_drafted().tolist(), (tree.depths() * tree.live).amax(1).tolist()
         for slot, nodes, deep, kept in zip(
-            rnd.slots.tolist(), drafted, deepest, outcome.verdict.count.tolist(), strict=True
+            rnd.slots.tolist(), outcome.drafted, outcome.deepest, outcome.verdict.count.tolist(), strict=True
         ):
             row = state.rows.get(slot)
             if row is None:

@@ -17,29 +17,62 @@ def faults(proposal: Proposal, rnd: Round, vocab: int) -> dict[int, str]:
     """Row -> what is wrong with its guess. Shapes that fit no row at all raise DrafterError instead."""
     _shapes(proposal, rnd, vocab)
     tree = proposal.tree
-    index = torch.arange(tree.num_nodes, device=tree.tokens.device)
-    below = tree.live & (index > 0)
-    drawn = below & (tree.copies > 0)
-    parent = tree.parents.clamp(0, max(tree.num_nodes - 1, 0))
-    rows = proposal.rows()
-    bad: dict[str, Bool[Tensor, "B"]] = {
-        "the root is not the newest token": (tree.tokens[:, 0] != rnd.roots()) | ~tree.live[:, 0],
-        "a token id is out of range": (below & ((tree.tokens < 0) | (tree.tokens >= vocab))).any(1),
-        "a parent does not stand before its child": (below & ((tree.parents < 0) | (tree.parents >= index))).any(1),
-        "a live node hangs below a dead one": (below & ~tree.live.gather(1, parent)).any(1),
-        "two siblings carry the same token": _twins(tree.tokens, parent, below),
-        "a drawn node has no law": (drawn & (rows.gather(1, parent) < 0)).any(1),
-        "the root has a parent": tree.parents[:, 0] != -1,
-        "a count of copies is absurd": ((tree.copies < 0) | (tree.copies > _COPIES[proposal.draw])).any(1),
-        "a score is not a number": (below & tree.score.isnan()).any(1),
-    }
-    bad[BAD_LAW] = (drawn & ~lawful(proposal)).any(1)
+    columns: list[list[list[int]]] = host(
+        torch.stack([tree.tokens, tree.parents, tree.live.long(), tree.copies, proposal.rows()])
+    )
     found: dict[int, str] = {}
-    if bool(torch.stack(list(bad.values())).any()):
-        for reason, mask in bad.items():
-            for b in host(mask.nonzero()[:, 0]):
-                found.setdefault(b, reason)
+    for b, (tokens, parents, live, copies, laws) in enumerate(zip(*columns, strict=True)):
+        reason = _fault(tokens, parents, live, copies, laws, rnd.requests[b].root, vocab, _COPIES[proposal.draw])
+        if reason is not None:
+            found[b] = reason
+    _mark(found, "a score is not a number", tree.live & tree.score.isnan())
+    if proposal.q is not None and proposal.q.num_rows:
+        below = tree.live & (tree.copies > 0)
+        below[:, 0] = False
+        _mark(found, BAD_LAW, below & ~lawful(proposal))
     return found
+
+
+def _fault(
+    tokens: list[int],
+    parents: list[int],
+    live: list[int],
+    copies: list[int],
+    laws: list[int],
+    root: int,
+    vocab: int,
+    most: int,
+) -> str | None:
+    """The first thing that is wrong with one tree."""
+    if tokens[0] != root or not live[0]:
+        return "the root is not the newest token"
+    if parents[0] != -1:
+        return "the root has a parent"
+    if min(copies) < 0 or max(copies) > most:
+        return "a count of copies is absurd"
+    children: set[tuple[int, int]] = set()
+    for i in range(1, len(tokens)):
+        if not live[i]:
+            continue
+        parent, token = parents[i], tokens[i]
+        if not 0 <= token < vocab:
+            return "a token id is out of range"
+        if not 0 <= parent < i:
+            return "a parent does not stand before its child"
+        if not live[parent]:
+            return "a live node hangs below a dead one"
+        if (parent, token) in children:
+            return "two siblings carry the same token"
+        if copies[i] and laws[parent] < 0:
+            return "a drawn node has no law"
+        children.add((parent, token))
+    return None
+
+
+def _mark(found: dict[int, str], reason: str, mask: Bool[Tensor, "B N"]) -> None:
+    if bool(mask.any()):
+        for b in host(mask.any(1).nonzero()[:, 0]):
+            found.setdefault(b, reason)
 
 
 def lawful(proposal: Proposal) -> Bool[Tensor, "B N"]:
@@ -65,9 +98,11 @@ def _shapes(proposal: Proposal, rnd: Round, vocab: int) -> None:
         if getattr(tree, name).dtype != torch.int64:
             raise DrafterError(f"tree.{name} is {getattr(tree, name).dtype}, expected torch.int64")
     _laws(proposal, vocab)
-    if tuple(proposal.rows().shape) != want:
-        raise DrafterError(f"q_row has shape {tuple(proposal.rows().shape)}, expected {want}")
-    highest = int(proposal.rows().max()) if proposal.rows().numel() else -1
+    if proposal.q_row is None:
+        return
+    if tuple(proposal.q_row.shape) != want:
+        raise DrafterError(f"q_row has shape {tuple(proposal.q_row.shape)}, expected {want}")
+    highest = int(proposal.q_row.max()) if proposal.q_row.numel() else -1
     stored = 0 if proposal.q is None else proposal.q.num_rows
     if highest >= stored:
         raise DrafterError(f"q_row names law {highest}, only {stored} are stored")
@@ -84,12 +119,3 @@ def _laws(proposal: Proposal, vocab: int) -> None:
         fits = q.ids.shape[-1] == q.prob.shape[1] and (q.ids.ndim == 1 or len(q.ids) == q.num_rows)
         if not fits or bool(((q.ids < 0) | (q.ids >= vocab)).any()):
             raise DrafterError(f"the columns of a draft law name tokens outside the target's {vocab}")
-
-
-def _twins(tokens: Tensor, parent: Tensor, below: Bool[Tensor, "B N"]) -> Bool[Tensor, "B"]:
-    """Equal (parent, token) pairs among live nodes, by sorting one key per node."""
-    key = torch.where(
-        below, parent * (tokens.max() + 2) + tokens + 1, -1 - torch.arange(below.shape[1], device=parent.device)
-    )
-    order = key.sort(1).values
-    return (order[:, 1:] == order[:, :-1]).any(1)

@@ -92,6 +92,9 @@ class Seen:
     features: dict[int, Float[Tensor, "T H"]] = field(default_factory=dict[int, Tensor])
     row: Int[Tensor, "B N"] | None = None
     tokens: Tokens | None = None  # what was asked, so that features can be found by slot and position
+    best: Int[Tensor, "U"] | None = (
+        None  # the greatest logit's place, from models that know it for nothing; -1: no numbers
+    )
 
 
 def logit_places(want: Int[Tensor, "U"], size: int) -> Int[Tensor, "T"]:

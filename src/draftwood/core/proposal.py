@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -9,6 +10,8 @@ from torch import Tensor
 
 from draftwood.core.host import host
 from draftwood.core.tree import SCORED, TokenTree
+
+T = TypeVar("T", int, float)
 
 
 class Draw(Enum):
@@ -80,6 +83,26 @@ class Proposal:
     def rows(self) -> Int[Tensor, "B N"]:
         """`q_row`, or -1 everywhere where nothing was drawn."""
         return torch.full_like(self.tree.tokens, -1) if self.q_row is None else self.q_row
+
+    def with_given(self, tokens: list[list[int]], parents: list[list[int]], score: list[list[float]]) -> "Proposal":
+        """Given nodes below bare roots, from lists that may differ in length; parents count the root as 0."""
+        width = max((len(row) for row in tokens), default=0)
+        if width == 0:
+            return self
+        device = self.tree.tokens.device
+        given = torch.tensor(_padded(tokens, width, -1), device=device)
+        live, none = given >= 0, torch.zeros_like(given)
+        columns = {
+            "tokens": given.clamp_min(0),
+            "parents": torch.tensor(_padded(parents, width, 0), device=device),
+            "live": live,
+            "role": none,
+            "copies": none,
+            "score": torch.tensor(_padded(score, width, 0.0), dtype=self.tree.score.dtype, device=device),
+            "source": none,
+        }
+        tree = TokenTree(**{name: torch.cat([getattr(self.tree, name), new], dim=1) for name, new in columns.items()})
+        return Proposal(tree, Draw.GIVEN, q_row=torch.full_like(tree.tokens, -1))
 
     def keep(self, mask: Bool[Tensor, "B N"]) -> "Proposal":
         """Cut nodes; numbers stay."""
@@ -194,6 +217,10 @@ class Proposal:
             q_row=self.rows().to(device),
             started=started,
         )
+
+
+def _padded(rows: list[list[T]], width: int, fill: T) -> list[list[T]]:
+    return [row + [fill] * (width - len(row)) for row in rows]
 
 
 def _row_ids(law: Laws) -> Tensor:

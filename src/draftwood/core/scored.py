@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core.outline import Outline
 from draftwood.core.passes import Seen
 from draftwood.core.round import TARGET, Round
 from draftwood.core.tree import TokenTree
@@ -14,9 +15,10 @@ from draftwood.core.tree import TokenTree
 class Scored:
     """One pass, read through the tree it scored."""
 
-    def __init__(self, seen: Seen, tree: TokenTree, rnd: Round) -> None:
+    def __init__(self, seen: Seen, tree: TokenTree, rnd: Round, outline: Outline | None = None) -> None:
         assert seen.row is not None
         self.seen, self.tree, self.rnd = seen, tree, rnd
+        self.outline = Outline.of(tree) if outline is None else outline
         self._row = seen.row
         self._best: Tensor | None = None
         # Rows whose choice is the plain argmax need no law at all; known on the host, so no shape depends on data.
@@ -37,8 +39,13 @@ class Scored:
     def best(self) -> Int[Tensor, "B N"]:
         """The most probable token after every node, without making a law; dead nodes hold rubbish."""
         if self._best is None:
-            self._best = self.seen.logits.argmax(-1)
+            self._best = self.seen.logits.argmax(-1) if self.seen.best is None else self.seen.best
         return self._best[self.seen.at[self._row]]
+
+    @property
+    def simple(self) -> bool:
+        """Whether every row's choice is the plain argmax."""
+        return all(self._simple)
 
     def token(self, nodes: Int[Tensor, "B"], depth: int, where: Bool[Tensor, "B"]) -> Int[Tensor, "B"]:
         """The target's own token after each node, `depth` below the root: what plain decoding would emit there."""

@@ -49,6 +49,8 @@ class Outcome:
     verdict: Verdict
     tokens: Int[Tensor, "B D"]  # accepted tokens, then next_token; -1 padded
     seconds: Times
+    drafted: tuple[int, ...] = ()  # scored nodes of each row's tree, and how deep it went
+    deepest: tuple[int, ...] = ()
     clipped: tuple[
         int, ...
     ] = ()  # tokens of each row that survived the stop conditions; counting and learning use these

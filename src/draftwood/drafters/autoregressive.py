@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.core.limit import Limit
+from draftwood.core.outline import Outline
 from draftwood.core.passes import Needs, Seen, Tokens
 from draftwood.core.proposal import Draw, Laws, Proposal
 from draftwood.core.protocols import Cache, Model, TreePolicy
@@ -53,7 +54,7 @@ class Autoregressive:
         if not chains:
             return
         bare = Proposal.roots(torch.tensor([c.tokens[-1] for c in chains], device=rnd.device))
-        tokens, _ = assemble(chains, bare)
+        tokens, _ = assemble(chains, Outline.of(bare.tree), rnd.device)
         self.model.forward(replace(tokens, want=tokens.want[:0]), state.cache)  # rows only: the head is dear
         state.cache.commit([c.slot for c in chains], [list(range(len(c.tokens))) for c in chains])
 

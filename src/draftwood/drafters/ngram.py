@@ -7,8 +7,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import torch
-
 from draftwood.core.limit import Limit
 from draftwood.core.passes import Needs, Seen
 from draftwood.core.proposal import Draw, Proposal
@@ -143,33 +141,8 @@ def _best(trie: list[_Node], nodes: int) -> list[_Node]:
 
 def _tree(base: Proposal, tries: list[list[_Node]]) -> Proposal:
     """Host lists to one batched proposal of given nodes below the bare roots."""
-    width = max(len(t) for t in tries) - 1
-    if width == 0:
-        return base
-    tokens = torch.full((len(tries), width), -1)
-    parents = torch.zeros((len(tries), width), dtype=torch.int64)
-    score = torch.zeros((len(tries), width))
-    for b, trie in enumerate(tries):
-        for i, node in enumerate(trie[1:]):
-            tokens[b, i], parents[b, i] = node.token, node.parent
-            score[b, i] = math.log(node.weight / trie[0].weight)
-    return _grafted(base, tokens, parents, score)
-
-
-def _grafted(base: Proposal, tokens: torch.Tensor, parents: torch.Tensor, score: torch.Tensor) -> Proposal:
-    device = base.tree.tokens.device
-    tokens, parents, score = (x.to(device) for x in (tokens, parents, score))
-    live = tokens >= 0
-    tree = base.tree
-    filler = torch.zeros_like(tokens)
-    columns = {
-        "tokens": torch.where(live, tokens, 0),
-        "parents": parents,
-        "live": live,
-        "role": filler,
-        "copies": filler,
-        "score": score.to(tree.score.dtype),
-        "source": filler,
-    }
-    grown = type(tree)(**{name: torch.cat([getattr(tree, name), new], dim=1) for name, new in columns.items()})
-    return Proposal(grown, Draw.GIVEN, q_row=torch.full_like(grown.tokens, -1))
+    return base.with_given(
+        [[node.token for node in trie[1:]] for trie in tries],
+        [[node.parent for node in trie[1:]] for trie in tries],
+        [[math.log(node.weight / trie[0].weight) for node in trie[1:]] for trie in tries],
+    )

@@ -34,8 +34,13 @@ def propose(e: "Engine", rnd: Round, limit: Limit) -> Proposal:
         return bare
     part = rnd if len(rows) == rnd.batch else rnd.take(rows)
     try:
+        everyone = len(rows) == rnd.batch
         proposal = e.recipe.drafter.propose(
-            e.drafter_state, part, bare.take(index(e, rows)), limit.take(index(e, rows)), e.recipe.policy
+            e.drafter_state,
+            part,
+            bare if everyone else bare.take(index(e, rows)),
+            limit if everyone else limit.take(index(e, rows)),
+            e.recipe.policy,
         )
         wrong = faults(proposal, part, e.model.vocab)
         # A bad law costs the nodes drawn from it, everything else the row's whole draft.
@@ -44,30 +49,33 @@ def propose(e: "Engine", rnd: Round, limit: Limit) -> Proposal:
         bench(e, part, {**late, **wrong})
         if not good:
             return bare
-        proposal = proposal.keep(lawful(proposal))
+        if BAD_LAW in wrong.values():
+            proposal = proposal.keep(lawful(proposal))
         if len(good) < part.batch:
             proposal, rows = proposal.take(index(e, good)), [rows[b] for b in good]
-        proposal = proposal.keep(e.recipe.policy.select(proposal.tree, limit.take(index(e, rows))))
-        proposal = proposal.compact(_widest(proposal))
-        _within(proposal, limit.take(index(e, rows)))
+        proposal = _selected(e, proposal, limit if len(rows) == rnd.batch else limit.take(index(e, rows)))
     except Exception as error:
         bench(e, part, {b: f"propose: {error}" for b in range(part.batch)})
         return bare
     return proposal if len(rows) == rnd.batch else _among(bare, proposal, index(e, rows))
 
 
-def index(e: "Engine", rows: list[int]) -> Int[Tensor, "R"]:
+def index(e: "Engine", rows: list[int] | list[list[int]]) -> Int[Tensor, "R ..."]:
     return torch.tensor(rows, dtype=torch.int64, device=e.device)
 
 
-def _within(proposal: Proposal, limit: Limit) -> None:
-    """The rows reserved in the cache are for this many nodes; a policy that keeps more is at fault."""
-    if bool((proposal.tree.num_drafted() > limit.nodes).any()):
-        raise DrafterError(f"{host(proposal.tree.num_drafted())} nodes were kept, {host(limit.nodes)} allowed")
-
-
-def _widest(proposal: Proposal) -> int:
-    return int(proposal.tree.live.sum(1).max())
+def _selected(e: "Engine", proposal: Proposal, limit: Limit) -> Proposal:
+    """What the policy keeps, without gaps. The rows reserved in the cache are for so many nodes; a policy that keeps more
+    is at fault."""
+    kept = e.recipe.policy.select(proposal.tree, limit)
+    if not bool((kept | ~proposal.tree.live).all()):
+        proposal = proposal.keep(kept)
+    if not bool(proposal.tree.live.all()):
+        proposal = proposal.compact(int(proposal.tree.live.sum(1).max()))
+    drafted = proposal.tree.num_drafted()
+    if bool((drafted > limit.nodes).any()):
+        raise DrafterError(f"{host(drafted)} nodes were kept, {host(limit.nodes)} allowed")
+    return proposal
 
 
 def _among(bare: Proposal, part: Proposal, rows: Int[Tensor, "R"]) -> Proposal:
@@ -105,7 +113,14 @@ def tell(e: "Engine", chunked: Round, rnd: Round, outcome: Outcome, seen: Seen) 
         v = outcome.verdict
         part = rnd.take(rows)
         verdict = Verdict(v.path[index], v.count[index], v.next_token[index])
-        told = Outcome(outcome.proposal.take(index), verdict, outcome.tokens[index], outcome.seconds)
+        told = replace(
+            outcome,
+            proposal=outcome.proposal.take(index),
+            verdict=verdict,
+            tokens=outcome.tokens[index],
+            drafted=tuple(outcome.drafted[b] for b in rows),
+            deepest=tuple(outcome.deepest[b] for b in rows),
+        )
         seen_by = replace(seen, row=None if seen.row is None else seen.row[index])
     try:
         e.recipe.drafter.commit(e.drafter_state, part, told, seen_by)

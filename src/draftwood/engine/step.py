@@ -21,7 +21,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from draftwood.core.batch import Batch, Work
+from draftwood.core.host import host
 from draftwood.core.limit import Limit, Load
+from draftwood.core.outline import Outline
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.request import Request
 from draftwood.core.review import Chain, review, staged_rows
@@ -50,14 +52,16 @@ def step(e: "Engine") -> list[Request]:
     chains = [Chain(w.slot, w.done, w.tokens) for w in batch.rows]
     rule = partial(_verify, e)
     verdict, scored = review(e.model, e.cache, chains, proposal, rule, rnd, taps=e.recipe.needs.taps, mark=clock.mark)
-    e.cache.commit([c.slot for c in chains], staged_rows(chains, proposal, verdict))
-    outcome = Outcome(proposal, verdict, _emitted(proposal, verdict), clock.times)
+    outline = scored.outline
+    e.cache.commit([c.slot for c in chains], staged_rows(chains, outline, verdict))
+    emitted = _emitted(outline, verdict)
+    outcome = Outcome(proposal, verdict, index(e, emitted), clock.times, tuple(outline.drafted), tuple(outline.deepest))
     tell(e, _chunked(e, batch), rnd, outcome, scored.seen)
     _keep_origin(e, rnd, verdict, scored)
     clock.mark("commit")
-    outcome = replace(outcome, clipped=_emit(e, batch, rnd, outcome, scored))
+    outcome = replace(outcome, clipped=_emit(e, rnd, emitted, outcome, scored))
     clock.mark("emit")
-    _account(e, clock.times, chains, proposal)
+    _account(e, clock.times, chains, proposal, outline)
     e.recipe.controller.update(e.controller_state, rnd, outcome)
     for watcher in e.recipe.watch:
         watcher(rnd, outcome, scored.seen)
@@ -84,8 +88,10 @@ def _plan(e: "Engine", batch: Batch) -> tuple[Round, Limit, Batch]:
         ready = batch.ready
         rnd = _round(e, ready)
         limit = _limit(e, batch, rnd)
-        for asked in (limit, limit.at_most(*[torch.zeros_like(limit.depth)] * 2)):
-            extra = [w.take + (int(asked.nodes[b]) if b < len(ready) else 0) for b, w in enumerate(batch.rows)]
+        for drafting in (True, False):
+            asked = limit if drafting else limit.at_most(*[torch.zeros_like(limit.depth)] * 2)
+            nodes = host(asked.nodes)
+            extra = [w.take + (nodes[b] if b < len(ready) else 0) for b, w in enumerate(batch.rows)]
             try:
                 e.cache.reserve([w.slot for w in batch.rows], extra)
                 return rnd, asked, batch
@@ -178,19 +184,19 @@ def _verify_alone(e: "Engine", proposal: Proposal, scored: Scored, rnd: Round) -
     return Verdict(path, torch.cat([v.count for v in verdicts]), torch.cat([v.next_token for v in verdicts]))
 
 
-def _emitted(proposal: Proposal, verdict: Verdict) -> Int[Tensor, "B D"]:
+def _emitted(outline: Outline, verdict: Verdict) -> list[list[int]]:
     """Accepted tokens, then the next root, -1 padded."""
-    path = verdict.path
-    if len(path) == 0:
-        return path
-    tokens = torch.where(path >= 0, proposal.tree.tokens.gather(1, path.clamp_min(0)), -1)
-    tokens = torch.nn.functional.pad(tokens[:, 1:], (0, 1), value=-1)
-    return tokens.scatter(1, verdict.count[:, None], verdict.next_token[:, None])
+    paths, after = host(verdict.path), host(verdict.next_token)
+    rows: list[list[int]] = []
+    for tokens, path, last in zip(outline.tokens, paths, after, strict=True):
+        kept = [tokens[node] for node in path[1:] if node >= 0]
+        rows.append([*kept, last] + [-1] * (len(path) - 1 - len(kept)))
+    return rows
 
 
 def _keep_origin(e: "Engine", rnd: Round, verdict: Verdict, scored: Scored) -> None:
     """Features of the node after which the next root was emitted."""
-    if not rnd.batch:
+    if not rnd.batch or not e.recipe.needs.taps:
         return
     last = verdict.path.gather(1, verdict.count[:, None])
     for tap in e.recipe.needs.taps:
@@ -200,24 +206,22 @@ def _keep_origin(e: "Engine", rnd: Round, verdict: Verdict, scored: Scored) -> N
         e.origin[tap][rnd.slots] = feature
 
 
-def _emit(e: "Engine", batch: Batch, rnd: Round, outcome: Outcome, scored: Scored) -> tuple[int, ...]:
+def _emit(e: "Engine", rnd: Round, emitted: list[list[int]], outcome: Outcome, scored: Scored) -> tuple[int, ...]:
     """Tokens to their requests, clipped there; the round's counts; log-probabilities where they were asked for."""
-    tree, path = outcome.proposal.tree, outcome.verdict.path
-    deepest = (tree.depths() * tree.live).amax(1).tolist() if rnd.batch else []
-    nodes = tree.num_drafted().tolist()
-    source = tree.source.gather(1, path.clamp_min(0)).tolist()
+    outline, paths = scored.outline, host(outcome.verdict.path)
     clipped: list[int] = []
-    for b, (request, tokens, count) in enumerate(
-        zip(rnd.requests, outcome.tokens.tolist(), outcome.verdict.count.tolist(), strict=True)
-    ):
+    for b, request in enumerate(rnd.requests):
         if request.finished:
             clipped.append(0)
             continue
+        path = [node for node in paths[b] if node >= 0]
+        tokens = emitted[b][: len(path)]
         if request.params.logprobs is not None:
-            request.logprobs += logprobs(scored, b, path[b, : count + 1], tokens[: count + 1], request.params.logprobs)
-        taken = request.accept(tokens[: count + 1], [*source[b][1 : count + 1], -1])
+            nodes = outcome.verdict.path[b, : len(path)]
+            request.logprobs += logprobs(scored, b, nodes, tokens, request.params.logprobs)
+        taken = request.accept(tokens, [*(outline.source[b][node] for node in path[1:]), -1])
         del request.logprobs[len(request.output) :]
-        request.stats.count(deepest[b], nodes[b], min(count, taken))
+        request.stats.count(outline.deepest[b], outline.drafted[b], min(len(path) - 1, taken))
         clipped.append(taken)
         if not request.finished and request.num_known > e.longest:
             request.finish("length")
@@ -239,8 +243,8 @@ def logprobs(
     return rows
 
 
-def _account(e: "Engine", times: Times, chains: list[Chain], proposal: Proposal) -> None:
-    times.tokens = sum(len(c.tokens) for c in chains) + int(proposal.tree.num_drafted().sum())
+def _account(e: "Engine", times: Times, chains: list[Chain], proposal: Proposal, outline: Outline) -> None:
+    times.tokens = sum(len(c.tokens) for c in chains) + sum(outline.drafted)
     times.draft_passes, times.draft_seconds = proposal.passes, proposal.pass_seconds
     times.context = sum(c.done for c in chains)
     times.prompt_tokens = sum(len(c.tokens) for c in chains) - proposal.tree.batch

@@ -47,6 +47,18 @@ def _close_window(open_: Tensor, s: Segment, x: Tokens, window: int) -> None:
     open_[:, s.committed :] = staged & (behind < window)
 
 
+def write_rows(
+    store: Float[Tensor, "slots kv capacity d"], new: Float[Tensor, "T kv d"], s: Segment, x: Tokens
+) -> None:
+    """The new rows of one segment, at their places in the cache."""
+    new = new[s.start : s.stop].transpose(0, 1)
+    if s.dense:
+        first = s.committed + s.first_row
+        store[s.slot, :, first : first + s.stop - s.start] = new
+    else:
+        store[s.slot, :, s.committed + x.rows[s.start : s.stop]] = new
+
+
 def torch_attention(
     q: Float[Tensor, "T heads d"],
     k: Float[Tensor, "T kv d"],
@@ -65,14 +77,8 @@ def torch_attention(
     for s, mask in zip(segments, masks, strict=True):
         part = slice(s.start, s.stop)
         tokens = s.stop - s.start
-        if s.dense:
-            rows = slice(s.committed + s.first_row, s.committed + s.first_row + tokens)
-            keys[s.slot, :, rows] = k[part].transpose(0, 1)
-            values[s.slot, :, rows] = v[part].transpose(0, 1)
-        else:
-            index = s.committed + x.rows[part]
-            keys[s.slot, :, index] = k[part].transpose(0, 1)
-            values[s.slot, :, index] = v[part].transpose(0, 1)
+        write_rows(keys, k, s, x)
+        write_rows(values, v, s, x)
         size = s.committed + s.staged
         query = q[part].view(tokens, kv, group, width).permute(1, 2, 0, 3).reshape(1, kv, group * tokens, width)
         seen_mask = None if mask is None else mask.repeat(group, 1)

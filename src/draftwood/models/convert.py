@@ -28,9 +28,13 @@ VERSION = 1  # raise it when the same file should be converted differently
 SETTLED_NS = 2_000_000_000
 
 
-def converted(path: Path) -> Path:
-    """The folder that holds what `path` holds, in float32 safetensors and tokenizer.json; made on the first call."""
-    return store.build(f"gguf{VERSION}-{_digest(path)[:32]}", lambda folder: convert(path, folder))
+def converted(path: Path, *, light: bool = False) -> Path:
+    """The folder that holds what `path` holds, in float32 safetensors and tokenizer.json; made on the first call.
+
+    `light`: do not read the weights to compare them with their checksum; for callers that will not use them.
+    """
+    unread = frozenset({SINGLE}) if light else frozenset[str]()
+    return store.build(f"gguf{VERSION}-{_digest(path)[:32]}", lambda folder: convert(path, folder), unread=unread)
 
 
 def convert(path: Path, folder: Path) -> None:

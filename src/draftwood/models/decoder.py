@@ -4,7 +4,9 @@ A pass may tap any layer, run a part of the layers from handed-in hidden states,
 and ask for a few rows of the LM head. How a product really runs is the lane's business.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -14,34 +16,51 @@ from torch import Tensor, nn
 from draftwood.core.config import ModelConfig
 from draftwood.core.passes import ALL, FINAL, LayerPlan, RowSpec, Seen, Segment, Tokens, logit_places
 from draftwood.core.protocols import Cache
-from draftwood.models.attention import BACKENDS, Mask, visible_masks
+from draftwood.models.attention import Mask, torch_attention, visible_masks
+from draftwood.models.lanes.int8 import NORMS, PRODUCTS
 from draftwood.models.lanes.reference import ReferenceLinear
 from draftwood.models.rope import angles, frequencies, rotate
+
+
+class Linear(Protocol):
+    """A matrix of the model: y = x W^T + b, only some outputs of it, or some rows of W themselves."""
+
+    def __call__(self, x: Float[Tensor, "*S in"]) -> Float[Tensor, "*S out"]: ...
+    def rows(self, x: Float[Tensor, "*S in"], ids: Int[Tensor, "W"]) -> Float[Tensor, "*S W"]: ...
+    def take(self, ids: Int[Tensor, "*S"]) -> Float[Tensor, "*S in"]: ...
+
+
+def silu_gate(gate: Float[Tensor, "T I"], up: Float[Tensor, "T I"]) -> Float[Tensor, "T I"]:
+    return F.silu(gate) * up
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """How the steps of a layer that are no products really run. `name` None: the name of the floats."""
+
+    name: str | None = None
+    row_exact: bool = False
+    attention: Callable[..., Tensor] = torch_attention
+    gate: Callable[[Tensor, Tensor], Tensor] = silu_gate
 
 
 class Layer(nn.Module):
     """Attention and gated MLP of one layer. q, k and v are one product, gate and up another."""
 
-    def __init__(self, config: ModelConfig, index: int, weights: Mapping[str, Tensor]) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        index: int,
+        products: Mapping[str, Linear],
+        norms: Mapping[str, Tensor],
+        lane: Lane,
+    ) -> None:
         super().__init__()
-        self.config, self.index = config, index
-
-        def get(name: str) -> Tensor | None:
-            return weights.get(f"model.layers.{index}.{name}")
-
-        def joined(*names: str) -> ReferenceLinear:
-            weight = torch.cat([weights[f"model.layers.{index}.{n}.weight"] for n in names])
-            biases = [b for n in names if (b := get(f"{n}.bias")) is not None]
-            return ReferenceLinear(weight, torch.cat(biases) if biases else None)
-
-        self.qkv = joined("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
-        self.out = joined("self_attn.o_proj")
-        self.gate_up = joined("mlp.gate_proj", "mlp.up_proj")
-        self.down = joined("mlp.down_proj")
-        self.attention_norm = _frozen(weights[f"model.layers.{index}.input_layernorm.weight"])
-        self.mlp_norm = _frozen(weights[f"model.layers.{index}.post_attention_layernorm.weight"])
-        self.q_norm = _frozen(get("self_attn.q_norm.weight"))
-        self.k_norm = _frozen(get("self_attn.k_norm.weight"))
+        self.config, self.index, self.lane = config, index, lane
+        self.qkv, self.out = products["qkv"], products["out"]
+        self.gate_up, self.down = products["gate_up"], products["down"]
+        self.attention_norm, self.mlp_norm = _frozen(norms["attention_norm"]), _frozen(norms["mlp_norm"])
+        self.q_norm, self.k_norm = _frozen(norms.get("q_norm")), _frozen(norms.get("k_norm"))
 
     def attend(self, h: Float[Tensor, "T H"], ctx: "_Pass") -> Float[Tensor, "T H"]:
         """What attention adds to the residual."""
@@ -55,7 +74,7 @@ class Layer(nn.Module):
             qk = torch.cat([q, k], dim=1)
         qk = rotate(qk, ctx.cos, ctx.sin)
         keys, values = ctx.cache.store(f"k{self.index}"), ctx.cache.store(f"v{self.index}")
-        mixed = ctx.attention(
+        mixed = self.lane.attention(
             qk[:, : c.num_heads], qk[:, c.num_heads :], v, keys, values, ctx.x, ctx.segments, ctx.masks
         )
         return self.out(mixed)
@@ -64,7 +83,7 @@ class Layer(nn.Module):
         """What the MLP adds to the residual."""
         x = F.rms_norm(h, (self.config.hidden_size,), self.mlp_norm, self.config.rms_eps)
         gate, up = self.gate_up(x).chunk(2, dim=-1)
-        return self.down(F.silu(gate) * up)
+        return self.down(self.lane.gate(gate, up))
 
 
 class _Pass:
@@ -75,21 +94,26 @@ class _Pass:
     ) -> None:
         self.x, self.cache, self.segments, self.masks = x, cache, segments, masks
         self.cos, self.sin = cos, sin
-        self.attention = BACKENDS["torch"]
 
 
 class Decoder(nn.Module):
     """A whole model: embedding, layers, final norm, LM head."""
 
-    def __init__(self, config: ModelConfig, weights: Mapping[str, Tensor]) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        embedding: Linear,
+        layers: Iterable[Layer],
+        norm: Tensor,
+        lm_head: Linear,
+        lane: Lane,
+    ) -> None:
         super().__init__()
-        self.config = config
-        embedding = weights["model.embed_tokens.weight"]
-        self.embedding = _frozen(embedding)
-        self.layers = nn.ModuleList(Layer(config, i, weights) for i in range(config.num_layers))
-        self.norm = _frozen(weights["model.norm.weight"])
-        self.lm_head = ReferenceLinear(embedding if config.tie_embeddings else weights["lm_head.weight"])
-        self.register_buffer("freq", frequencies(config).to(embedding.device), persistent=False)
+        self.config, self._lane = config, lane
+        self.embedding, self.lm_head = embedding, lm_head  # one and the same where they are tied
+        self.layers = nn.ModuleList(layers)
+        self.norm = _frozen(norm)
+        self.register_buffer("freq", frequencies(config).to(norm.device), persistent=False)
 
     @classmethod
     def from_tensors(
@@ -100,7 +124,34 @@ class Decoder(nn.Module):
         device: torch.device | str = "cpu",
     ) -> "Decoder":
         """From tensors under their Hugging Face names; the loader has checked names and shapes."""
-        return cls(config, {name: t.to(device=device, dtype=dtype) for name, t in tensors.items()})
+        weights = {name: t.to(device=device, dtype=dtype) for name, t in tensors.items()}
+        lane = Lane()
+
+        def joined(index: int, names: tuple[str, ...]) -> ReferenceLinear:
+            prefix = f"model.layers.{index}."
+            biases = [weights[f"{prefix}{n}.bias"] for n in names if f"{prefix}{n}.bias" in weights]
+            weight = torch.cat([weights[f"{prefix}{n}.weight"] for n in names])
+            return ReferenceLinear(weight, torch.cat(biases) if biases else None)
+
+        def layer(index: int) -> Layer:
+            named = {name: f"model.layers.{index}.{theirs}.weight" for name, theirs in NORMS.items()}
+            norms = {name: weights[theirs] for name, theirs in named.items() if theirs in weights}
+            return Layer(config, index, {name: joined(index, n) for name, n in PRODUCTS.items()}, norms, lane)
+
+        embedding = ReferenceLinear(weights["model.embed_tokens.weight"])
+        head = embedding if config.tie_embeddings else ReferenceLinear(weights["lm_head.weight"])
+        layers = [layer(i) for i in range(config.num_layers)]
+        return Decoder(config, embedding, layers, weights["model.norm.weight"], head, lane)
+
+    @property
+    def lane(self) -> str:
+        """What runs it, in words."""
+        return self._lane.name or str(self.dtype).removeprefix("torch.")
+
+    @property
+    def row_exact(self) -> bool:
+        """Whether a row's bits are the same whatever runs with it."""
+        return self._lane.row_exact
 
     @property
     def vocab(self) -> int:
@@ -116,11 +167,11 @@ class Decoder(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.embedding.dtype  # type: ignore[union-attr]
+        return self.norm.dtype  # type: ignore[union-attr]
 
     @property
     def device(self) -> torch.device:
-        return self.embedding.device  # type: ignore[union-attr]
+        return self.norm.device  # type: ignore[union-attr]
 
     @property
     def row_specs(self) -> tuple[RowSpec, ...]:
@@ -133,12 +184,8 @@ class Decoder(nn.Module):
 
     def first_layers(self, count: int) -> "Decoder":
         """A shallow model that shares this one's weights: the first layers, then the same norm and head."""
-        cut = Decoder.__new__(Decoder)
-        nn.Module.__init__(cut)
-        cut.config, cut.embedding, cut.norm, cut.lm_head = self.config, self.embedding, self.norm, self.lm_head
-        cut.layers = nn.ModuleList(list(self.layers)[:count])
-        cut.register_buffer("freq", self.get_buffer("freq"), persistent=False)
-        return cut
+        layers: Any = self.layers[:count]
+        return Decoder(self.config, self.embedding, layers, self.norm, self.lm_head, self._lane)  # type: ignore[arg-type]
 
     @torch.inference_mode()
     def forward(self, x: Tokens, cache: Cache, *, taps: frozenset[int] = frozenset(), layers: LayerPlan = ALL) -> Seen:
@@ -179,7 +226,7 @@ class Decoder(nn.Module):
         return layer
 
     def embed(self, ids: Int[Tensor, "*S"]) -> Float[Tensor, "*S H"]:
-        return F.embedding(ids, self.embedding)  # type: ignore[arg-type]
+        return self.embedding.take(ids)
 
     def head(
         self, hidden: Float[Tensor, "*S H"], *, ids: Int[Tensor, "W"] | None = None, norm: bool = True

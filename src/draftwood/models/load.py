@@ -5,18 +5,25 @@ load("path/model.gguf")          converted once into the cache
 load("path/folder")              config.json + safetensors + tokenizer.json
 load("org/name")                 the same, fetched from the Hugging Face Hub
 load("hf:org/name")              any causal model, run by transformers
+
+On a CPU a model runs in int8 unless `dtype` says otherwise; see models/lanes.
 """
 
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from draftwood.core.config import ModelConfig
+from draftwood.errors import OptionError
+from draftwood.models import int8_copy
 from draftwood.models.checkpoint import Checkpoint, read_config
+from draftwood.models.lanes import int8
+from draftwood.models.lanes.choose import AUTO, INT8, int8_decoder, precision, supported
 from draftwood.models.names import EMBEDDING
 from draftwood.models.resolve import resolve
 from draftwood.models.tokenizer import Tokenizer
@@ -31,35 +38,77 @@ class Loaded:
 
     name: str
     config: ModelConfig
-    model: Any  # models.decoder.Decoder, or the wrapper of an hf: model
+    model: Any  # a decoder of models.lanes, models.decoder.Decoder, or the wrapper of an hf: model
     tokenizer: Tokenizer
     fingerprint: str
 
+    @property
+    def lane(self) -> str:
+        """What runs it, in words."""
+        return getattr(self.model, "lane", None) or f"transformers {self.model.dtype}".replace("torch.", "")
 
-def load(name: str, *, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu") -> Loaded:
+    @property
+    def row_exact(self) -> bool:
+        """Whether a row's bits are the same whatever runs with it, so that no near tie can part two texts."""
+        return getattr(self.model, "row_exact", False)
+
+
+def load(name: str, *, dtype: str | torch.dtype = AUTO, device: str | torch.device = "cpu") -> Loaded:
     """Resolve, check and build. ModelError or UnknownNameError says what is wrong, and with which file."""
+    chosen = precision(dtype, device)
     if name.startswith("hf:"):
         from draftwood.models import hf
 
-        return hf.load(name.removeprefix("hf:"), dtype, device)
+        if dtype == INT8:
+            raise OptionError(f"{name} is run by transformers, which has no int8 lane here\nhint: leave out dtype")
+        return hf.load(name.removeprefix("hf:"), chosen if isinstance(chosen, torch.dtype) else torch.float32, device)
+    if chosen == INT8:
+        found = _load_int8(name)
+        if found is not None:
+            return found
+        if dtype == INT8:
+            raise OptionError(f"{name} has heads that the int8 lane does not hold\nhint: use dtype float32")
+        chosen = torch.float32
     from draftwood.models.decoder import Decoder
 
+    assert isinstance(chosen, torch.dtype)
     config, tensors, tokenizer = load_weights(name)
     mark = fingerprint(config, tensors)
-    return Loaded(name, config, Decoder.from_tensors(config, tensors, dtype, device), tokenizer, mark)
+    return Loaded(name, config, Decoder.from_tensors(config, tensors, chosen, device), tokenizer, mark)
+
+
+def _load_int8(name: str) -> Loaded | None:
+    """From the packed copy if there is one; None if the lane cannot hold the model."""
+    place = resolve(name, light=True)
+    config, tokenizer = _read(place.folder)
+    if not supported(config):
+        return None
+    copy = int8_copy.find(place)
+    if copy is not None:
+        weights, note = int8.load(copy, config)
+        return Loaded(name, config, int8_decoder(config, weights), tokenizer, note["fingerprint"])
+    config, tensors, tokenizer = load_weights(name)
+    mark = fingerprint(config, tensors)
+    weights = int8_copy.make(place, config, tensors, mark)
+    return Loaded(name, config, int8_decoder(config, weights), tokenizer, mark)
 
 
 def load_weights(name: str) -> tuple[ModelConfig, Mapping[str, Tensor], Tokenizer]:
     """Config, memory-mapped tensors by Hugging Face name, and tokenizer; all checked, nothing copied."""
-    folder, verified = resolve(name)
+    place = resolve(name)
+    tensors = Checkpoint.open(place.folder, read_config(place.folder))  # before the tokenizer: the shapes say more
+    config, tokenizer = _read(place.folder)
+    if not place.ours:  # a copy of our own was checked when made, and its checksum just now
+        tensors.check_finite()
+    return config, tensors, tokenizer
+
+
+def _read(folder: Path) -> tuple[ModelConfig, Tokenizer]:
     config = read_config(folder)
-    tensors = Checkpoint.open(folder, config)
     tokenizer = Tokenizer.from_folder(folder)
     config = replace(config, eos_tokens=tuple(dict.fromkeys(config.eos_tokens + tokenizer.eos_tokens)))
     tokenizer.check(config)
-    if not verified:  # a copy of our own was checked when made, and its checksum just now
-        tensors.check_finite()
-    return config, tensors, tokenizer
+    return config, tokenizer
 
 
 def fingerprint(config: ModelConfig, tensors: Mapping[str, Tensor], length: int = 16) -> str:

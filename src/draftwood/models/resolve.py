@@ -36,31 +36,32 @@ PACKAGED = {
 
 
 class Place(NamedTuple):
-    """A folder in Hugging Face form; `verified` if every byte was compared with a checksum of our own just now."""
+    """A folder in Hugging Face form; `ours` if we made it, in which case its bytes were compared with their checksums,
+    except for the weights when only a `light` look was asked for."""
 
     folder: Path
-    verified: bool
+    ours: bool
 
 
-def resolve(name: str) -> Place:
+def resolve(name: str, *, light: bool = False) -> Place:
     """Where the model lies. Converts or downloads on first use; errors say what would help."""
     if name in PACKAGED:
-        return _converted(packaged_file(name))
+        return _converted(packaged_file(name), light)
     path = Path(name).expanduser()
     try:
         is_folder, is_file = bool(name) and path.is_dir(), path.is_file()
     except OSError as error:  # a name too long, a folder that may not be entered
         raise UnknownNameError("model", name, PACKAGED, str(error)) from error
     if is_folder:
-        return Place(path, verified=False)
+        return Place(path, ours=False)
     if is_file:
         if path.suffix.lower() != ".gguf":
             raise WeightsError(f"{name}: neither a GGUF file nor a folder\nhint: give the folder the file lies in")
-        return _converted(path)
+        return _converted(path, light)
     if _looks_like_a_path(name):
         raise UnknownNameError("model", name, PACKAGED, f"no such file or folder: {path.absolute()}")
     if HUB_NAME.fullmatch(name):
-        return Place(_downloaded(name), verified=False)
+        return Place(_downloaded(name), ours=False)
     raise UnknownNameError("model", name, PACKAGED, "or a GGUF file, a folder, or a Hub name such as org/name")
 
 
@@ -79,10 +80,10 @@ def packaged_file(alias: str) -> Path:
     )
 
 
-def _converted(path: Path) -> Place:
+def _converted(path: Path, light: bool) -> Place:
     from draftwood.models.convert import converted
 
-    return Place(converted(path), verified=True)
+    return Place(converted(path, light=light), ours=True)
 
 
 def _looks_like_a_path(name: str) -> bool:

@@ -50,19 +50,20 @@ def _platform_cache() -> Path:
     return Path(chosen) if os.path.isabs(chosen) else Path.home() / ".cache"  # the XDG rule: a relative one is ignored
 
 
-def build(key: str, make: Callable[[Path], None]) -> Path:
-    """The finished folder `key`. If it is missing or damaged, `make(empty_folder)` fills it first.
+def build(key: str, make: Callable[[Path], None], *, unread: frozenset[str] = frozenset()) -> Path:
+    """The finished folder `key`. If it is missing or damaged, `make(empty_folder)` fills it first. Files in `unread` need
+    only have their size.
 
     `make` runs under the key's lock, in one process at a time. What it raises comes through, after the half-made
     folder is gone; a full or read-only disk becomes a ModelError.
     """
     folder = cache_dir() / "models" / key
-    if is_intact(folder):  # without the lock: a finished folder is never changed, only replaced
+    if is_intact(folder, unread):  # without the lock: a finished folder is never changed, only replaced
         return folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with locked(folder.with_name(key + ".lock")):
-            if not is_intact(folder):  # another process may have finished it while we waited
+            if not is_intact(folder, unread):  # another process may have finished it while we waited
                 _sweep(folder.parent, mine=key)
                 _make(folder, make)
     except OSError as error:
@@ -70,12 +71,16 @@ def build(key: str, make: Callable[[Path], None]) -> Path:
     return folder
 
 
-def is_intact(folder: Path) -> bool:
-    """Whether the folder is finished and every file is as its manifest says."""
+def is_intact(folder: Path, unread: frozenset[str] = frozenset()) -> bool:
+    """Whether the folder is finished and every file is as its manifest says; those in `unread` by their size alone."""
     try:
         files: dict[str, dict[str, Any]] = json.loads((folder / MANIFEST).read_text("utf-8"))["files"]
         total = sum(entry["bytes"] for entry in files.values())
-        return all(_matches(folder / name, entry, total <= FULL_HASH_BYTES) for name, entry in files.items())
+        full = total <= FULL_HASH_BYTES
+        return all(
+            (folder / name).stat().st_size == entry["bytes"] if name in unread else _matches(folder / name, entry, full)
+            for name, entry in files.items()
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
 

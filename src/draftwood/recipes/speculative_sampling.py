@@ -3,8 +3,6 @@
 from functools import partial
 from typing import Literal
 
-import torch
-
 from draftwood.cache.dense import DenseCache
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.proposal import Draw
@@ -12,6 +10,7 @@ from draftwood.core.protocols import Cache, Model
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.drafters.autoregressive import Autoregressive
 from draftwood.errors import CompositionError, OptionError
+from draftwood.models.lanes.choose import like
 from draftwood.models.load import load
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
@@ -47,7 +46,7 @@ def draft_model(draft: str, target: Model) -> Model:
                 f"hint: 'first:N' with N from 1 to {target.num_layers}, or a model's name or path"
             )
         return cut(int(count))
-    model: Model = load(draft, dtype=getattr(target, "dtype", torch.float32)).model
+    model: Model = load(draft, dtype=like(target)).model
     if model.vocab != target.vocab:
         raise CompositionError(f"draft model {draft!r} has {model.vocab} tokens, the target {target.vocab}")
     return model

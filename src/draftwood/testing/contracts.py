@@ -11,6 +11,7 @@ from torch import Tensor
 
 from draftwood.core.check import faults
 from draftwood.core.limit import Limit, Load
+from draftwood.core.outline import Outline
 from draftwood.core.passes import Needs, Tokens
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.protocols import Cache, Drafter, LengthController, TreePolicy, Verifier
@@ -175,7 +176,8 @@ def _outcome(rnd: Round, limit: Limit, rng: random.Random) -> Outcome:
     path = torch.where(path <= count[:, None], path, -1)
     tokens = torch.ones_like(path)
     times = Times({"score": 0.01, "propose": 0.001}, tokens=4)
-    return Outcome(Proposal(tree), Verdict(path, count, torch.zeros_like(count)), tokens, times)
+    verdict, sizes = Verdict(path, count, torch.zeros_like(count)), Outline.of(tree)
+    return Outcome(Proposal(tree), verdict, tokens, times, tuple(sizes.drafted), tuple(sizes.deepest))
 
 
 def check_cache(make: Callable[[int, int], Cache], store: str) -> None:

@@ -1,6 +1,7 @@
 """A real decoder of a few thousand weights, made from a seed: the engine's truths in float64, without any download."""
 
 import torch
+from torch import Tensor
 
 from draftwood.core.config import ModelConfig
 from draftwood.models.decoder import Decoder
@@ -20,14 +21,13 @@ CONFIG = ModelConfig(
 )
 
 
-def tiny_decoder(seed: int = 0, *, config: ModelConfig = CONFIG, dtype: torch.dtype = torch.float64) -> Decoder:
+def tiny_weights(seed: int = 0, config: ModelConfig = CONFIG) -> dict[str, Tensor]:
     """Random weights, large enough that laws are neither flat nor certain."""
     noise = torch.Generator().manual_seed(seed)
-    weights = {
-        name: 1 + 0.1 * torch.randn(shape, generator=noise)
-        if len(shape) == 1
-        else 0.4 * torch.randn(shape, generator=noise)
-        for name, shape in expected(config).items()
-        if not (config.tie_embeddings and name == "lm_head.weight")
-    }
-    return Decoder.from_tensors(config, weights, dtype=dtype)
+    drawn = {name: torch.randn(shape, generator=noise) for name, shape in expected(config).items()}
+    return {name: 1 + 0.1 * x if name.endswith("norm.weight") else 0.4 * x for name, x in drawn.items()}
+
+
+def tiny_decoder(seed: int = 0, *, config: ModelConfig = CONFIG, dtype: torch.dtype = torch.float64) -> Decoder:
+    """The float lane over these weights."""
+    return Decoder.from_tensors(config, tiny_weights(seed, config), dtype=dtype)

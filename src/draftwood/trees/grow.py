@@ -83,6 +83,8 @@ def by_score(tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
     that stands for several draws cannot be cut between them, so policies that draw them stay within the budget by
     themselves.
     """
+    if tree.num_nodes - 1 <= int(limit.nodes.min()) and tree.num_nodes - 1 <= int(limit.depth.min()):
+        return tree.live  # too few to be too many or too deep
     score = tree.score.masked_fill(~tree.live, -torch.inf)
     order = torch.argsort(score[:, 1:], dim=1, descending=True, stable=True)
     rank = torch.argsort(order, dim=1)

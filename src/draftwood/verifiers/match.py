@@ -6,6 +6,7 @@ yields. Exact for every draft, and with the same seed equal to plain decoding to
 
 from dataclasses import dataclass
 
+from draftwood.core.host import host
 from draftwood.core.passes import Needs
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.round import Round
@@ -23,4 +24,6 @@ class Match:
     draws: frozenset[Draw] = frozenset(Draw)
 
     def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
+        if target.simple:  # nothing to draw: the whole walk is a look-up
+            return target.outline.follow(host(target.best()), rnd.device)
         return walk(proposal.tree, target.token)

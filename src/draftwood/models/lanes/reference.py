@@ -1,14 +1,12 @@
 """The reference lane: every linear layer as one plain float product. Other lanes are parity-tested against it."""
 
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 
 class ReferenceLinear(nn.Module):
     """y = x W^T + b in the dtype of W. Not row-exact: a row's last bits may depend on how many rows run with it."""
-
-    row_exact = False
 
     def __init__(self, weight: Float[Tensor, "out in"], bias: Float[Tensor, "out"] | None = None) -> None:
         super().__init__()
@@ -18,6 +16,10 @@ class ReferenceLinear(nn.Module):
     def forward(self, x: Float[Tensor, "*S in"]) -> Float[Tensor, "*S out"]:
         return F.linear(x, self.weight, self.bias)
 
-    def rows(self, x: Float[Tensor, "*S in"], ids: Tensor) -> Float[Tensor, "*S W"]:
+    def rows(self, x: Float[Tensor, "*S in"], ids: Int[Tensor, "W"]) -> Float[Tensor, "*S W"]:
         """Only these output rows."""
         return F.linear(x, self.weight[ids], None if self.bias is None else self.bias[ids])
+
+    def take(self, ids: Int[Tensor, "*S"]) -> Float[Tensor, "*S in"]:
+        """These rows of W, as an embedding."""
+        return F.embedding(ids, self.weight)

@@ -1,0 +1,109 @@
+"""The machine under a measurement: who else uses it, and when our own workers have come to rest.
+
+Read from /proc; elsewhere only the load average is known, and rest is a short pause.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+BUSY = 0.3  # cores in other hands above which times are not to be trusted
+PAUSE = 0.05  # seconds between two methods at least: threads spin for a while after their last product
+TICK = 0.03  # longer than the clock tick in which /proc counts
+
+
+def cpu_seconds(pid: int) -> float | None:
+    """CPU time of a process and its threads so far."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def busy_seconds() -> float | None:
+    """CPU seconds of everybody on this machine so far, those a hypervisor took included."""
+    try:
+        user, nice, system, _, _, irq, softirq, steal = map(int, Path("/proc/stat").read_text().split()[1:9])
+    except (OSError, ValueError):
+        return None
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def load_average() -> list[float]:
+    return [round(x, 2) for x in os.getloadavg()] if hasattr(os, "getloadavg") else []
+
+
+def settle(pids: Sequence[int], patience: float = 2.0) -> None:
+    """Wait until these processes use no CPU any more, so that nobody's last spin is in another's first token."""
+    sleep(PAUSE)
+    end = monotonic() + patience
+    before = _sum(pids)
+    while before is not None and monotonic() < end:
+        sleep(TICK)
+        now = _sum(pids)
+        if now is None or now <= before:
+            return
+        before = now
+
+
+def _sum(pids: Iterable[int]) -> float | None:
+    times = [t for t in map(cpu_seconds, pids) if t is not None]
+    return sum(times) if times else None
+
+
+class Meter:
+    """How many cores others used while we measured."""
+
+    def __init__(self, pids: Sequence[int]) -> None:
+        self.pids = [os.getpid(), *pids]
+        self._start = (monotonic(), busy_seconds(), _sum(self.pids))
+
+    def read(self) -> dict[str, Any]:
+        then, busy, own = self._start
+        seconds, now, mine = monotonic() - then, busy_seconds(), _sum(self.pids)
+        found: dict[str, Any] = {"seconds": round(seconds, 3), "load": load_average()}
+        if None not in (busy, own, now, mine) and seconds > 0:
+            foreign = (now - busy) - (mine - own)  # type: ignore[operator]
+            found["foreign_cores"] = round(max(0.0, foreign / seconds), 3)
+        return found
+
+
+def look(seconds: float = 0.5) -> dict[str, Any]:
+    """Load, cores in other hands during a short look, and the names of those who hold them."""
+    meter, before = Meter(()), _everybody()
+    sleep(seconds)
+    found, after = meter.read(), _everybody()
+    used = {pid: (after[pid][1] - spent) / seconds for pid, (_, spent) in before.items() if pid in after}
+    most = sorted((pid for pid in used if used[pid] > 0.1), key=lambda pid: -used[pid])[:3]
+    found["busiest"] = [{"name": after[pid][0], "cores": round(used[pid], 2)} for pid in most]
+    return found
+
+
+def _everybody() -> dict[int, tuple[str, float]]:
+    found: dict[int, tuple[str, float]] = {}
+    proc = Path("/proc")
+    for folder in proc.iterdir() if proc.is_dir() else ():
+        if folder.name.isdecimal() and int(folder.name) != os.getpid():
+            spent = cpu_seconds(int(folder.name))
+            try:
+                name = (folder / "comm").read_text().strip()
+            except OSError:
+                continue
+            if spent is not None:
+                found[int(folder.name)] = (name, spent)
+    return found
+
+
+def warning(seen: dict[str, Any]) -> str | None:
+    """What to tell somebody who is about to measure on a machine that is not quiet."""
+    foreign = seen.get("foreign_cores", 0.0)
+    if foreign < BUSY:
+        return None
+    names = ", ".join(f"{b['name']} ({b['cores']:.1f})" for b in seen.get("busiest", []))
+    return (
+        f"WARNING: {foreign:.1f} of {os.cpu_count()} cores are in other hands" + (f": {names}" if names else "") + "\n"
+        "times will be wrong, and most wrong for those who use all cores; they are measured anyway, and this is recorded"
+    )

@@ -1,0 +1,127 @@
+"""Our recipes as a peer: one copy of the weights, a fresh engine for every answer.
+
+A fresh engine holds no row, no pool and no table of an earlier text. What it keeps is the machine's measured prices, which a
+server has after a minute and which know nothing about texts. Two tokens of another prompt run before the clock starts.
+"""
+
+import gc
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from draftwood import recipes
+from draftwood.bench.answer import DIFFERS, IDENTICAL, NEAR, UNJUDGED
+from draftwood.bench.peers.peer import Settings
+from draftwood.bench.ties import first_difference, parting
+from draftwood.controllers.cost import CostModel
+from draftwood.core.config import EngineConfig
+from draftwood.core.recipe import Recipe
+from draftwood.core.request import Request
+from draftwood.core.sampling import SamplingParams
+from draftwood.core.verdict import PARTS
+from draftwood.llm import LLM
+from draftwood.models.load import Loaded, load
+from draftwood.verifiers.match import Match
+
+
+class Ours:
+    """`judge` and `encode` serve the whole run: here is the target that settles near ties, and the chat template."""
+
+    loaded: Loaded
+    settings: Settings
+
+    def __init__(self) -> None:
+        self.recipes: dict[str, Recipe] = {}
+        self.prices: dict[str, CostModel] = {}
+
+    def open(self, settings: Settings) -> dict[str, Any]:
+        torch.set_num_threads(settings.threads)
+        self.settings, self.loaded = settings, load(settings.model, dtype=settings.dtype)
+        for name in settings.methods:
+            chosen: dict[str, Any] = {}
+            if settings.temperature > 0 and "verifier" in recipes.options(name):
+                chosen["verifier"] = "match"  # the rule whose samples are plain decoding's own
+            self.recipes[name] = recipes.build(name, self.loaded.model, **chosen)
+        return {
+            "eos": list(self.loaded.config.eos_tokens),
+            "fingerprint": self.loaded.fingerprint,
+            "lane": self.loaded.lane,
+            "threads": torch.get_num_threads(),
+            "lossless": {name: recipe.lossless for name, recipe in self.recipes.items()},
+        }
+
+    def encode(self, texts: Sequence[str]) -> dict[str, Any]:
+        """Prompts by the model's chat template: what every method is given."""
+        chats = [[{"role": "user", "content": text}] for text in texts]
+        return {"prompts": [self.loaded.tokenizer.encode_chat(chat) for chat in chats]}
+
+    def answer(self, method: str, prompt: Sequence[int], index: int) -> dict[str, Any]:
+        llm = LLM(self.loaded, self.recipes[method], config=EngineConfig(max_slots=1))
+        llm.prices = llm.engine.prices = self.prices.setdefault(method, llm.prices)
+        other = next(token for token in range(2) if token != prompt[0])
+        _finish(llm, llm.request([other], SamplingParams(max_tokens=2)))
+        request = llm.request(prompt, self._params(index))
+        gc.collect()
+        start = perf_counter()
+        first, before, drafted = _finish(llm, request)
+        end = perf_counter()
+        if request.finish_reason == "error":
+            raise RuntimeError(request.error)
+        s, totals = request.stats, llm.engine.totals
+        if s.cached_tokens:
+            raise RuntimeError(f"{s.cached_tokens} prompt tokens came from a cache that should be empty")
+        if s.benched is not None:
+            raise RuntimeError(f"the drafter was taken off: {s.benched}")
+        parts = {part: totals[part] - before.get(part, 0.0) for part in PARTS}
+        return {
+            "tokens": request.output,
+            "emitted": len(request.output),
+            "seconds": end - start,
+            "first_seconds": first - start,
+            "decode_seconds": end - first,
+            "passes": s.target_passes,
+            "drafted": s.draft_tokens,
+            "accepted": sum(s.accepted),
+            "drafted_by_position": s.drafted,
+            "accepted_by_position": s.accepted,
+            "parts": {**parts, "draft": totals.draft_seconds - drafted},
+            "finish": request.finish_reason,
+            "counted": "ids of the request's output",
+        }
+
+    def judge(
+        self, method: str, prompt: Sequence[int], tokens: Sequence[int], plain: Sequence[int], index: int
+    ) -> dict[str, Any]:
+        """Status of an answer beside plain decoding's: does it keep what the recipe promises?"""
+        place = first_difference(tokens, plain)
+        compared = len(plain) if place is None else place + 1
+        found: dict[str, Any] = {"compared": compared, "same_text": place is None}
+        recipe = self.recipes[method]
+        if not recipe.lossless:
+            return {**found, "status": UNJUDGED, "why": "a lossy recipe"}
+        if self.settings.temperature > 0 and not isinstance(recipe.verifier, Match):
+            return {**found, "status": UNJUDGED, "why": "its rule draws for itself: the same law, another text"}
+        if place is None:
+            return {**found, "status": IDENTICAL}
+        parted = parting(self.loaded.model, prompt, tokens, plain, self._params(index), place)
+        a, b = parted.tokens
+        why = f"token {place}: {a} instead of {b}, margin {parted.margin:.1e}"
+        return {**found, "status": NEAR if parted.near else DIFFERS, "why": why}
+
+    def _params(self, index: int) -> SamplingParams:
+        s = self.settings
+        return SamplingParams(temperature=s.temperature, seed=s.seed + index, max_tokens=s.max_tokens)
+
+
+def _finish(llm: LLM, request: Request) -> tuple[float, dict[str, float], float]:
+    """Run a request to its end. When its first tokens came, and what the engine's parts had used by then."""
+    first, before, drafted = 0.0, dict[str, float](), 0.0
+    llm.engine.add(request)
+    while not request.finished:
+        llm.engine.step()
+        if not first and request.output:
+            first = perf_counter()
+            before, drafted = dict(llm.engine.totals.seconds), llm.engine.totals.draft_seconds
+    return first or perf_counter(), before, drafted

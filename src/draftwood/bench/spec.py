@@ -1,0 +1,133 @@
+"""bench spec: how fast is each method on real questions, beside plain decoding and beside other engines?
+
+Every question is answered by every method before the next one, in an order that changes, so that whatever happens to the
+machine happens to all. One process works at a time. What is written down after each question is the run's whole state.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from draftwood.bench.answer import REFERENCE
+from draftwood.bench.crew import Crew
+from draftwood.bench.figures import ALL, best, figures, ratio
+from draftwood.bench.journal import Journal
+from draftwood.bench.peers import Settings
+from draftwood.bench.tasks import Item, order
+
+PLAIN = "autoregressive"
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is asked, of whom, and how."""
+
+    items: tuple[Item, ...]
+    settings: Settings
+    peers: tuple[str, ...] = ()
+    warmup: int = 3
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        return (*self.settings.methods, *self.peers)
+
+    def identity(self, source: dict[str, Any]) -> dict[str, Any]:
+        """What must be the same for two answers to stand in one table. `source` is where the numbers come from."""
+        s = self.settings
+        asked = json.dumps([[i.id, i.category, i.text] for i in self.items]).encode()
+        return {
+            "model": s.model,
+            "dtype": s.dtype,
+            "recipes": s.methods,
+            "peers": self.peers,
+            "questions": len(self.items),
+            "questions_hash": hashlib.sha256(asked).hexdigest()[:16],
+            "max_tokens": s.max_tokens,
+            "temperature": s.temperature,
+            "seed": s.seed,
+            "threads": s.threads,
+            "warmup": self.warmup,
+            **{key: source.get(key) for key in ("draftwood", "commit", "torch", "cpu")},
+        }
+
+
+def recipes_with_plain(names: Sequence[str]) -> tuple[str, ...]:
+    """The recipes once each, plain decoding first."""
+    return tuple(dict.fromkeys((PLAIN, *names)))
+
+
+def measure(
+    plan: Plan, journal: Journal, *, say: Progress = lambda done, total: None, crew: Crew | None = None
+) -> None:
+    """Ask what the journal does not know yet."""
+    total = len(plan.items)
+    if len(journal.done) >= total:
+        return
+    crew = crew or Crew(plan.settings, plan.peers)
+    try:
+        crew.open(plan.items, plan.warmup)
+        journal.note(crew.facts)
+        say(len(journal.done), total)
+        for index, item in enumerate(plan.items):
+            if item.id not in journal.done:
+                _question(plan, crew, journal, item, index)
+                say(len(journal.done), total)
+    finally:
+        crew.close()
+
+
+def _question(plan: Plan, crew: Crew, journal: Journal, item: Item, index: int) -> None:
+    meter = crew.meter()
+    turns = order(plan.methods, index, plan.settings.seed)
+    answers = {method: crew.ask(method, item, index) for method in turns}
+    machine = {**meter.read(), "order": turns}
+    plain = answers[PLAIN]
+    for method, answer in answers.items():
+        if method != PLAIN:
+            crew.judge(answer, plain, index)
+        elif plain.good:
+            plain.status = REFERENCE
+    journal.add(item.id, list(answers.values()), machine)
+
+
+def results(plan: Plan, journal: Journal) -> dict[str, Any]:
+    """Everything the answers add up to."""
+    answers, seed = journal.answers(), plan.settings.seed
+    found = figures(answers, plan.methods, PLAIN, seed=seed)
+    ratios = {
+        ours: {other: ratio(answers, ours, other, seed=seed) for other in plan.peers} for ours in plan.settings.methods
+    }
+    foreign = [m["foreign_cores"] for m in journal.machine.values() if "foreign_cores" in m]
+    return {
+        "figures": found,
+        "against_peers": ratios,
+        "rivals": rivals(found, plan.peers),
+        "failures": [
+            {"method": a.method, "question": a.question, "error": a.error} for a in answers if a.error is not None
+        ],
+        "foreign_cores": {"mean": sum(foreign) / len(foreign), "most": max(foreign)} if foreign else None,
+    }
+
+
+def rivals(found: dict[str, Any], peers: Sequence[str]) -> list[str]:
+    """Of each engine the fastest here, chosen in its favour; llama.cpp's plain decoding and its n-gram modes apart."""
+    plain = [p for p in peers if p == "llamacpp"]
+    kinds = (plain, [p for p in peers if p.startswith("llamacpp-")], [p for p in peers if p.startswith("transformers")])
+    return [name for kind in kinds if (name := best(found, kind)) is not None]
+
+
+def broken(found: dict[str, Any], ours: Sequence[str]) -> list[str]:
+    """Our methods that failed or did not keep their promise, each with the reason. Near ties: one in a thousand tokens."""
+    said: list[str] = []
+    for name in ours:
+        f = found["figures"][ALL][name]
+        if f["failures"]:
+            said.append(f"{name}: {f['failures']} of {f['questions']} answers failed")
+        if f["different"]:
+            said.append(f"{name}: {f['different']} answers differ from plain decoding's")
+        if f["near_ties"] * 1000 > max(f["compared"], 1000):
+            said.append(f"{name}: {f['near_ties']} near ties in {f['compared']} tokens are too many to be ties")
+    return said

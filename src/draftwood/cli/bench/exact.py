@@ -1,0 +1,105 @@
+"""draftwood bench exact: token for token, recipes against plain decoding and plain decoding against transformers."""
+
+import json
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from draftwood.cli.bench.shared import (
+    Count,
+    MaxTokens,
+    Model,
+    Out,
+    Questions,
+    Recipes,
+    milestones,
+    open_console,
+    read_prompts,
+    recipe_names,
+    save,
+    writable,
+)
+from draftwood.cli.options import Dtype
+from draftwood.errors import OptionError
+
+FEW = 20  # rounds of each kind below which equality shows nothing
+
+
+def exact(
+    questions: Questions,
+    recipes: Recipes = "prompt_lookup,speculative_sampling",
+    count: Count = 40,
+    max_tokens: MaxTokens = 64,
+    against: Annotated[str | None, typer.Option(help="Also hold plain decoding against 'transformers'.")] = None,
+    temperature: float = 0.0,
+    seed: int = 0,
+    batch: Annotated[int, typer.Option(min=1, help="Above 1: a ragged batch, crowded and preempted.")] = 1,
+    dtype: Dtype = "auto",
+    model: Model = "smollm2",
+    out: Out = None,
+) -> None:
+    """Token for token: recipes against plain decoding, plain decoding against transformers."""
+    from draftwood.bench.exact import Setting, compare
+    from draftwood.bench.provenance import provenance
+    from draftwood.core.sampling import SamplingParams
+    from draftwood.models.load import load
+
+    writable(out)
+    names = recipe_names(recipes)
+    params = SamplingParams(temperature=temperature, seed=seed, max_tokens=max_tokens)
+    loaded = load(model, dtype=dtype)
+    if against is not None and loaded.lane.startswith("int8"):
+        raise OptionError(f"{against} computes in floats, this model runs in {loaded.lane}\nhint: add --dtype float32")
+    ties = not loaded.row_exact and dtype != "float64"
+    setting = Setting(tuple(read_prompts(loaded, questions, count)), params, batch, ties=ties)
+    console, rows = open_console(), []
+    source = provenance(loaded.lane)
+    with console.status("starting") as status:
+        say = status.update if console.is_terminal else milestones()
+        for row in compare(loaded, names, setting, against=against, say=say):
+            rows.append(row)
+            _print_partings(console, row)
+    rule = " (match where a recipe offers a choice)" if temperature else ""
+    table = Table(
+        title=f"{len(setting.prompts)} questions, {max_tokens} tokens, temperature {temperature}{rule}, {loaded.lane}",
+        box=box.SIMPLE_HEAD,
+    )
+    for column in ("recipe", "against", "identical", "tokens", "near ties", "wrong", "accepted all/some/none",
+                   "tokens/pass", "preempted", "benched"):  # fmt: skip
+        table.add_column(column, justify="left" if column in ("recipe", "against") else "right")
+    for r in rows:
+        table.add_row(
+            r.name, r.against, f"{r.identical}/{r.answers}", str(r.compared), str(len(r.near)), str(len(r.wrong)),
+            "/".join(map(str, r.rounds)), f"{r.emitted / max(r.passes, 1):.2f}", str(r.preempted), str(r.benched),
+        )  # fmt: skip
+    console.print(table)
+    rounds = [sum(r.rounds[i] for r in rows) for i in range(3)]
+    console.print(
+        "noisy oracle: knows the plain answers and spoils 3 in 10 tokens, so that every kind of round is seen"
+    )
+    console.print(f"rounds that accepted all / some / none of their draft: {' / '.join(map(str, rounds))}")
+    console.print(json.dumps(source))
+    save(out, {"provenance": source, "rows": [asdict(r) for r in rows]})
+    bad = [r.name for r in rows if not r.good]
+    if bad:
+        console.print(f"NOT EXACT: {', '.join(bad)}")
+        raise typer.Exit(1)
+    if min(rounds) < FEW:
+        console.print(
+            f"equal, but it shows little: {FEW} rounds of each kind are wanted\nhint: more questions or tokens"
+        )
+        raise typer.Exit(3)
+    console.print("exact, up to the near ties above" if any(r.near for r in rows) else "exact")
+
+
+def _print_partings(console: Console, row: Any) -> None:
+    for label, found in (("near tie", row.near), ("DIFFERENT", row.wrong)):
+        for question, p in found:
+            console.print(
+                f"{label}: {row.name} against {row.against}, question {question}, token {p.position}: "
+                f"{p.tokens[0]} and {p.tokens[1]}, margin {p.margin:.1e}"
+            )

@@ -1,0 +1,86 @@
+"""draftwood bench quality: a lane against float32 of the same weights."""
+
+import json
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from draftwood.cli.bench.shared import MaxTokens, Model, Out, save, writable
+from draftwood.cli.bench.tables import compact
+from draftwood.cli.options import Dtype, Seed
+from draftwood.cli.screen import Screen
+from draftwood.errors import OptionError
+
+if TYPE_CHECKING:
+    from draftwood.bench.quality import Quality
+
+
+def quality(
+    model: Model = "smollm2",
+    dtype: Dtype = "auto",
+    count: Annotated[int, typer.Option(min=2, help="How many texts, half greedy, half sampled.")] = 24,
+    max_tokens: MaxTokens = 160,
+    seed: Seed = 0,
+    max_perplexity: Annotated[float, typer.Option(help="Perplexity over float32's that is still good.")] = 1.01,
+    min_agreement: Annotated[float, typer.Option(min=0, max=1, help="Share of equal first choices wanted.")] = 0.98,
+    out: Out = None,
+) -> None:
+    """What the lane's rounding costs: perplexity, first choices and KL against float32 of the same weights."""
+    from draftwood.bench.provenance import provenance
+    from draftwood.bench.quality import OVERALL, compare, write_texts
+    from draftwood.models.load import load
+
+    writable(out)
+    if dtype == "float32":
+        raise OptionError("float32 is what lanes are compared with\nhint: --dtype int8, or leave it out")
+    reference, lane = load(model, dtype="float32"), load(model, dtype=dtype)
+    if lane.lane == reference.lane:
+        raise OptionError(f"{model} has no other lane than {lane.lane} here, nothing to compare\nhint: another model")
+    source = provenance(lane.lane)
+    texts = write_texts(reference, count, max_tokens, seed, say=say)
+    found = compare(reference, lane, texts, say=say)
+    show(Screen(), found, lane.lane, source)
+    overall = next(q for q in found if q.kind == OVERALL)
+    misses = overall.misses(max_perplexity, min_agreement)
+    limits = {"max_perplexity": max_perplexity, "min_agreement": min_agreement, "misses": misses}
+    settings = {"count": count, "max_tokens": max_tokens, "seed": seed, **limits}
+    save(out, {"provenance": source, **settings, "rows": [asdict(q) for q in found]})
+    if misses:
+        print("\n".join(("NOT GOOD ENOUGH", *misses)), flush=True)
+        raise typer.Exit(1)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def show(screen: Screen, found: "list[Quality]", lane: str, source: dict[str, Any]) -> None:
+    columns = ("texts", "positions", "float32 ppl", "lane ppl", "ratio, 95 %", "top-1", "mean KL", "largest logit diff")
+    drawn = compact("answers", *columns)
+    for q in found:
+        r = q.ratio
+        bounds = "" if r.low is None else f" {r.low:.4f}-{r.high:.4f}"
+        drawn.add_row(
+            q.kind,
+            str(q.texts),
+            str(q.positions),
+            f"{q.reference:.4f}",
+            f"{q.lane:.4f}",
+            f"{r.value:.4f}{bounds}",
+            f"{q.agreement:.2%}",
+            f"{q.divergence:.2e}",
+            f"{q.difference:.2f}",
+        )
+    screen.line(f"{lane} against float32 of the same weights")
+    screen.line()
+    screen.show(drawn)
+    screen.line()
+    screen.line(
+        "texts: answers of the float32 model to turns of ours and of its own; positions: every token of the answers,"
+    )
+    screen.line(
+        "predicted by both models from the same tokens before it; ratio: paired bootstrap over texts; KL in nats"
+    )
+    screen.line(json.dumps(source))

@@ -1,0 +1,104 @@
+"""Outline: a round's trees as plain lists, copied from the device once, for everything the host decides.
+
+Trees are small, and a tensor operation on a few numbers costs as much as one on thousands. So laws stay tensors, and who
+hangs below whom is looked up in lists.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from draftwood.core.host import host
+from draftwood.core.tree import AHEAD, SCORED, TokenTree
+from draftwood.core.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """By row and node. `rank`: place behind the root among the nodes that ride in the pass, -1 for the others."""
+
+    tokens: list[list[int]]
+    parents: list[list[int]]
+    live: list[list[bool]]
+    source: list[list[int]]
+    depth: list[list[int]]
+    rank: list[list[int]]
+    drafted: list[int]  # live scored nodes below the root
+    deepest: list[int]
+    scored: list[list[bool]]  # live, and checked in this pass
+
+    @staticmethod
+    def of(tree: TokenTree) -> "Outline":
+        whole: list[list[list[int]]] = host(
+            torch.stack([tree.tokens, tree.parents, tree.live.long(), tree.role, tree.source])
+        )
+        tokens, parents, alive, roles, source = whole
+        depth: list[list[int]] = []
+        rank: list[list[int]] = []
+        live: list[list[bool]] = []
+        scored: list[list[bool]] = []
+        for above, here, role in zip(parents, alive, roles, strict=True):
+            deep, places, seen, place = [0], [0], [bool(here[0])], 0
+            for parent, on, kind in zip(above[1:], here[1:], role[1:], strict=True):
+                deep.append(deep[parent] + 1 if 0 <= parent < len(deep) else 1)
+                rides = on and kind != AHEAD
+                place += bool(rides)
+                places.append(place if rides else -1)
+                seen.append(bool(on))
+            depth.append(deep)
+            rank.append(places)
+            live.append(seen)
+            scored.append([on and kind == SCORED for on, kind in zip(seen, role, strict=True)])
+        return Outline(
+            tokens=tokens,
+            parents=parents,
+            live=live,
+            source=source,
+            depth=depth,
+            rank=rank,
+            drafted=[sum(row[1:]) for row in scored],
+            deepest=[
+                max(d * on for d, on in zip(deep, here, strict=True)) for deep, here in zip(depth, live, strict=True)
+            ],
+            scored=scored,
+        )
+
+    @property
+    def batch(self) -> int:
+        return len(self.tokens)
+
+    def follow(self, choice: list[list[int]], device: torch.device) -> Verdict:
+        """From the root down: the chosen token after each node, as long as a scored child carries it."""
+        paths: list[list[int]] = []
+        after: list[int] = []
+        for b, tokens in enumerate(choice):
+            child = {
+                (parent, token): i
+                for i, (parent, token, on) in enumerate(
+                    zip(self.parents[b], self.tokens[b], self.scored[b], strict=True)
+                )
+                if on and i
+            }
+            path, node = [0], 0
+            while (node := child.get((node, tokens[node]), -1)) >= 0:
+                path.append(node)
+            paths.append(path)
+            after.append(tokens[path[-1]])
+        return verdict(paths, after, device)
+
+
+def verdict(paths: list[list[int]], after: list[int], device: torch.device) -> Verdict:
+    """Accepted nodes of every row, root first, and the token after them."""
+    width = max((len(p) for p in paths), default=1)
+    padded = [p + [-1] * (width - len(p)) for p in paths]
+    return Verdict(
+        path=_whole(padded, device).view(len(paths), width),
+        count=_whole([len(p) - 1 for p in paths], device),
+        next_token=_whole(after, device),
+    )
+
+
+def _whole(x: list[int] | list[list[int]], device: torch.device) -> Int[Tensor, "..."]:
+    return torch.tensor(x, dtype=torch.int64, device=device)

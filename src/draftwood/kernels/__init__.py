@@ -1,0 +1,1 @@
+"""Small native kernels, each beside a plain torch twin."""

@@ -1,0 +1,89 @@
+"""From C++ source to a shared library, once per machine: compiled, tried in a process of its own, then cached.
+
+The file's name is a hash of everything it was made from, so a changed source or compiler makes a new one. A library that
+crashes or miscounts never enters the cache, and the next level is tried.
+"""
+
+import contextlib
+import hashlib
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from draftwood.kernels.cpu.levels import Level
+
+SOURCES = Path(__file__).parent / "source"
+FLAGS = ("-O3", "-std=c++17", "-fPIC", "-shared", "-pthread", "-ffp-contract=off", "-fno-math-errno", "-w")
+TRY = "import ctypes, sys; sys.exit(ctypes.CDLL(sys.argv[1]).draftwood_try())"
+PATIENCE = 300  # seconds for a compiler; a loaded laptop takes a while
+
+log = logging.getLogger("draftwood")
+
+
+def library(level: Level, folder: Path) -> Path | None:
+    """The compiled library of a level, made in `folder` if it is not there; None where that is not possible."""
+    compiler = find_compiler()
+    if compiler is None:
+        return None
+    path = folder / f"{level.name}-{_fingerprint(compiler, level)}.so"
+    if path.exists():
+        return path
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return _make(compiler, level, path)
+    except (OSError, subprocess.SubprocessError) as error:
+        log.warning("the %s kernels could not be built: %s", level.name, error)
+        return None
+
+
+def _make(compiler: str, level: Level, path: Path) -> Path | None:
+    # Two processes may build at once; each has a file of its own, and the last rename wins with the same bytes.
+    handle, name = tempfile.mkstemp(prefix=f".{level.name}-", suffix=".so", dir=path.parent)
+    os.close(handle)
+    fresh = Path(name)
+    try:
+        command = [compiler, *FLAGS, *level.flags, str(SOURCES / "lane.cpp"), "-o", str(fresh)]
+        made = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+        if made.returncode:
+            log.warning("%s cannot build the %s kernels: %s", compiler, level.name, made.stderr.strip()[-500:])
+            return None
+        tried = subprocess.run([sys.executable, "-I", "-S", "-c", TRY, str(fresh)], capture_output=True, timeout=60)
+        if tried.returncode:
+            log.warning("the %s kernels failed their trial with status %d", level.name, tried.returncode)
+            return None
+        fresh.replace(path)
+        return path
+    finally:
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)
+
+
+@cache
+def find_compiler() -> str | None:
+    """$CXX if it is set, else the first C++ compiler on the path."""
+    chosen = os.environ.get("CXX")
+    for name in [chosen] if chosen else ["g++", "clang++", "c++"]:
+        found = shutil.which(name)
+        if found:
+            return found
+    return None
+
+
+def _fingerprint(compiler: str, level: Level) -> str:
+    digest = hashlib.sha256(repr((_version(compiler), FLAGS, level.flags)).encode())
+    for source in sorted(SOURCES.iterdir()):
+        if source.suffix in (".hpp", ".cpp"):
+            digest.update(source.name.encode() + source.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _version(compiler: str) -> str:
+    """What stands behind the compiler's name, without asking it: starting one takes longer than reading a file's date."""
+    real = Path(compiler).resolve()
+    found = real.stat()
+    return f"{real} {found.st_size} {found.st_mtime_ns}"

@@ -1,0 +1,77 @@
+"""What the CPU can do: levels of instructions, best first, and which of them this machine has.
+
+DRAFTWOOD_CPU names a level to stand still at: `amx`, `avx512-vnni`, `avx-vnni`, `avx2`, `portable`, or `stock` for no native
+code at all. Each is exact in itself; slower ones are for machines without the instructions, or without a compiler.
+"""
+
+import os
+import platform
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from draftwood.errors import OptionError
+
+SWITCH = "DRAFTWOOD_CPU"
+STOCK = "stock"
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Compiler flags, and the CPU flags without which the code would not run."""
+
+    name: str
+    flags: tuple[str, ...]
+    needs: frozenset[str]
+
+
+_AVX2 = frozenset({"avx2", "fma", "f16c"})
+_AVX2_FLAGS = ("-mavx2", "-mfma", "-mf16c")
+_512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni")
+_512_NEEDS = _AVX2 | {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni"}
+
+LEVELS = (
+    Level("amx", (*_AVX2_FLAGS, *_512, "-mamx-tile", "-mamx-int8"), _512_NEEDS | {"amx_tile", "amx_int8"}),
+    Level("avx512-vnni", (*_AVX2_FLAGS, *_512), _512_NEEDS),
+    Level("avx-vnni", (*_AVX2_FLAGS, "-mavxvnni"), _AVX2 | {"avx_vnni"}),
+    Level("avx2", _AVX2_FLAGS, _AVX2),
+    Level("portable", (), frozenset()),
+)
+
+
+def wanted() -> list[Level]:
+    """Levels to try, best first; none when the switch says `stock`."""
+    chosen = os.environ.get(SWITCH, "").strip().lower()
+    if chosen == STOCK:
+        return []
+    if chosen in ("", "auto"):
+        have = cpu_flags()
+        return [level for level in LEVELS if level.needs <= have]
+    found = [level for level in LEVELS if level.name == chosen]
+    if not found:
+        names = ", ".join([*(level.name for level in LEVELS), STOCK])
+        raise OptionError(f"{SWITCH} cannot be {chosen!r}\nhint: one of {names}")
+    missing = sorted(found[0].needs - cpu_flags())
+    if missing:
+        raise OptionError(f"{SWITCH}={chosen}: this CPU has no {', '.join(missing)}\nhint: leave {SWITCH} unset")
+    return found
+
+
+@cache
+def cpu_flags() -> frozenset[str]:
+    """The CPU's features by their Linux names; empty where nobody tells, which leaves the portable level."""
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return frozenset()
+    try:
+        if sys.platform == "darwin":
+            keys = ("machdep.cpu.features", "machdep.cpu.leaf7_features")
+            said = subprocess.run(["sysctl", "-n", *keys], capture_output=True, text=True, timeout=5).stdout.lower()
+            return frozenset(said.replace("avx1.0", "avx").split())
+        for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
+            if line.startswith("flags"):
+                return frozenset(line.partition(":")[2].split())
+    except (OSError, subprocess.SubprocessError):
+        pass
+    return frozenset()

@@ -1,0 +1,95 @@
+"""The compiled kernels as Python sees them: structures that mirror the C++ ones, and one call per function."""
+
+import ctypes
+from ctypes import POINTER, c_float, c_int, c_int32, c_int64, c_uint8, c_uint64, c_void_p
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SPIN_US = 100  # how long an idle helper thread stays awake; rounds follow each other faster than that while decoding
+
+
+class Matrix(ctypes.Structure):
+    _fields_ = [("data", c_void_p), ("bias", c_void_p), ("rows", c_int32), ("columns", c_int32), ("kind", c_int32)]
+
+
+class Layer(ctypes.Structure):
+    _fields_ = [
+        *((name, Matrix) for name in ("qkv", "out", "gate_up", "down")),
+        *((name, c_void_p) for name in ("attention_norm", "mlp_norm", "q_norm", "k_norm")),
+    ]
+
+
+class Segment(ctypes.Structure):
+    _fields_ = [
+        *((name, c_int32) for name in ("slot", "start", "stop", "committed", "staged")),
+        ("visible", c_void_p),
+    ]
+
+
+class Store(ctypes.Structure):
+    _fields_ = [("keys", c_void_p), ("values", c_void_p)]
+
+
+class Shape(ctypes.Structure):
+    _fields_ = [
+        *((name, c_int32) for name in ("hidden", "heads", "kv_heads", "head_dim", "inner", "window")),
+        ("eps", c_float),
+    ]
+
+
+class Rows(ctypes.Structure):
+    _fields_ = [("slot_stride", c_int64), ("head_stride", c_int64), ("rows", c_void_p)]
+
+
+class Pass(ctypes.Structure):
+    _fields_ = [
+        ("tokens", c_int32),
+        ("segments", c_int32),
+        ("segment", POINTER(Segment)),
+        ("cache", Rows),
+        ("stores", POINTER(Store)),
+        ("positions", c_void_p),
+        ("cos", c_void_p),
+        ("sin", c_void_p),
+    ]
+
+
+_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "draftwood_threads": (None, [c_int, c_int]),
+    "draftwood_layers": (
+        None,
+        [POINTER(Shape), POINTER(Layer), c_int, c_int, POINTER(c_uint8), POINTER(Pass), c_void_p, c_void_p],
+    ),
+    "draftwood_head": (
+        None,
+        [POINTER(Matrix), c_void_p, c_float, c_void_p, c_void_p, c_int, c_void_p, c_void_p],
+    ),
+    "draftwood_embed": (c_int, [POINTER(Matrix), c_void_p, c_int, c_void_p]),
+    "draftwood_norm": (None, [c_void_p, c_void_p, c_float, c_int, c_int, c_void_p]),
+    "draftwood_product": (None, [POINTER(Matrix), c_void_p, c_int, c_void_p]),
+    "draftwood_read": (c_uint64, [c_void_p, c_int64]),
+    "draftwood_begin": (c_int, []),
+    "draftwood_try": (c_int, []),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Library:
+    """Kernels of one level. Calls let other Python threads run; two at once are safe, the second works with one thread."""
+
+    level: str
+    calls: ctypes.CDLL
+
+    @classmethod
+    def open(cls, level: str, path: Path) -> "Library":
+        calls = ctypes.CDLL(str(path))
+        for name, (result, arguments) in _SIGNATURES.items():
+            function = getattr(calls, name)
+            function.restype, function.argtypes = result, arguments
+        if calls.draftwood_begin():
+            raise OSError(f"the system does not lend the units that {path.name} needs")
+        return cls(level, calls)
+
+    def threads(self, count: int) -> None:
+        self.calls.draftwood_threads(count, SPIN_US)

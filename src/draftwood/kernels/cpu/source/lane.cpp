@@ -1,0 +1,320 @@
+// The int8 lane: whole layers in one call. Plain C at the door, so that ctypes can knock.
+#include "attention.hpp"
+
+struct Layer {
+  Matrix qkv, out, gate_up, down;
+  const float *attention_norm, *mlp_norm, *q_norm, *k_norm;  // the last two may be null
+};
+
+struct Pass {
+  int32_t tokens, segments;
+  const Segment* segment;
+  Cache cache;
+  const Store* stores;                // by layer
+  const int64_t* positions;
+  const float *cos, *sin;             // [position][head_dim / 2]
+};
+
+enum Skip { ATTENTION = 1, MLP = 2, APART = 4 };  // APART: attention's output goes to `apart` instead of the residual
+
+struct Room {  // everything a call needs besides its arguments; one per calling thread
+  Rows rows;
+  Lists lists;
+  Buffer wide, mixed, flags, best;
+  std::vector<Desk> desks;
+};
+
+static Pool* the_pool = nullptr;
+static std::mutex pool_lock;
+static int wanted_threads = 1, wanted_spin = 100;
+
+extern "C" void draftwood_threads(int threads, int spin_us) {
+  std::lock_guard<std::mutex> g(pool_lock);
+  if (threads == wanted_threads && spin_us == wanted_spin) return;
+  if (the_pool != nullptr && the_pool->owner == getpid()) {
+    std::lock_guard<std::mutex> nobody(the_pool->door);
+  }
+  if (the_pool != nullptr && the_pool->owner == getpid() && the_pool->users == 0) delete the_pool;
+  the_pool = nullptr;
+  wanted_threads = threads;
+  wanted_spin = spin_us;
+}
+
+// The team of one call: everybody, or the caller alone while another call has everybody.
+struct Call {
+  Team team;
+  Pool* held = nullptr;
+  Call() {
+    std::lock_guard<std::mutex> g(pool_lock);
+    if (wanted_threads < 2) return;
+    if (the_pool == nullptr || the_pool->owner != getpid())  // threads do not survive a fork
+      the_pool = new Pool(wanted_threads, wanted_spin);
+    if (!the_pool->door.try_lock()) return;
+    held = the_pool;
+    held->users++;
+    team.pool = held;
+    team.size = wanted_threads;
+  }
+  ~Call() {
+    if (held == nullptr) return;
+    held->users--;
+    held->door.unlock();
+  }
+};
+
+static Room& room(int workers) {
+  thread_local Room mine;
+  while ((int)mine.desks.size() < workers) mine.desks = std::vector<Desk>(workers);
+  return mine;
+}
+
+static void rotate(float* x, int heads, int width, const float* cos, const float* sin, float by) {
+  const int half = width / 2;
+  for (int h = 0; h < heads; h++, x += width)
+    for (int i = 0; i < half; i += LANES) {
+      const int n = half - i;
+      const F a = load_some(x + i, n), b = load_some(x + half + i, n), c = load_some(cos + i, n), s = load_some(sin + i, n);
+      const F k = set1(by);
+      store_some(x + i, (a * c - b * s) * k, n);
+      store_some(x + half + i, (b * c + a * s) * k, n);
+    }
+}
+
+static void store_row(uint16_t* to, const float* from, int width) {
+  for (int d = 0; d < width; d += LANES) {
+    if (width - d >= LANES) store_half(to + d, load(from + d));
+    else {
+      uint16_t tail[LANES];
+      store_half(tail, load_some(from + d, width - d));
+      memcpy(to + d, tail, 2 * (width - d));
+    }
+  }
+}
+
+static void normed(const Team& team, const float* h, const float* weight, int tokens, int n, float eps, Rows& rows) {
+  rows.shape(tokens, n);
+  team.each(tokens, [&](int t, int) {
+    alignas(64) float stack[4096];
+    std::vector<float> heap;
+    float* y = stack;
+    if (n > 4096) { heap.resize(n); y = heap.data(); }
+    rms_norm(h + (size_t)t * n, weight, n, eps, y);
+    quantise(y, rows, t);
+  });
+}
+
+static void quantised(const Team& team, const float* x, size_t stride, int tokens, int n, Rows& rows) {
+  rows.shape(tokens, n);
+  team.each(tokens, [&](int t, int) { quantise(x + t * stride, rows, t); });
+}
+
+static void attention(const Team& team, const Shape& s, const Layer& layer, const Pass& pass, const Store& store_,
+                      Room& room, float* h, float* to, Use use) {
+  const int T = pass.tokens, d = s.head_dim, q_heads = s.heads, kv = s.kv_heads;
+  const size_t wide = (size_t)(q_heads + 2 * kv) * d;
+  float* qkv = room.wide.get<float>(T * wide);
+  normed(team, h, layer.attention_norm, T, s.hidden, s.eps, room.rows);
+  multiply(team, layer.qkv, room.rows, room.flags, qkv, (int)wide, SET);
+
+  // Which segment a token belongs to; tokens of none are padding and write nothing.
+  const float by = 1.0f / std::sqrt((float)d);
+  team.each(pass.segments, [&](int i, int) {
+    const Segment& g = pass.segment[i];
+    for (int t = g.start; t < g.stop; t++) {
+      float *q = qkv + t * wide, *k = q + (size_t)q_heads * d, *v = k + (size_t)kv * d;
+      const float *cos = pass.cos + pass.positions[t] * (d / 2), *sin = pass.sin + pass.positions[t] * (d / 2);
+      if (layer.q_norm != nullptr) {
+        for (int j = 0; j < q_heads; j++) rms_norm(q + (size_t)j * d, layer.q_norm, d, s.eps, q + (size_t)j * d);
+        for (int j = 0; j < kv; j++) rms_norm(k + (size_t)j * d, layer.k_norm, d, s.eps, k + (size_t)j * d);
+      }
+      rotate(q, q_heads, d, cos, sin, by);
+      rotate(k, kv, d, cos, sin, 1.0f);
+      const size_t row = (size_t)g.slot * pass.cache.slot_stride + (size_t)(g.committed + pass.cache.rows[t]) * d;
+      for (int j = 0; j < kv; j++) {
+        store_row(store_.keys + row + j * pass.cache.head_stride, k + (size_t)j * d, d);
+        store_row(store_.values + row + j * pass.cache.head_stride, v + (size_t)j * d, d);
+      }
+    }
+  });
+
+  const size_t flat = (size_t)q_heads * d;
+  float* mixed = room.mixed.get<float>(T * flat);
+  for (int t = 0; t < T; t++)  // padding reads as nothing
+    if (room.lists.from[t + 1] == room.lists.from[t]) memset(mixed + t * flat, 0, sizeof(float) * flat);
+  int units = 0;
+  for (int i = 0; i < pass.segments; i++) units += (pass.segment[i].stop - pass.segment[i].start + NODES - 1) / NODES * kv;
+  team.each(units, [&](int unit, int worker) {
+    int i = 0, first = 0;
+    for (;; i++) {
+      const int here = (pass.segment[i].stop - pass.segment[i].start + NODES - 1) / NODES * kv;
+      if (unit < first + here) break;
+      first += here;
+    }
+    const Segment& g = pass.segment[i];
+    const int from = g.start + (unit - first) / kv * NODES;
+    attend(s, g, store_, pass.cache, room.lists, (unit - first) % kv, from, std::min(from + NODES, g.stop), qkv, wide,
+           mixed, flat, room.desks[worker]);
+  });
+  quantised(team, mixed, flat, T, (int)flat, room.rows);
+  multiply(team, layer.out, room.rows, room.flags, to, s.hidden, use);
+}
+
+static void mlp(const Team& team, const Shape& s, const Layer& layer, int T, Room& room, float* h) {
+  const size_t wide = 2 * (size_t)s.inner;
+  float* both = room.wide.get<float>(T * wide);
+  normed(team, h, layer.mlp_norm, T, s.hidden, s.eps, room.rows);
+  multiply(team, layer.gate_up, room.rows, room.flags, both, (int)wide, SET);
+  room.rows.shape(T, s.inner);
+  team.each(T, [&](int t, int) {
+    float* gate = both + t * wide;
+    gated(gate, gate + s.inner, s.inner, gate);
+    quantise(gate, room.rows, t);
+  });
+  multiply(team, layer.down, room.rows, room.flags, h, s.hidden, ADD);
+}
+
+// Layers [first, last), in place on h [tokens][hidden]. skip: flags by layer, or null.
+extern "C" void draftwood_layers(const Shape* shape, const Layer* layers, int first, int last, const uint8_t* skip,
+                                 const Pass* pass, float* h, float* apart) {
+  if (pass->tokens == 0) return;
+  Call call;
+  Room& mine = room(call.team.size);
+  mine.lists.build(pass->segment, pass->segments, pass->tokens);
+  for (int i = first; i < last; i++) {
+    const int flags = skip == nullptr ? 0 : skip[i];
+    if (!(flags & ATTENTION)) {
+      const bool aside = flags & APART;
+      attention(call.team, *shape, layers[i], *pass, pass->stores[i], mine, h, aside ? apart : h, aside ? SET : ADD);
+    }
+    if (!(flags & MLP)) mlp(call.team, *shape, layers[i], pass->tokens, mine, h);
+  }
+}
+
+// y[i] = norm(h[places[i]]) W^T + b, and the place of the greatest number of each row if `best` is given.
+// places null: the first `count` rows; norm null: h as it is.
+extern "C" void draftwood_head(const Matrix* m, const float* norm, float eps, const float* h, const int64_t* places,
+                               int count, float* y, int64_t* best) {
+  if (count == 0) return;
+  Call call;
+  Room& mine = room(call.team.size);
+  const int n = m->columns;
+  mine.rows.shape(count, n);
+  call.team.each(count, [&](int i, int) {
+    std::vector<float> line(n);
+    const float* x = h + (size_t)(places == nullptr ? i : places[i]) * n;
+    if (norm != nullptr) { rms_norm(x, norm, n, eps, line.data()); x = line.data(); }
+    quantise(x, mine.rows, i);
+  });
+  multiply(call.team, *m, mine.rows, mine.flags, y, m->rows, SET);
+  if (best == nullptr) return;
+  const int rows = m->rows;
+  call.team.each(count, [&](int i, int) {
+    const float* row = y + (size_t)i * rows;
+    F top = set1(-INFINITY);
+    for (int j = 0; j < rows; j += LANES) top = max(load_some(row + j, rows - j, -INFINITY), top);
+    const float peak = greatest(top);
+    int64_t found = -1;  // no number at all
+    for (int j = 0; j < rows; j++)
+      if (row[j] == peak) { found = j; break; }
+    best[i] = found;
+  });
+}
+
+// Rows of a packed matrix as floats. 0, or 1 if some id names no row; then nothing is written.
+extern "C" int draftwood_embed(const Matrix* m, const int64_t* ids, int count, float* y) {
+  for (int i = 0; i < count; i++)
+    if (ids[i] < 0 || ids[i] >= m->rows) return 1;
+  for (int i = 0; i < count; i++) unpack_row(*m, ids[i], y + (size_t)i * m->columns);
+  return 0;
+}
+
+extern "C" void draftwood_norm(const float* h, const float* weight, float eps, int count, int n, float* y) {
+  for (int i = 0; i < count; i++) rms_norm(h + (size_t)i * n, weight, n, eps, y + (size_t)i * n);
+}
+
+// Before anything else. 0: ready.
+extern "C" int draftwood_begin() {
+#if defined(__AMX_INT8__)
+  return ask_for_tiles() ? 0 : 1;
+#else
+  return 0;
+#endif
+}
+
+// For tests and for parts outside a model: one product of plain rows; y [count][rows].
+extern "C" void draftwood_product(const Matrix* m, const float* x, int count, float* y) {
+  if (count == 0) return;
+  Call call;
+  Room& mine = room(call.team.size);
+  quantised(call.team, x, m->columns, count, m->columns, mine.rows);
+  multiply(call.team, *m, mine.rows, mine.flags, y, m->rows, SET);
+}
+
+// Reads `bytes` bytes with all threads as fast as the memory gives them: four pages at a time, a vector of each in
+// turn, so that no load waits for another. The sum of all whole words keeps the compiler honest, and is there to check.
+#if defined(__AVX512F__)
+constexpr int WIDE = 64;
+#elif defined(__AVX2__)
+constexpr int WIDE = 32;
+#else
+constexpr int WIDE = 16;
+#endif
+typedef uint64_t Words __attribute__((vector_size(WIDE), aligned(8), may_alias));
+
+extern "C" uint64_t draftwood_read(const uint64_t* p, int64_t bytes) {
+  constexpr int64_t PAGE = 512, STEP = 4 * PAGE;  // words
+  Call call;
+  const int pieces = call.team.size * 8;
+  const int64_t words = bytes / 8, each = words / pieces / STEP * STEP;
+  std::vector<uint64_t> sums(pieces, 0);
+  call.team.each(pieces, [&](int piece, int) {
+    Words a = {0}, b = {0}, c = {0}, d = {0};
+    for (const uint64_t *q = p + piece * each, *end = q + each; q < end; q += STEP)
+      for (int64_t i = 0; i < PAGE; i += WIDE / 8) {
+        a += *(const Words*)(q + i);
+        b += *(const Words*)(q + PAGE + i);
+        c += *(const Words*)(q + 2 * PAGE + i);
+        d += *(const Words*)(q + 3 * PAGE + i);
+      }
+    a += b + c + d;
+    for (int i = 0; i < WIDE / 8; i++) sums[piece] += a[i];
+  });
+  uint64_t all = 0;
+  for (uint64_t s : sums) all += s;
+  for (int64_t i = pieces * each; i < words; i++) all += p[i];
+  return all;
+}
+
+// Does this machine run what was compiled, and does it count right? 0: yes. Whole numbers only, so there is one answer.
+extern "C" int draftwood_try() {
+  if (draftwood_begin() != 0) return 2;
+  for (int kind = 4; kind <= 8; kind += 4) {
+    Matrix m{nullptr, nullptr, 20, 70, kind};
+    Buffer data;
+    const size_t bytes = m.group_bytes() * m.groups();
+    uint8_t* p = data.get<uint8_t>(bytes);
+    for (size_t i = 0; i < bytes; i++) p[i] = (uint8_t)(i * 7 + i / 64);
+    for (int g = 0; g < m.groups(); g++) {
+      uint16_t* s = (uint16_t*)(p + g * m.group_bytes() + m.weights_bytes());
+      for (int b = 0; b < m.blocks(); b++)
+        for (int r = 0; r < LANES; r++) {
+          s[(kind == 4 ? 32 : 16) * b + r] = 0x3c00;           // 1.0
+          if (kind == 4) s[32 * b + 16 + r] = 0xbc00;          // -1.0
+        }
+    }
+    m.data = p;
+    float w[20][70], x[9 * 70], y[9 * 20];
+    for (int r = 0; r < 20; r++) unpack_row(m, r, w[r]);
+    for (int i = 0; i < 9 * 70; i++) x[i] = (float)(i * 37 % 255 - 127);
+    for (int t = 0; t < 9; t++)
+      for (int b = 0; b < 3; b++) x[t * 70 + b * 32] = 127.0f;  // the scale is one, so nothing is rounded
+    draftwood_product(&m, x, 9, y);
+    for (int t = 0; t < 9; t++)
+      for (int r = 0; r < 20; r++) {
+        float want = 0.0f;
+        for (int c = 0; c < 70; c++) want += w[r][c] * x[t * 70 + c];
+        if (want != y[t * 20 + r]) return 1;
+      }
+  }
+  return 0;
+}

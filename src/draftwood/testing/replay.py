@@ -1,0 +1,50 @@
+"""Replay: drafts a known answer as a chain, every few tokens wrong. It costs nothing: what is left of a round is the engine."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from draftwood.core.limit import Limit
+from draftwood.core.passes import Needs, Seen
+from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.protocols import TreePolicy
+from draftwood.core.round import Round
+from draftwood.core.verdict import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Guesses the next tokens of `answers[prompt]`; where the place divides by `spoil`, another token. Behind the known
+    answer it guesses on, so that every tree has the size that was asked for."""
+
+    answers: Mapping[tuple[int, ...], Sequence[int]] = field(repr=False)
+    vocab: int
+    spoil: int = 5
+    needs: Needs = Needs()
+    draws: frozenset[Draw] = frozenset({Draw.GIVEN})
+
+    def init(self, slots: int) -> None:
+        return None
+
+    def begin(self, state: None, rnd: Round, seen: Seen) -> None:
+        return None
+
+    def propose(self, state: None, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
+        tokens = [
+            self._next(tuple(request.prompt), len(request.output), depth)
+            for request, depth in zip(rnd.requests, limit.depth.tolist(), strict=True)
+        ]
+        return base.with_given(
+            tokens, [list(range(len(row))) for row in tokens], [[-float(i) for i in range(len(row))] for row in tokens]
+        )
+
+    def _next(self, prompt: tuple[int, ...], place: int, depth: int) -> list[int]:
+        answer = self.answers.get(prompt, ())
+        known = list(answer[place : place + depth])
+        known += [0] * (depth - len(known))
+        return [t if (place + i) % self.spoil else (t + 1) % self.vocab for i, t in enumerate(known)]
+
+    def commit(self, state: None, rnd: Round, outcome: Outcome, seen: Seen) -> None:
+        return None
+
+    def free(self, state: None, slots: Sequence[int]) -> None:
+        return None

@@ -1,0 +1,87 @@
+"""Our recipes as a peer: nothing of an earlier answer helps, and answers are judged by what they promise."""
+
+from dataclasses import replace
+
+import pytest
+
+from draftwood.bench.peers import Settings
+from draftwood.bench.peers.ours import Ours
+from draftwood.drafters.ngram import NGram
+from draftwood.verifiers.match import Match
+
+PROMPT = [104, 101, 108, 108, 111, 32, 104, 101, 108, 108, 111]
+
+
+def opened(settings: Settings, **changes) -> Ours:
+    made = Ours()
+    made.open(replace(settings, **changes))
+    return made
+
+
+def test_an_answer_counts_what_it_did(settings):
+    ours = opened(settings)
+    plain = ours.answer("autoregressive", PROMPT, 0)
+    assert plain["emitted"] == len(plain["tokens"]) == plain["passes"] == 10 and plain["drafted"] == 0
+    assert 0 < plain["first_seconds"] < plain["seconds"]
+    assert plain["decode_seconds"] == pytest.approx(plain["seconds"] - plain["first_seconds"])
+    assert sum(s for part, s in plain["parts"].items() if part != "draft") <= plain["decode_seconds"]
+    fast = ours.answer("prompt_lookup", PROMPT, 0)
+    assert fast["tokens"] == plain["tokens"] and fast["drafted"] >= sum(fast["accepted_by_position"])
+
+
+def test_the_same_question_twice_finds_an_empty_cache_and_an_empty_drafter(settings):
+    ours = opened(settings)
+    first, second = (ours.answer("prompt_lookup", PROMPT, 0) for _ in range(2))
+    for key in ("tokens", "passes", "drafted", "accepted_by_position"):
+        assert first[key] == second[key]
+
+
+def test_prices_of_the_machine_are_kept_from_answer_to_answer(settings):
+    ours = opened(settings)
+    ours.answer("prompt_lookup", PROMPT, 0)
+    known = sum(ours.prices["prompt_lookup"].weight)
+    ours.answer("prompt_lookup", PROMPT, 0)
+    assert known > 0 and sum(ours.prices["prompt_lookup"].weight) > known
+    assert "autoregressive" not in ours.prices  # everybody learns alone
+
+
+def test_a_drafter_that_was_taken_off_is_a_failure(settings, monkeypatch: pytest.MonkeyPatch):
+    ours = opened(settings)
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("no more guesses")
+
+    monkeypatch.setattr(NGram, "propose", broken)
+    with pytest.raises(RuntimeError, match=r"taken off: .*no more guesses"):
+        ours.answer("prompt_lookup", PROMPT, 0)
+
+
+def test_judgement_tells_equal_from_different(settings):
+    ours = opened(settings)
+    tokens = ours.answer("autoregressive", PROMPT, 0)["tokens"]
+    assert ours.judge("prompt_lookup", PROMPT, tokens, tokens, 0)["status"] == "identical"
+    wrong = [*tokens[:4], (tokens[4] + 1) % 256, *tokens[5:]]
+    said = ours.judge("prompt_lookup", PROMPT, wrong, tokens, 0)
+    assert (said["status"], said["compared"], said["same_text"]) == ("differs", 5, False) and "token 4" in said["why"]
+    assert ours.judge("prompt_lookup", PROMPT, tokens[:-1], tokens, 0)["status"] == "differs"
+
+
+def test_a_lossy_recipe_is_not_judged(settings):
+    ours = opened(settings)
+    ours.recipes["prompt_lookup"] = replace(ours.recipes["prompt_lookup"], verifier=replace(Match(), lossless=False))
+    assert ours.judge("prompt_lookup", PROMPT, [1], [2], 0)["status"] == "not judged"
+
+
+def test_sampled_answers_follow_plain_decodings_draws_and_the_seed(settings):
+    ours = opened(settings, temperature=1.0, seed=3)
+    plain, fast, other = (
+        ours.answer(m, PROMPT, i)["tokens"]
+        for m, i in (("autoregressive", 0), ("prompt_lookup", 0), ("autoregressive", 1))
+    )
+    assert plain == fast != other
+
+
+def test_prompts_are_the_chat_templates(settings):
+    ours = opened(settings)
+    (ids,) = ours.encode(["hi"])["prompts"]
+    assert ours.loaded.tokenizer.decode(ids) == "user: hi\nassistant: "

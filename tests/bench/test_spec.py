@@ -1,0 +1,111 @@
+"""The run as a whole, with workers that need no model: order, failures, deaths, and going on."""
+
+from pathlib import Path
+
+import pytest
+
+from draftwood.bench.crew import Crew
+from draftwood.bench.figures import ALL
+from draftwood.bench.journal import Journal
+from draftwood.bench.peers import OURS, Settings
+from draftwood.bench.spec import PLAIN, Plan, broken, measure, recipes_with_plain, results, rivals
+from draftwood.bench.tasks import Item
+
+PEER = "llamacpp"
+
+
+@pytest.fixture
+def run(fake, tmp_path: Path):
+    """A run over questions given as texts, with a fake of ours and a peer of the kind asked for."""
+
+    def make(*texts: str, kind: str = "good", recipes=("fast",), seen=None, stop_after: int | None = None):
+        items = tuple(Item(str(i), "qa" if i % 2 else "writing", text) for i, text in enumerate(texts))
+        plan = Plan(items, Settings("m", 1, 4, methods=recipes_with_plain(recipes)), (PEER,), warmup=1)
+        journal = Journal(tmp_path / "run.jsonl", plan.identity({}))
+        journal.open()
+        crew = Crew(plan.settings, plan.peers, {OURS: fake("ours"), PEER: fake(kind)})
+
+        def say(done: int, total: int) -> None:
+            if seen is not None:
+                seen.append(done)
+            if done == stop_after:
+                raise KeyboardInterrupt
+
+        measure(plan, journal, say=say, crew=crew)
+        return plan, journal
+
+    return make
+
+
+def test_every_method_answers_every_question(run):
+    plan, journal = run("1", "2", "3")
+    assert {(a.method, a.question) for a in journal.answers()} == {(m, q) for m in (PLAIN, "fast", PEER) for q in "012"}
+    assert [journal.machine[q]["order"][0] for q in "012"] == list(
+        dict.fromkeys(journal.machine[q]["order"][0] for q in "012")
+    )
+    found = results(plan, journal)
+    assert found["figures"][ALL]["fast"]["identical"] == 3 and not broken(found, plan.settings.methods)
+    assert found["figures"][ALL][PEER]["same_text_share"] == 1.0
+    assert found["against_peers"]["fast"][PEER]["value"] == pytest.approx(1) and found["rivals"] == [PEER]
+    assert list(found["figures"]) == [ALL, "dialogue", "qa"]
+
+
+def test_a_failed_answer_is_written_down_and_the_run_goes_on(run):
+    plan, journal = run("1", "ask 901", "3", kind="bad")
+    found = results(plan, journal)
+    assert found["failures"] == [{"method": PEER, "question": "1", "error": "ValueError: out of words"}]
+    assert found["figures"][ALL][PEER]["failures"] == 1
+    assert found["against_peers"]["fast"][PEER]["left_out"] == 1
+    assert not broken(found, plan.settings.methods)  # a peer's failure is the peer's
+
+
+def test_a_dead_worker_is_written_down_and_started_again(run):
+    plan, journal = run("1", "ask 902", "3", kind="bad")
+    found = results(plan, journal)
+    assert [f["question"] for f in found["failures"]] == ["1"] and "status 3: last words" in found["failures"][0][
+        "error"
+    ]
+    assert found["figures"][ALL][PEER]["questions"] == 3
+
+
+def test_a_peer_that_cannot_be_opened_fails_on_every_question(run):
+    plan, journal = run("1", "2", kind="unopened")
+    found = results(plan, journal)
+    assert found["figures"][ALL][PEER]["failures"] == 2 and "no such model" in found["failures"][0]["error"]
+
+
+def test_a_recipe_that_writes_another_text_breaks_its_promise(run):
+    plan, journal = run("1", "2", recipes=("fast", "wrong"))
+    assert broken(results(plan, journal), plan.settings.methods) == ["wrong: 2 answers differ from plain decoding's"]
+
+
+def test_too_many_near_ties_are_no_ties():
+    f = {"failures": 0, "questions": 9, "different": 0, "near_ties": 2, "compared": 1999}
+    assert "too many" in broken({"figures": {ALL: {"m": f}}}, ["m"])[0]
+    assert not broken({"figures": {ALL: {"m": f | {"compared": 2000}}}}, ["m"])
+
+
+def test_a_stopped_run_goes_on_and_asks_nothing_twice(run):
+    with pytest.raises(KeyboardInterrupt):
+        run("1", "2", "3", "4", stop_after=2)
+    seen: list[int] = []
+    _, journal = run("1", "2", "3", "4", seen=seen)
+    assert seen == [2, 3, 4] and list(journal.done) == ["0", "1", "2", "3"]
+    run("1", "2", "3", "4", seen=seen)
+    assert seen == [2, 3, 4]  # all is known: nobody is even started
+
+
+def test_plain_decoding_is_always_there_once():
+    assert recipes_with_plain(["auto", PLAIN, "auto"]) == (PLAIN, "auto")
+
+
+def test_rivals_are_the_fastest_of_each_engine():
+    speeds = {
+        "llamacpp": 9,
+        "llamacpp-ngram-mod": 5,
+        "llamacpp-ngram-cache": 7,
+        "transformers": 3,
+        "transformers-lookup": 4,
+    }
+    found = {ALL: {name: {"tokens_per_second": speed} for name, speed in speeds.items()}}
+    assert rivals(found, list(speeds)) == ["llamacpp", "llamacpp-ngram-cache", "transformers-lookup"]

@@ -1,0 +1,139 @@
+"""draftwood bench spec from the command line, on a model that fits on a page."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from draftwood.bench import machine
+from draftwood.bench.peers.ours import Ours
+from draftwood.bench.process import Process
+from draftwood.cli.main import app
+from draftwood.testing.folder import write_folder
+
+QUESTIONS = [("writing", "hello hello"), ("math", "1 1 1 1"), ("qa", "who who"), ("qa", "why why"), ("qa", "why")]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking at a machine takes time, and what it sees is not the point here."""
+    monkeypatch.setattr(machine, "look", lambda: {"load": [0.0], "foreign_cores": 0.0, "busiest": []})
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Callable[..., Any]:
+    """The command on five questions and a tiny model."""
+    file = tmp_path / "question.jsonl"
+    lines = [{"question_id": i, "category": c, "turns": [t]} for i, (c, t) in enumerate(QUESTIONS)]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines) + "{broken\n")
+    folder = write_folder(tmp_path / "model")
+
+    def invoke(*words: str) -> Any:
+        base = [
+            "bench",
+            "spec",
+            "--questions",
+            str(file),
+            "--model",
+            str(folder),
+            "--threads",
+            "1",
+            "--max-tokens",
+            "6",
+        ]
+        return CliRunner().invoke(app, [*base, "--warmup", "1", *words])
+
+    return invoke
+
+
+def test_a_run_ends_with_tables_a_file_and_a_journal(spec, tmp_path: Path):
+    out = tmp_path / "r.json"
+    done = spec("--recipes", "prompt_lookup", "--per-task", "2", "--out", str(out))
+    assert done.exit_code == 0, done.output
+    assert "4 questions, 6 tokens" in done.stdout and "dialogue" in done.stdout and '"commit"' in done.stdout
+    assert "left out: line 6" in done.stderr and "4/4 questions" in done.stderr
+    result = json.loads(out.read_text())
+    overall = result["figures"]["overall"]
+    assert overall["prompt_lookup"]["identical"] + overall["prompt_lookup"]["near_ties"] == 4
+    assert overall["autoregressive"]["speed_up"]["value"] == 1
+    assert result["settings"]["recipes"] == ["autoregressive", "prompt_lookup"]
+    assert result["provenance"]["methods"]["draftwood"]["eos"] == [257]
+    assert set(result["machine"]) == {"0", "1", "2", "3"}
+    lines = [json.loads(line) for line in out.with_suffix(".jsonl").read_text().splitlines()]
+    assert sum("answer" in line for line in lines) == 8 and sum("question" in line for line in lines) == 4
+
+    again = spec("--recipes", "prompt_lookup", "--per-task", "2", "--out", str(out))
+    assert again.exit_code == 0 and "questions" not in again.stderr.replace("left out", "")
+    assert json.loads(out.read_text())["figures"] == result["figures"]
+
+    other = spec("--recipes", "prompt_lookup", "--per-task", "1", "--out", str(out))
+    assert other.exit_code == 2 and "questions: 4 then, 2 now" in other.stderr
+
+
+@pytest.mark.slow
+def test_transformers_answers_beside_us(spec, tmp_path: Path):
+    pytest.importorskip("transformers")
+    out = tmp_path / "r.json"
+    done = spec(
+        "--recipes", "auto", "--peers", "transformers", "--per-task", "1", "--dtype", "float32", "--out", str(out)
+    )
+    assert done.exit_code == 0, done.output
+    result = json.loads(out.read_text())
+    assert result["figures"]["overall"]["transformers"]["same_text_share"] == 1
+    assert result["rivals"] == ["transformers"] and "ours over" in done.stdout
+
+
+def in_this_process(monkeypatch: pytest.MonkeyPatch, judge: Any = None) -> None:
+    """Our worker's peer without its process, with its judgement replaced."""
+    peer = Ours()
+
+    def opened(self: Process, settings: Any) -> dict[str, Any]:
+        self.facts = peer.open(settings)
+        return self.facts
+
+    def call(self: Process, op: str, **asked: Any) -> dict[str, Any]:
+        return judge(**asked) if op == "judge" and judge else getattr(peer, op)(**asked)
+
+    monkeypatch.setattr(Process, "alive", property(lambda self: True))
+    monkeypatch.setattr(Process, "open", opened)
+    monkeypatch.setattr(Process, "call", call)
+
+
+def test_a_broken_promise_is_status_one(spec, monkeypatch: pytest.MonkeyPatch):
+    in_this_process(monkeypatch, judge=lambda **_: {"status": "differs", "why": "planted"})
+    done = spec("--recipes", "prompt_lookup", "--per-task", "1")
+    assert done.exit_code == 1 and "NOT AS PROMISED\nprompt_lookup: 2 answers differ" in done.stdout
+
+
+def test_sampling_is_held_against_plain_decodings_draws(spec, monkeypatch: pytest.MonkeyPatch):
+    in_this_process(monkeypatch)
+    done = spec("--recipes", "prompt_lookup", "--per-task", "1", "--temperature", "1", "--seed", "4")
+    assert done.exit_code == 0, done.output
+    assert "peers draw for themselves" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--recipes", "prompt_lokup"], "did you mean 'prompt_lookup'"),
+        (["--peers", "transformer"], "did you mean 'transformers"),
+        (["--peers", "llamacpp"], "hint:"),
+        (["--out", "nowhere/r.json"], "no folder"),
+        (["--out", "r.jsonl"], "its own journal"),
+        (["--temperature", "-1"], "temperature"),
+    ],
+)
+def test_mistakes_are_found_before_anything_is_loaded(spec, words, said: str):
+    done = spec(*words)
+    assert done.exit_code == 2 and said in done.stderr
+
+
+def test_a_busy_machine_is_warned_about(spec, monkeypatch: pytest.MonkeyPatch):
+    in_this_process(monkeypatch)
+    busy = {"load": [3.0], "foreign_cores": 1.5, "busiest": [{"name": "compiler", "cores": 1.5}]}
+    monkeypatch.setattr(machine, "look", lambda: busy)
+    done = spec("--recipes", "prompt_lookup", "--per-task", "1")
+    assert "WARNING: 1.5" in done.stderr and "compiler" in done.stderr

@@ -1,0 +1,215 @@
+"""The compiled product says what its plain twin says, in the same bits whoever else computes, at every level."""
+
+import multiprocessing
+import sys
+import threading
+from ctypes import byref
+from functools import cache
+
+import pytest
+import torch
+from torch import Tensor
+
+from draftwood.kernels.cpu import build, twin
+from draftwood.kernels.cpu.levels import LEVELS, cpu_flags
+from draftwood.kernels.cpu.library import Library, Matrix
+from draftwood.models import store
+from draftwood.models.lanes.blocks import Packed, pack, unpack
+
+HAVE = [level.name for level in LEVELS if level.needs <= cpu_flags()]
+BEST, *OTHERS = HAVE
+EVERY_LEVEL = [BEST, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]  # those are compiled first
+SHAPES = [(64, 64), (16, 32), (7, 96), (61, 320), (100, 608)]  # 608 is more blocks than the matrix unit takes in one go
+ODD = [(20, 70), (5, 33), (33, 8), (1, 1)]  # only bytes can have these
+COUNTS = [*range(1, 21), 33]
+LIBRARIES: list[Library] = []
+
+
+@cache
+def opened(name: str) -> Library:
+    level = next(level for level in LEVELS if level.name == name)
+    path = build.library(level, store.cache_dir() / "kernels")
+    if path is None:
+        pytest.skip(f"no compiler for {name}")
+    LIBRARIES.append(Library.open(name, path))
+    return LIBRARIES[-1]
+
+
+@cache
+def weights(rows: int, columns: int, kind: int) -> Packed:
+    noise = torch.Generator().manual_seed(rows * columns)
+    w = torch.randn(rows, columns, generator=noise)
+    if kind == 4:
+        step, low = (torch.rand(2, rows, columns // 32, 1, generator=noise) + 0.5).half().float() / 64
+        nibbles = torch.randint(0, 16, (rows, columns // 32, 32), generator=noise)
+        nibbles[..., 0], nibbles[..., 1] = 0, 15
+        w = (step * nibbles - 8 * low).flatten(1)
+    packed = pack(w)
+    assert packed.kind == kind
+    return packed
+
+
+def drawn(count: int, columns: int) -> Tensor:
+    """Rows of which some have blocks that stand out."""
+    noise = torch.Generator().manual_seed(count)
+    x = torch.randn(count, columns, generator=noise)
+    x[::3, columns // 2] *= 50
+    return x
+
+
+def product(library: Library, packed: Packed, x: Tensor, bias: Tensor | None = None) -> Tensor:
+    x = x.contiguous()
+    matrix = Matrix(
+        packed.data.data_ptr(), None if bias is None else bias.data_ptr(), packed.rows, packed.columns, packed.kind
+    )
+    y = torch.full((len(x), packed.rows), 7.0)
+    library.calls.draftwood_product(byref(matrix), x.data_ptr(), len(x), y.data_ptr())
+    return y
+
+
+def cases() -> list[tuple[int, int, int]]:
+    return [*((r, c, kind) for r, c in SHAPES for kind in (4, 8)), *((r, c, 8) for r, c in ODD)]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Behind every test: whoever comes next is not to find helpers awake."""
+    yield
+    for library in LIBRARIES:
+        library.threads(1)
+
+
+@pytest.mark.parametrize("level", EVERY_LEVEL)
+@pytest.mark.parametrize(("rows", "columns", "kind"), cases())
+def test_product_is_what_the_twin_says(level, rows, columns, kind):
+    packed = weights(rows, columns, kind)
+    for count in COUNTS:
+        x = drawn(count, columns)
+        said, right = product(opened(level), packed, x), twin.product(x, unpack(packed))
+        assert (said - right).abs().max() < 1e-5 * right.abs().max(), count
+
+
+def test_product_of_unrounded_rows_is_another():
+    packed, x = weights(61, 320, 8), drawn(5, 320)
+    right = x.double() @ unpack(packed).double().T
+    assert (product(opened(BEST), packed, x) - right).abs().max() > 1e-4 * right.abs().max()
+
+
+def test_bias_is_added():
+    packed, x = weights(20, 70, 8), drawn(3, 70)
+    bias = torch.arange(20.0)
+    plain = product(opened(BEST), packed, x)
+    assert torch.equal(product(opened(BEST), packed, x, bias), plain + bias)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rows", "columns", "kind"), cases())
+def test_levels_with_vectors_give_the_same_bits(rows, columns, kind):
+    packed = weights(rows, columns, kind)
+    vectors = [opened(name) for name in HAVE if name != "portable"]
+    for count in COUNTS:
+        first, *rest = (product(library, packed, drawn(count, columns)) for library in vectors)
+        assert all(torch.equal(first, other) for other in rest), count
+
+
+@pytest.mark.parametrize("level", EVERY_LEVEL)
+@pytest.mark.parametrize(("rows", "columns", "kind"), cases())
+def test_row_has_the_same_bits_in_every_company(level, rows, columns, kind):
+    packed, x = weights(rows, columns, kind), drawn(33, columns)
+    alone = torch.cat([product(opened(level), packed, row[None]) for row in x])
+    for count in COUNTS:
+        assert torch.equal(product(opened(level), packed, x[-count:]), alone[-count:]), count
+
+
+@pytest.mark.parametrize("level", EVERY_LEVEL)
+@pytest.mark.parametrize("kind", [4, 8])
+@pytest.mark.parametrize("count", [1, 3, 7, 20])
+def test_row_that_is_no_number_stays_alone(level, kind, count):
+    packed, x = weights(61, 320, kind), drawn(count, 320)
+    right = product(opened(level), packed, x)
+    for wrong in (torch.nan, torch.inf, -torch.inf, 3e38):
+        for row in {0, count // 2, count - 1}:
+            broken = x.clone()
+            broken[row, 100] = wrong
+            said = product(opened(level), packed, broken)
+            others = [i for i in range(count) if i != row]
+            assert said[row].isnan().all() and torch.equal(said[others], right[others])
+
+
+@pytest.mark.parametrize("level", EVERY_LEVEL)
+@pytest.mark.parametrize("kind", [4, 8])
+def test_zeros_give_zeros(level, kind):
+    x = drawn(9, 320)
+    x[4], x[5] = 0.0, 1e-35
+    said = product(opened(level), weights(61, 320, kind), x)
+    assert not said[4:6].any() and said[3].all()
+
+
+# --- threads
+
+
+@pytest.mark.parametrize("level", EVERY_LEVEL)
+@pytest.mark.parametrize("kind", [4, 8])
+def test_any_number_of_threads_gives_the_same_bits(level, kind):
+    packed, x = weights(100, 608, kind), drawn(20, 608)
+    right = product(opened(level), packed, x)
+    for threads in (2, 3, 1, 2):
+        opened(level).threads(threads)
+        for count in (1, 5, 20):
+            assert torch.equal(product(opened(level), packed, x[:count]), right[:count])
+
+
+def test_calls_at_once_are_right_while_the_threads_change():
+    library = opened(BEST)
+    packed, x = weights(100, 608, 4), drawn(20, 608)
+    right = product(library, packed, x)
+    wrong: list[int] = []
+    over = threading.Event()
+
+    def call(count: int) -> None:
+        for turn in range(300):
+            if not torch.equal(product(library, packed, x[:count]), right[:count]):
+                wrong.append(turn)
+
+    def change() -> None:
+        turn = 0
+        while not over.wait(1e-4):
+            turn += 1
+            library.threads(1 + turn % 3)
+
+    callers = [threading.Thread(target=call, args=(count,), daemon=True) for count in (20, 3)]
+    changer = threading.Thread(target=change, daemon=True)
+    for thread in (*callers, changer):
+        thread.start()
+    for thread in callers:
+        thread.join(timeout=60)
+    over.set()
+    changer.join(timeout=60)
+    assert not any(thread.is_alive() for thread in (*callers, changer)), "somebody waits for ever"
+    assert wrong == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_forked_child_still_computes():
+    library = opened(BEST)
+    library.threads(3)
+    packed, x = weights(100, 608, 4), drawn(20, 608)
+    right = product(library, packed, x)
+    fork = multiprocessing.get_context("fork")
+    same = fork.Value("i", 0)
+
+    def child() -> None:
+        both = []
+        for threads in (3, 2):
+            library.threads(threads)
+            both.append(torch.equal(product(library, packed, x), right))
+        same.value = int(all(both))
+
+    process = fork.Process(target=child)
+    process.start()
+    process.join(timeout=30)
+    if process.is_alive():
+        process.kill()
+    assert process.exitcode == 0 and same.value == 1
+    assert torch.equal(product(library, packed, x), right), "the parent goes on"
