@@ -1,4 +1,4 @@
-"""Replay: drafts a known answer as a chain, every few tokens wrong. It costs nothing: what is left of a round is the engine."""
+"""Replay: drafts a known answer as a chain, every few tokens wrong. It costs nothing, so what is left is the engine."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
