@@ -9,7 +9,7 @@ import torch
 from draftwood.core.check import BAD_LAW, faults, lawful
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Draw, Laws, Proposal
-from draftwood.core.tree import TokenTree
+from draftwood.core.tree import AHEAD, TokenTree
 from draftwood.errors import DrafterError
 from draftwood.testing.contracts import toy_round
 from draftwood.testing.drafts import TableDrafter
@@ -134,3 +134,9 @@ def test_law_that_is_no_probability_is_found_where_something_was_drawn_from_it(c
 def test_shape_that_fits_no_row_is_the_drafters_error(changed, message):
     with pytest.raises(DrafterError, match=message):
         faults(changed(), RND, VOCAB)
+
+
+def test_node_of_this_pass_below_one_of_the_next_is_found():
+    wrong = broken("role", 1, AHEAD, given())
+    assert faults(wrong, RND, VOCAB) == {1: "a node of this pass hangs below one of the next"}
+    assert faults(broken("role", 3, AHEAD, given()), RND, VOCAB) == {}

@@ -7,6 +7,7 @@ from torch import Tensor
 from draftwood.core.host import host
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.round import Round
+from draftwood.core.tree import AHEAD
 from draftwood.errors import DrafterError
 
 BAD_LAW = "a draft law is not a probability"
@@ -18,11 +19,11 @@ def faults(proposal: Proposal, rnd: Round, vocab: int) -> dict[int, str]:
     _shapes(proposal, rnd, vocab)
     tree = proposal.tree
     columns: list[list[list[int]]] = host(
-        torch.stack([tree.tokens, tree.parents, tree.live.long(), tree.copies, proposal.rows()])
+        torch.stack([tree.tokens, tree.parents, tree.live.long(), tree.role, tree.copies, proposal.rows()])
     )
     found: dict[int, str] = {}
-    for b, (tokens, parents, live, copies, laws) in enumerate(zip(*columns, strict=True)):
-        reason = _fault(tokens, parents, live, copies, laws, rnd.requests[b].root, vocab, _COPIES[proposal.draw])
+    for b, (tokens, parents, live, role, copies, laws) in enumerate(zip(*columns, strict=True)):
+        reason = _fault(tokens, parents, live, role, copies, laws, rnd.requests[b].root, vocab, _COPIES[proposal.draw])
         if reason is not None:
             found[b] = reason
     _mark(found, "a score is not a number", tree.live & tree.score.isnan())
@@ -37,6 +38,7 @@ def _fault(
     tokens: list[int],
     parents: list[int],
     live: list[int],
+    role: list[int],
     copies: list[int],
     laws: list[int],
     root: int,
@@ -61,6 +63,8 @@ def _fault(
             return "a parent does not stand before its child"
         if not live[parent]:
             return "a live node hangs below a dead one"
+        if role[parent] == AHEAD and role[i] != AHEAD:
+            return "a node of this pass hangs below one of the next"
         if (parent, token) in children:
             return "two siblings carry the same token"
         if copies[i] and laws[parent] < 0:

@@ -4,6 +4,7 @@ The file's name is a hash of everything it was made from, so a changed source or
 crashes or miscounts never enters the cache, and the next level is tried.
 """
 
+import atexit
 import contextlib
 import hashlib
 import logging
@@ -34,11 +35,23 @@ def library(level: Level, folder: Path) -> Path | None:
     if path.exists():
         return path
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return _make(compiler, level, path)
+        return _make(compiler, level, _writable(folder) / path.name)
     except (OSError, subprocess.SubprocessError) as error:
         log.warning("the %s kernels could not be built: %s", level.name, error)
         return None
+
+
+def _writable(folder: Path) -> Path:
+    """The folder, or a private one for this process alone where nothing can be kept."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError as error:
+        log.warning("kernels are compiled for this process only: %s", error)
+        private = Path(tempfile.mkdtemp(prefix="draftwood-"))
+        atexit.register(shutil.rmtree, private, ignore_errors=True)
+        return private
 
 
 def _make(compiler: str, level: Level, path: Path) -> Path | None:

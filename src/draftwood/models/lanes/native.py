@@ -135,6 +135,8 @@ class NativeDecoder:
         self, hidden: Float[Tensor, "*S H"], *, ids: Int[Tensor, "W"] | None = None, norm: bool = True
     ) -> Float[Tensor, "*S W"]:
         """Logits, or only the rows `ids` of the LM head."""
+        if ids is not None and not len(ids):
+            return hidden.new_zeros(*hidden.shape[:-1], 0)
         self.library.threads(torch.get_num_threads())
         matrix = self._head if ids is None else self._subset(ids)
         h = hidden.reshape(-1, hidden.shape[-1]).float().contiguous()

@@ -4,8 +4,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-constexpr int MOST = 16;
-constexpr bool EVEN = false;  // a full tile and a few rows beside it cost less than two half-empty tiles
 constexpr int FEWEST = 4;  // up to so many rows are cheaper as vectors
 
 struct alignas(64) TileConfig {
@@ -38,15 +36,14 @@ static bool ask_for_tiles() { return syscall(SYS_arch_prctl, 0x1023, 18) == 0; }
 static inline void settle() { asm volatile("" ::: "memory"); }
 
 template <int KIND, int NT>
-static void matrix_tile(const Matrix& m, int group, const Rows& x, int first, const uint8_t* two, F* out) {
-  // A run of blocks at a time, step by step: a tile cannot be loaded from stores that are still under way.
-  constexpr int RUN = 9;
-  const int blocks = x.blocks;
+static void matrix_tile(const Matrix& m, int group, const Block* x, int blocks, const uint32_t* two, F* out) {
+  // A run of blocks at a time, step by step: a tile cannot be loaded from stores that are still under way. Short runs, so
+  // that everything stays in the first-level cache.
+  constexpr int RUN = 3, MANY = 5;  // from so many loud rows on a second tile is cheaper than vectors
   const uint8_t* weights = m.data + group * m.group_bytes();
   const uint16_t* scales = (const uint16_t*)(weights + m.weights_bytes());
-  const size_t step = (size_t)blocks * BLOCK;
   alignas(64) uint8_t wide[RUN][512];
-  alignas(64) int32_t high[RUN][NT][LANES], low[RUN][NT][LANES];
+  alignas(64) int32_t high[RUN][NT][LANES], low[NT][LANES];
   F acc[NT];
   for (int t = 0; t < NT; t++) acc[t] = set1(0.0f);
   for (int from = 0; from < blocks; from += RUN) {
@@ -64,42 +61,43 @@ static void matrix_tile(const Matrix& m, int group, const Rows& x, int first, co
       const uint8_t* w = KIND == 4 ? wide[b] : weights + 512 * (from + b);
       _tile_loadd(6, w, 64);
       _tile_zero(0);
-      _tile_loadd(4, x.hi_of(first, from + b), step);
+      _tile_loadd(4, x[from + b].hi, BLOCK);
       _tile_dpbsud(0, 4, 6);
       _tile_stored(0, high[b], 64);
-      if (two[from + b]) {
-        _tile_zero(1);
-        _tile_loadd(4, x.lo_of(first, from + b), step);
-        _tile_dpbsud(1, 4, 6);
-        _tile_stored(1, low[b], 64);
-      }
     }
     settle();
+    for (int b = 0; b < run; b++) {  // second digits, where there are any
+      uint32_t loud = two[from + b];
+      if (loud == 0) continue;
+      const uint8_t* bytes = KIND == 4 ? wide[b] : weights + 512 * (from + b);
+      const bool many = __builtin_popcount(loud) >= MANY;
+      W w[8];
+      if (many) {
+        _tile_loadd(6, bytes, 64);
+        _tile_zero(1);
+        _tile_loadd(4, x[from + b].lo, BLOCK);
+        _tile_dpbsud(1, 4, 6);
+        _tile_stored(1, low, 64);
+        settle();
+      } else {
+        for (int v = 0; v < 8; v++) w[v] = load_w(bytes + 64 * v);
+      }
+      for (; loud != 0; loud &= loud - 1) {
+        const int t = __builtin_ctz(loud);
+        const I l = many ? I{_mm512_load_si512(low[t])} : dot_block(w, KIND, whole(0), x[from + b].lo[t]);
+        _mm512_store_si512(high[b][t], join({_mm512_load_si512(high[b][t])}, l).v);
+      }
+    }
     for (int b = 0; b < run; b++) {
       const F scale = load_half(scales + (KIND == 4 ? 32 : 16) * (from + b));
       const F minimum = KIND == 4 ? load_half(scales + 32 * (from + b) + 16) : scale;
-      const size_t at = (size_t)first * blocks + from + b;
-      if (!two[from + b]) {
+      const Block& y = x[from + b];
 #pragma GCC unroll 16
-        for (int t = 0; t < NT; t++) {
-          const size_t i = at + (size_t)t * blocks;
-          I h{_mm512_load_si512(high[b][t])};
-          if (KIND == 8) h.v = _mm512_add_epi32(h.v, _mm512_set1_epi32(x.minus_hi[i]));
-          acc[t] = fma(real(h), scale * set1(x.scale[i]), acc[t]);
-          if (KIND == 4) acc[t] = fma(minimum, set1(x.total[i]), acc[t]);
-        }
-      } else {
-#pragma GCC unroll 16
-        for (int t = 0; t < NT; t++) {
-          const size_t i = at + (size_t)t * blocks;
-          I h{_mm512_load_si512(high[b][t])}, l{_mm512_load_si512(low[b][t])};
-          if (KIND == 8) {
-            h.v = _mm512_add_epi32(h.v, _mm512_set1_epi32(x.minus_hi[i]));
-            l.v = _mm512_add_epi32(l.v, _mm512_set1_epi32(x.minus_lo[i]));
-          }
-          acc[t] = fma(real(join(h, l)), scale * set1(x.fine[i]), acc[t]);
-          if (KIND == 4) acc[t] = fma(minimum, set1(x.total[i]), acc[t]);
-        }
+      for (int t = 0; t < NT; t++) {
+        I s{_mm512_load_si512(high[b][t])};
+        if (KIND == 8) s = plus(s, y.minus(t));
+        acc[t] = fma(real(s), scale * set1(y.factor(t)), acc[t]);
+        if (KIND == 4) acc[t] = fma(minimum, set1(y.total(t)), acc[t]);
       }
     }
   }

@@ -1,4 +1,6 @@
 // The int8 lane: whole layers in one call. Plain C at the door, so that ctypes can knock.
+#include <pthread.h>
+#include <new>
 #include "attention.hpp"
 
 struct Layer {
@@ -91,9 +93,18 @@ static void store_row(uint16_t* to, const float* from, int width) {
   }
 }
 
+// f(row) for all rows, a few neighbours at a time: eight where there are many, because those share cache lines.
+template <class Do>
+static void by_rows(const Team& team, int rows, const Do& f) {
+  const int step = rows >= 8 * team.size ? 8 : rows > 2 * team.size ? (rows + team.size - 1) / team.size : 1;
+  team.each((rows + step - 1) / step, [&](int piece, int) {
+    for (int t = piece * step; t < std::min((piece + 1) * step, rows); t++) f(t);
+  });
+}
+
 static void normed(const Team& team, const float* h, const float* weight, int tokens, int n, float eps, Rows& rows) {
   rows.shape(tokens, n);
-  team.each(tokens, [&](int t, int) {
+  by_rows(team, tokens, [&](int t) {
     alignas(64) float stack[4096];
     std::vector<float> heap;
     float* y = stack;
@@ -105,7 +116,7 @@ static void normed(const Team& team, const float* h, const float* weight, int to
 
 static void quantised(const Team& team, const float* x, size_t stride, int tokens, int n, Rows& rows) {
   rows.shape(tokens, n);
-  team.each(tokens, [&](int t, int) { quantise(x + t * stride, rows, t); });
+  by_rows(team, tokens, [&](int t) { quantise(x + t * stride, rows, t); });
 }
 
 static void attention(const Team& team, const Shape& s, const Layer& layer, const Pass& pass, const Store& store_,
@@ -165,7 +176,7 @@ static void mlp(const Team& team, const Shape& s, const Layer& layer, int T, Roo
   normed(team, h, layer.mlp_norm, T, s.hidden, s.eps, room.rows);
   multiply(team, layer.gate_up, room.rows, room.flags, both, (int)wide, SET);
   room.rows.shape(T, s.inner);
-  team.each(T, [&](int t, int) {
+  by_rows(team, T, [&](int t) {
     float* gate = both + t * wide;
     gated(gate, gate + s.inner, s.inner, gate);
     quantise(gate, room.rows, t);
@@ -199,7 +210,7 @@ extern "C" void draftwood_head(const Matrix* m, const float* norm, float eps, co
   Room& mine = room(call.team.size);
   const int n = m->columns;
   mine.rows.shape(count, n);
-  call.team.each(count, [&](int i, int) {
+  by_rows(call.team, count, [&](int i) {
     std::vector<float> line(n);
     const float* x = h + (size_t)(places == nullptr ? i : places[i]) * n;
     if (norm != nullptr) { rms_norm(x, norm, n, eps, line.data()); x = line.data(); }
@@ -234,6 +245,13 @@ extern "C" void draftwood_norm(const float* h, const float* weight, float eps, i
 
 // Before anything else. 0: ready.
 extern "C" int draftwood_begin() {
+  static bool first = true;
+  if (first)  // a child of a fork has no helpers, and nobody left who could open a lock that was held
+    pthread_atfork(nullptr, nullptr, [] {
+      new (&pool_lock) std::mutex();
+      the_pool = nullptr;
+    });
+  first = false;
 #if defined(__AMX_INT8__)
   return ask_for_tiles() ? 0 : 1;
 #else

@@ -28,6 +28,7 @@ using W = __m512i;
 static inline I whole(int x) { return {_mm512_set1_epi32(x)}; }
 static inline I dot(I acc, W w, int x) { return {_mm512_dpbusd_epi32(acc.v, w, _mm512_set1_epi32(x))}; }
 static inline I join(I hi, I lo) { return {_mm512_add_epi32(_mm512_slli_epi32(hi.v, 7), lo.v)}; }
+static inline I plus(I a, int x) { return {_mm512_add_epi32(a.v, _mm512_set1_epi32(x))}; }
 static inline F real(I a) { return {_mm512_cvtepi32_ps(a.v)}; }
 static inline W load_w(const uint8_t* p) { return _mm512_loadu_si512(p); }
 static inline W low_nibble(W a) { return _mm512_and_si512(a, _mm512_set1_epi8(15)); }
@@ -53,6 +54,10 @@ static inline I shifted(I hi, I lo, int bits) {
   return {_mm256_add_epi32(_mm256_slli_epi32(hi.a, bits), lo.a), _mm256_add_epi32(_mm256_slli_epi32(hi.b, bits), lo.b)};
 }
 static inline I join(I hi, I lo) { return shifted(hi, lo, 7); }
+static inline I plus(I x, int y) {
+  __m256i v = _mm256_set1_epi32(y);
+  return {_mm256_add_epi32(x.a, v), _mm256_add_epi32(x.b, v)};
+}
 static inline F real(I x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
 static inline W load_w(const uint8_t* p) {
   return {_mm256_loadu_si256((const __m256i*)p), _mm256_loadu_si256((const __m256i*)(p + 32))};
@@ -75,6 +80,7 @@ static inline I dot(I acc, const W& w, int x) {
   return acc;
 }
 static inline I join(I hi, I lo) { for (int i = 0; i < LANES; i++) hi.v[i] = hi.v[i] * 128 + lo.v[i]; return hi; }
+static inline I plus(I a, int x) { for (int i = 0; i < LANES; i++) a.v[i] += x; return a; }
 static inline F real(I a) { F r; for (int i = 0; i < LANES; i++) r.v[i] = (float)a.v[i]; return r; }
 static inline W load_w(const uint8_t* p) { W w; memcpy(w.v, p, 64); return w; }
 static inline W low_nibble(W w) { for (auto& b : w.v) b &= 15; return w; }
@@ -110,16 +116,15 @@ static inline I dot_block(const W* w, int kind, I start, const int8_t* x) {
   return start;
 }
 
-// One group of output rows for NT rows of x, starting at row `first`. `two[b]`: any of them has a second digit in block b.
-// A row without one gets a zero there, and 128 * hi + 0 times a 128th of the scale is bit for bit hi times the scale.
+// One group of output rows for the NT rows of a tile. two[b]: which of them have a second digit in block b; only those
+// pay for it.
 template <int KIND, int NT>
-static void tile(const Matrix& m, int group, const Rows& x, int first, const uint8_t* two, F* out) {
-  const int blocks = x.blocks;
+static void tile(const Matrix& m, int group, const Block* x, int blocks, const uint32_t* two, F* out) {
   const uint8_t* weights = m.data + group * m.group_bytes();
   const uint16_t* scales = (const uint16_t*)(weights + m.weights_bytes());
   F acc[NT];
   for (int t = 0; t < NT; t++) acc[t] = set1(0.0f);
-  for (int b = 0; b < blocks; b++) {
+  for (int b = 0; b < blocks; b++, x++) {
     soon<KIND>(weights, b, AHEAD);
     W w[8];
     F scale, minimum = set1(0.0f);
@@ -135,43 +140,29 @@ static void tile(const Matrix& m, int group, const Rows& x, int first, const uin
       for (int v = 0; v < 8; v++) w[v] = load_w(weights + 512 * b + 64 * v);
       scale = load_half(scales + 16 * b);
     }
-    const size_t at = (size_t)first * blocks + b;
-    const int8_t *hi = x.hi + at * BLOCK, *lo = x.lo + at * BLOCK;
-    if (!two[b]) {
+    const uint32_t loud = two[b];
 #pragma GCC unroll 16
-      for (int t = 0; t < NT; t++) {
-        const size_t i = at + (size_t)t * blocks;
-        I s = dot_block(w, KIND, whole(KIND == 8 ? x.minus_hi[i] : 0), hi + (size_t)t * blocks * BLOCK);
-        acc[t] = fma(real(s), scale * set1(x.scale[i]), acc[t]);
-        if (KIND == 4) acc[t] = fma(minimum, set1(x.total[i]), acc[t]);
-      }
-    } else {
-#pragma GCC unroll 16
-      for (int t = 0; t < NT; t++) {
-        const size_t i = at + (size_t)t * blocks;
-        I h = dot_block(w, KIND, whole(KIND == 8 ? x.minus_hi[i] : 0), hi + (size_t)t * blocks * BLOCK);
-        I l = dot_block(w, KIND, whole(KIND == 8 ? x.minus_lo[i] : 0), lo + (size_t)t * blocks * BLOCK);
-        acc[t] = fma(real(join(h, l)), scale * set1(x.fine[i]), acc[t]);
-        if (KIND == 4) acc[t] = fma(minimum, set1(x.total[i]), acc[t]);
-      }
+    for (int t = 0; t < NT; t++) {
+      I s = dot_block(w, KIND, whole(0), x->hi[t]);
+      if (loud >> t & 1) s = join(s, dot_block(w, KIND, whole(0), x->lo[t]));
+      if (KIND == 8) s = plus(s, x->minus(t));
+      acc[t] = fma(real(s), scale * set1(x->factor(t)), acc[t]);
+      if (KIND == 4) acc[t] = fma(minimum, set1(x->total(t)), acc[t]);
     }
   }
   for (int t = 0; t < NT; t++) out[t] = acc[t];
 }
 
-using Tile = void (*)(const Matrix&, int, const Rows&, int, const uint8_t*, F*);
+using Tile = void (*)(const Matrix&, int, const Block*, int, const uint32_t*, F*);
 #if defined(__AMX_INT8__)
 #include "amx.hpp"
 #elif defined(__AVX512F__)
-constexpr int MOST = 16;
 #define TILES(K) {tile<K, 1>, tile<K, 2>, tile<K, 3>, tile<K, 4>, tile<K, 5>, tile<K, 6>, tile<K, 7>, tile<K, 8>, \
   tile<K, 9>, tile<K, 10>, tile<K, 11>, tile<K, 12>, tile<K, 13>, tile<K, 14>, tile<K, 15>, tile<K, 16>}
 #else
-constexpr int MOST = 4;
 #define TILES(K) {tile<K, 1>, tile<K, 2>, tile<K, 3>, tile<K, 4>}
 #endif
 #if !defined(__AMX_INT8__)
-constexpr bool EVEN = true;
 static inline void tiles_begin(int) {}
 static inline void tiles_end(int) {}
 static inline int tile_for(int rows, int) { return rows - 1; }
@@ -179,12 +170,6 @@ static inline int tile_for(int rows, int) { return rows - 1; }
 static const Tile tiles4[MOST] = TILES(4), tiles8[MOST] = TILES(8);
 
 enum Use { SET, ADD };  // y = x W^T + b, or y += x W^T + b
-
-// How the rows of one product are cut: few tiles, nearly equal where a tile may have any size.
-struct Cut {
-  int count, size;
-  explicit Cut(int rows) : count((rows + MOST - 1) / MOST), size(EVEN ? (rows + count - 1) / count : std::min(rows, MOST)) {}
-};
 
 static inline void emit(const Matrix& m, int group, F value, float* y, Use use) {
   const int at = group * LANES, n = m.rows - at;
@@ -196,28 +181,23 @@ static inline void emit(const Matrix& m, int group, F value, float* y, Use use) 
 // `done(first row, group, NT, values)` gets every finished tile.
 template <class Done>
 static void multiply(const Team& team, const Matrix& m, const Rows& x, Buffer& flags, const Done& done) {
-  const Cut cut(x.count);
-  uint8_t* two = flags.get<uint8_t>((size_t)cut.count * x.blocks);
-  for (int c = 0; c < cut.count; c++)
-    for (int b = 0; b < x.blocks; b++) {
-      uint8_t any = 0;
-      for (int t = c * cut.size; t < std::min((c + 1) * cut.size, x.count); t++) any |= x.two[(size_t)t * x.blocks + b];
-      two[(size_t)c * x.blocks + b] = any;
-    }
+  uint32_t* two = flags.get<uint32_t>((size_t)x.cut.count * x.blocks);
+  for (int c = 0; c < x.cut.count; c++)
+    for (int b = 0; b < x.blocks; b++) two[(size_t)c * x.blocks + b] = x.two(c, b);
   const int groups = m.groups();
   const int pieces = team.size == 1 ? 1 : std::min(groups, team.size * 4);
   const Tile* tiles = m.kind == 4 ? tiles4 : tiles8;
   team.each(pieces, [&](int piece, int worker) {
     F out[MOST];
-    tiles_begin(cut.size);
+    tiles_begin(x.cut.size);
     const int from = (int)((int64_t)groups * piece / pieces), to = (int)((int64_t)groups * (piece + 1) / pieces);
     for (int g = from; g < to; g++)
-      for (int c = 0; c < cut.count; c++) {
-        const int first = c * cut.size, n = std::min(cut.size, x.count - first);
-        tiles[tile_for(n, cut.size)](m, g, x, first, two + (size_t)c * x.blocks, out);
-        done(first, g, n, out, worker);
+      for (int c = 0; c < x.cut.count; c++) {
+        const int n = x.rows_in(c);
+        tiles[tile_for(n, x.cut.size)](m, g, x.tile(c), x.blocks, two + (size_t)c * x.blocks, out);
+        done(c * x.cut.size, g, n, out, worker);
       }
-    tiles_end(cut.size);
+    tiles_end(x.cut.size);
   });
 }
 

@@ -7,7 +7,16 @@
 #include "simd.hpp"
 
 constexpr int BLOCK = 32;
-constexpr int SLACK = 15;           // rows that tiles of a fixed size may read behind the last one
+#if defined(__AVX512F__)
+constexpr int MOST = 16;  // rows of a tile
+#else
+constexpr int MOST = 4;
+#endif
+#if defined(__AMX_INT8__)
+constexpr bool EVEN = false;  // a full tile and a few rows beside it cost less than two half-empty tiles
+#else
+constexpr bool EVEN = true;
+#endif
 constexpr float STANDS_OUT = 5.0f;  // times the root mean square of the row
 
 struct Buffer {  // grows, never shrinks, aligned to a cache line
@@ -27,30 +36,49 @@ struct Buffer {  // grows, never shrinks, aligned to a cache line
   ~Buffer() { free(p); }
 };
 
+// How rows are cut into tiles that one product takes at a time: few of them, nearly equal where a tile may have any size.
+struct Cut {
+  int count = 0, size = 1;
+  Cut() = default;
+  explicit Cut(int rows) : count((rows + MOST - 1) / MOST), size(EVEN ? (rows + count - 1) / count : std::min(rows, MOST)) {}
+};
+
+// One block of one tile: everything a product needs of it lies together. Eight rows share cache lines that no other rows
+// are in, so that two threads can fill a tile without taking lines from each other.
+struct alignas(64) Block {
+  int8_t hi[MOST][BLOCK], lo[MOST][BLOCK];
+  struct alignas(64) Eight {
+    float factor[8];   // what one unit of the row's whole numbers is worth: the scale, or a 128th of it with two digits
+    float total[8];    // the sum of the row's values
+    int32_t minus[8];  // -128 * the sum of the row's whole numbers
+    uint8_t two[8];    // whether the row has a second digit here
+  } eight[(MOST + 7) / 8];
+
+  float factor(int t) const { return eight[t / 8].factor[t % 8]; }
+  float total(int t) const { return eight[t / 8].total[t % 8]; }
+  int32_t minus(int t) const { return eight[t / 8].minus[t % 8]; }
+};
+
 struct Rows {
   int count = 0, columns = 0, blocks = 0;
-  int8_t *hi = nullptr, *lo = nullptr;           // [count][blocks * 32]
-  float *scale = nullptr, *fine = nullptr;       // [count][blocks]; fine = scale / 128
-  float* total = nullptr;                        // scale * sum of the block's values
-  int32_t *minus_hi = nullptr, *minus_lo = nullptr;  // -128 * the sum of the block's digits
-  uint8_t* two = nullptr;                        // whether the block has a second digit
+  Cut cut;
+  Block* data = nullptr;  // [tile][block]
   Buffer memory;
 
   void shape(int rows, int cols) {
     count = rows; columns = cols; blocks = (cols + BLOCK - 1) / BLOCK;
-    size_t n = (size_t)(rows + SLACK) * blocks;
-    char* at = memory.get<char>(n * (2 * BLOCK + 5 * 4 + 1) + 64);
-    hi = (int8_t*)at; at += n * BLOCK;
-    lo = (int8_t*)at; at += n * BLOCK;
-    scale = (float*)at; at += n * 4;
-    fine = (float*)at; at += n * 4;
-    total = (float*)at; at += n * 4;
-    minus_hi = (int32_t*)at; at += n * 4;
-    minus_lo = (int32_t*)at; at += n * 4;
-    two = (uint8_t*)at;
+    cut = Cut(rows);
+    data = memory.get<Block>((size_t)cut.count * blocks);
   }
-  int8_t* hi_of(int row, int block) const { return hi + ((size_t)row * blocks + block) * BLOCK; }
-  int8_t* lo_of(int row, int block) const { return lo + ((size_t)row * blocks + block) * BLOCK; }
+  Block* tile(int index) const { return data + (size_t)index * blocks; }
+  // Bit t: row t of the tile has a second digit in this block.
+  uint32_t two(int tile_, int block) const {
+    const Block& b = tile(tile_)[block];
+    uint32_t mask = 0;
+    for (int t = 0; t < rows_in(tile_); t++) mask |= (uint32_t)b.eight[t / 8].two[t % 8] << t;
+    return mask;
+  }
+  int rows_in(int tile) const { return std::min(cut.size, count - tile * cut.size); }
 };
 
 static inline float sum_of_squares(const float* x, int n) {
@@ -65,12 +93,13 @@ static void quantise(const float* x, Rows& out, int row) {
   const float square = sum_of_squares(x, n);
   const float limit = STANDS_OUT * std::sqrt(square / (float)n);
   const bool broken = !std::isfinite(square);  // a row that is not numbers must not turn into numbers
-  for (int b = 0; b < out.blocks; b++) {
+  const int r = row % out.cut.size;
+  Block* to = out.tile(row / out.cut.size);
+  for (int b = 0; b < out.blocks; b++, to++) {
     const int at = b * BLOCK, left = n - at;
     F u = load_some(x + at, left), v = left > LANES ? load_some(x + at + LANES, left - LANES) : set1(0.0f);
     const float top = greatest(max(abs(u), abs(v)));
-    int8_t *hi = out.hi_of(row, b), *lo = out.lo_of(row, b);
-    const size_t i = (size_t)row * out.blocks + b;
+    int8_t *hi = to->hi[r], *lo = to->lo[r];
     const bool some = top > 1e-30f && !broken;
     const F by = set1(some ? 127.0f / top : 0.0f);
     const float scale = broken ? NAN : some ? top * (1.0f / 127.0f) : 0.0f;
@@ -87,15 +116,13 @@ static void quantise(const float* x, Rows& out, int row) {
       store_bytes(lo, ul);
       store_bytes(lo + LANES, vl);
       low = (int)sum(ul + vl);
-    } else {
-      memset(lo, 0, BLOCK);
     }
-    out.scale[i] = scale;
-    out.fine[i] = scale * (1.0f / 128.0f);
-    out.total[i] = out.fine[i] * (float)(high * 128 + low);
-    out.minus_hi[i] = -128 * high;
-    out.minus_lo[i] = -128 * low;
-    out.two[i] = two;
+    Block::Eight& e = to->eight[r / 8];
+    const int whole = two ? high * 128 + low : high;
+    e.factor[r % 8] = two ? scale * (1.0f / 128.0f) : scale;
+    e.total[r % 8] = e.factor[r % 8] * (float)whole;
+    e.minus[r % 8] = -128 * whole;
+    e.two[r % 8] = two;
   }
 }
 
