@@ -67,6 +67,7 @@ class Result:
     lossless: bool
     stats: Stats
     seconds: float
+    lane: str = ""  # what computed: precision and level of instructions
 
     @property
     def tokens_per_pass(self) -> float:
@@ -334,6 +335,7 @@ class LLM:
             lossless=self.recipe.lossless,
             stats=r.stats,
             seconds=job.seconds,
+            lane=self.loaded.lane,
         )
 
     def close(self) -> None:

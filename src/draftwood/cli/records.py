@@ -23,6 +23,7 @@ def answered(question: Question, turn: int, result: "Result") -> dict[str, Any]:
     record: dict[str, Any] = {
         **_labels(question, turn),
         "recipe": result.recipe,
+        "lane": result.lane,
         "text": result.text,
         "tokens": list(result.tokens),
         "finish_reason": result.finish_reason,

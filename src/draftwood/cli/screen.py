@@ -103,6 +103,7 @@ def stats_line(result: "Result", *, cache: bool = False) -> str:
         f"{result.tokens_per_second:.1f} tokens/s",
         f"{result.tokens_per_pass:.2f} tokens per pass",
         f"recipe {result.recipe}",
+        *([result.lane] if result.lane else []),
     ]
     if cache:
         parts.append(f"{result.stats.cached_tokens} of {result.prompt_tokens} prompt tokens from the cache")

@@ -63,7 +63,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     ),
     "draftwood_head": (
         None,
-        [POINTER(Matrix), c_void_p, c_float, c_void_p, c_void_p, c_int, c_void_p, c_void_p],
+        [POINTER(Matrix), c_void_p, c_float, c_void_p, c_void_p, c_int, c_void_p, c_int64, c_void_p],
     ),
     "draftwood_embed": (c_int, [POINTER(Matrix), c_void_p, c_int, c_void_p]),
     "draftwood_norm": (None, [c_void_p, c_void_p, c_float, c_int, c_int, c_void_p]),

@@ -5,6 +5,7 @@ From a checkpoint's tensors, or from one flat file that a warm start reads strai
 
 import json
 import mmap
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,7 +156,9 @@ def load(folder: Path, config: ModelConfig) -> tuple[Int8Weights, dict[str, Any]
 def _read(path: Path) -> Tensor:
     """A file's bytes in memory that starts on a page. Large pages where the system gives them: a pass touches all of it."""
     size = path.stat().st_size
-    memory = mmap.mmap(-1, max(size, 1))
+    # Private memory: the system gives large pages to that alone.
+    private = {} if os.name == "nt" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
+    memory = mmap.mmap(-1, max(size, 1), **private)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE)
     with path.open("rb") as file:

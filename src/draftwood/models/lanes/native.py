@@ -104,12 +104,13 @@ class NativeDecoder:
             features[FINAL] = self._final(h)
         if stop < self.num_layers or not len(x.want):
             return Seen(h.new_zeros(0, self.vocab), h, logit_places(x.want, x.size), features, tokens=x)
-        logits = torch.empty(len(x.want), self.vocab)
+        # Rows a power of two apart would fight for the same lines of the cache.
+        logits = torch.empty(len(x.want), self.vocab + 16)[:, : self.vocab]
         best = torch.empty(len(x.want), dtype=torch.int64)
         want = x.want.contiguous()
         self.library.calls.draftwood_head(
             byref(self._head), self.weights.norm.data_ptr(), self.config.rms_eps, h.data_ptr(), want.data_ptr(),
-            len(want), logits.data_ptr(), best.data_ptr(),
+            len(want), logits.data_ptr(), logits.stride(0), best.data_ptr(),
         )  # fmt: skip
         return Seen(logits, h, logit_places(want, x.size), features, tokens=x, best=best)
 
@@ -143,7 +144,7 @@ class NativeDecoder:
         out = torch.empty(len(h), matrix.rows)
         self.library.calls.draftwood_head(
             byref(matrix), self.weights.norm.data_ptr() if norm else None, self.config.rms_eps, h.data_ptr(), None,
-            len(h), out.data_ptr(), None,
+            len(h), out.data_ptr(), out.stride(0), None,
         )  # fmt: skip
         return out.view(*hidden.shape[:-1], matrix.rows)
 

@@ -49,7 +49,7 @@ static void matrix_tile(const Matrix& m, int group, const Block* x, int blocks, 
   for (int from = 0; from < blocks; from += RUN) {
     const int run = std::min(RUN, blocks - from);
     for (int b = 0; b < run; b++) {
-      soon<KIND>(weights, from + b, m.group_bytes());
+      soon<KIND>(weights, from + b, AHEAD);
       for (int v = 0; v < 4 && KIND == 4; v++) {
         const W packed = load_w(weights + 256 * (from + b) + 64 * v);
         _mm512_store_si512(wide[b] + 64 * v, low_nibble(packed));

@@ -171,7 +171,7 @@ static void attention(const Team& team, const Shape& s, const Layer& layer, cons
 }
 
 static void mlp(const Team& team, const Shape& s, const Layer& layer, int T, Room& room, float* h) {
-  const size_t wide = 2 * (size_t)s.inner;
+  const size_t wide = 2 * (size_t)s.inner + LANES;  // not a power of two: rows would fight for the same lines of the cache
   float* both = room.wide.get<float>(T * wide);
   normed(team, h, layer.mlp_norm, T, s.hidden, s.eps, room.rows);
   multiply(team, layer.gate_up, room.rows, room.flags, both, (int)wide, SET);
@@ -202,9 +202,9 @@ extern "C" void draftwood_layers(const Shape* shape, const Layer* layers, int fi
 }
 
 // y[i] = norm(h[places[i]]) W^T + b, and the place of the greatest number of each row if `best` is given.
-// places null: the first `count` rows; norm null: h as it is.
+// places null: the first `count` rows; norm null: h as it is. Rows of y are `stride` numbers apart.
 extern "C" void draftwood_head(const Matrix* m, const float* norm, float eps, const float* h, const int64_t* places,
-                               int count, float* y, int64_t* best) {
+                               int count, float* y, int64_t stride, int64_t* best) {
   if (count == 0) return;
   Call call;
   Room& mine = room(call.team.size);
@@ -216,11 +216,11 @@ extern "C" void draftwood_head(const Matrix* m, const float* norm, float eps, co
     if (norm != nullptr) { rms_norm(x, norm, n, eps, line.data()); x = line.data(); }
     quantise(x, mine.rows, i);
   });
-  multiply(call.team, *m, mine.rows, mine.flags, y, m->rows, SET);
+  multiply(call.team, *m, mine.rows, mine.flags, y, (int)stride, SET);
   if (best == nullptr) return;
   const int rows = m->rows;
   call.team.each(count, [&](int i, int) {
-    const float* row = y + (size_t)i * rows;
+    const float* row = y + (size_t)i * stride;
     F top = set1(-INFINITY);
     for (int j = 0; j < rows; j += LANES) top = max(load_some(row + j, rows - j, -INFINITY), top);
     const float peak = greatest(top);
