@@ -8,10 +8,12 @@
 #   PYTHON=python3.12               another interpreter for a new .venv
 #   PIP_FLAGS='--index-url URL'     any option of pip: a mirror, another index, --no-index --find-links FOLDER
 #   ARGS='-k tree'                  more arguments for pytest or the demo
+#   WORKERS=                        tests one after another instead of on two workers
 
 PYTHON ?= python3
 PIP_FLAGS ?=
 ARGS ?=
+WORKERS ?= -n 2 --dist worksteal
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -77,11 +79,11 @@ say_browser = if [ -z "$(CHROMIUM)" ] && grep -rqs 'mark\.browser' tests; then \
 
 test: setup
 	@$(say_browser)
-	@$(PY) -m pytest $(if $(CHROMIUM),,-m "not browser") $(ARGS)
+	@$(PY) -m pytest $(WORKERS) $(if $(CHROMIUM),,-m "not browser") $(ARGS)
 
 test-fast: setup
 	@$(say_browser)
-	@$(PY) -m pytest -x -m "not slow$(if $(CHROMIUM),, and not browser)" $(ARGS)
+	@$(PY) -m pytest $(WORKERS) -x -m "not slow$(if $(CHROMIUM),, and not browser)" $(ARGS)
 
 lint: setup
 	@status=0; for tool in 'ruff check .' 'ruff format --check .' pyright; do \
