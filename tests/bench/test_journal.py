@@ -87,3 +87,11 @@ def test_without_a_path_nothing_is_written(answer):
     journal.note({})
     journal.add("1", [answer("a", "1", 4, 1.0)], {})
     assert len(journal.answers()) == 1
+
+
+def test_second_run_on_the_same_journal_is_refused(tmp_path):
+    first, second = (Journal(tmp_path / "r.jsonl", {"model": "m"}) for _ in range(2))
+    with first.alone(), pytest.raises(OptionError, match="another run is writing"), second.alone():
+        pass
+    with second.alone():
+        assert second.open() == 0

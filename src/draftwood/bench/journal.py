@@ -10,12 +10,14 @@ leaves behind: they are cut off, and the question is asked again.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from draftwood.bench.answer import Answer
 from draftwood.errors import OptionError
+from draftwood.models.lock import locked
 
 
 class Journal:
@@ -28,6 +30,17 @@ class Journal:
         self.done: dict[str, list[Answer]] = {}
         self.machine: dict[str, dict[str, Any]] = {}
         self.facts: dict[str, Any] = {}
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """One run at a time: two would time each other and write every question twice."""
+        if self.path is None:
+            yield
+            return
+        with locked(self.path.with_suffix(".lock"), wait=False) as held:
+            if not held:
+                raise OptionError(f"another run is writing {self.path}\nhint: wait for it, or use another --out")
+            yield
 
     def open(self) -> int:
         """Read what is there, or begin; how many questions are done already. OptionError if the settings differ."""

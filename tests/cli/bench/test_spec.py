@@ -137,3 +137,17 @@ def test_a_busy_machine_is_warned_about(spec, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(machine, "look", lambda: busy)
     done = spec("--recipes", "prompt_lookup", "--per-task", "1")
     assert "WARNING: 1.5" in done.stderr and "compiler" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["question.json", "question.jsonl"])
+def test_questions_are_never_overwritten(spec, tmp_path: Path, name: str):
+    before = (tmp_path / "question.jsonl").read_bytes()
+    done = spec("--recipes", "auto", "--out", str(tmp_path / name), "--fresh")
+    assert done.exit_code and "would overwrite the questions" in str(done.exception) + done.output
+    assert (tmp_path / "question.jsonl").read_bytes() == before
+
+
+def test_out_that_is_a_folder_is_refused_before_the_work(spec, tmp_path: Path):
+    (tmp_path / "there").mkdir()
+    done = spec("--recipes", "auto", "--out", str(tmp_path / "there"))
+    assert done.exit_code and "cannot be written" in str(done.exception) + done.output

@@ -121,7 +121,7 @@ def test_without_a_library_the_lane_is_stock_and_says_so(machine, caplog, monkey
     weights = int8.from_tensors(CONFIG, tiny_weights())
     monkeypatch.setattr(build, "find_compiler", lambda: None)
     assert "stock" in int8_decoder(CONFIG, weights).lane
-    assert "no native kernels" in caplog.text and "no C++ compiler was found; set CXX" in caplog.text
+    assert "no native kernels" in caplog.text and "no C++ compiler was found" in caplog.text
 
 
 def test_stock_by_choice_is_no_reason_to_warn(machine, caplog, monkeypatch):

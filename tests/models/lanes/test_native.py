@@ -1,6 +1,7 @@
 """The native int8 lane says what the reference says of the same weights, and a row has the same bits in every pass."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache as remembered
 from typing import Any
@@ -362,3 +363,15 @@ def test_real_model_is_row_exact():
 
     model = load("smollm2", dtype="int8").model
     assert list(row_exact_faults(model, sizes=(1, 5, 64), length=66, trees=6)) == []
+
+
+def test_threads_that_share_a_model_share_its_positions():
+    """All at once beyond the table's end: every thread must find every position's own angle."""
+    right = ours("llama").turns(5000)
+    for _ in range(5):
+        model = ours("llama")
+        with ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(model.turns, [5000, 1500, 3000, 2000] * 4))
+        for cos, sin in found:
+            assert len(cos) == len(sin)
+            assert torch.equal(cos, right[0][: len(cos)]) and torch.equal(sin, right[1][: len(sin)])

@@ -54,8 +54,17 @@ def recipe_names(recipes: str) -> list[str]:
 
 def writable(out: Path | None) -> None:
     """Found out before the work, not after it."""
-    if out is not None and not out.parent.is_dir():
+    if out is None:
+        return
+    if not out.parent.is_dir():
         raise OptionError(f"{out} cannot be written: there is no folder {out.parent}")
+    try:
+        with out.open("a"):
+            pass
+        if not out.stat().st_size:
+            out.unlink()  # there was none before
+    except OSError as error:
+        raise OptionError(f"{out} cannot be written: {error.strerror or error}") from None
 
 
 def open_console() -> Console:

@@ -64,6 +64,8 @@ def spec(
     from draftwood.core.sampling import SamplingParams
 
     writable(out)
+    if out is not None and questions.resolve() in (out.resolve(), out.with_suffix(".jsonl").resolve()):
+        raise OptionError(f"{out} would overwrite the questions, or its journal would\nhint: another name for --out")
     methods = recipes_with_plain(recipe_names(recipes))
     others = tuple(dict.fromkeys(name.strip() for name in peers.split(",") if name.strip()))
     known.check(others, model)
@@ -75,9 +77,10 @@ def spec(
     waits = {key: os.environ.get(key) for key in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
     source = {**provenance(), "threads": settings.threads, **waits, "machine_at_start": start}
     journal = Journal(journal_of(out), plan.identity(source), fresh=fresh)
-    if journal.open() < len(items) and (words := machine.warning(start)):
-        print(words, file=sys.stderr, flush=True)
-    measure(plan, journal, say=Progress())
+    with journal.alone():
+        if journal.open() < len(items) and (words := machine.warning(start)):
+            print(words, file=sys.stderr, flush=True)
+        measure(plan, journal, say=Progress())
     found = results(plan, journal)
     source |= {"methods": journal.facts, "machine_at_end": machine.look()}
     show(Screen(), found, plan, source)
@@ -112,8 +115,9 @@ def show(screen: Screen, found: dict[str, Any], plan: "Plan", source: dict[str, 
     from draftwood.cli.bench import tables
 
     s = plan.settings
+    lane = next((f["lane"] for f in source["methods"].values() if "lane" in f), s.dtype)
     screen.line(
-        f"{len(plan.items)} questions, {s.max_tokens} tokens, temperature {s.temperature:g}, {s.threads} threads"
+        f"{len(plan.items)} questions, {s.max_tokens} tokens, temperature {s.temperature:g}, {s.threads} threads, {lane}"
     )
     for drawn in (
         tables.speeds(found, plan.methods),

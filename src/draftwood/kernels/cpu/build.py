@@ -1,7 +1,8 @@
 """From C++ source to a shared library, once per machine: compiled, tried in a process of its own, then cached.
 
-The file's name is a hash of everything it was made from, so a changed source or compiler makes a new one. A library that
-crashes or miscounts never enters the cache, and the next level is tried.
+The file's name is a hash of sources and flags, so a changed source makes a new one, and a machine that has lost its compiler
+goes on with what it has. Behind the library's own bytes stands their checksum: a damaged file is made again, because loading
+one would end the process. A library that crashes or miscounts never enters the cache, and the next level is tried.
 """
 
 import atexit
@@ -9,6 +10,7 @@ import contextlib
 import hashlib
 import logging
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -28,12 +30,12 @@ log = logging.getLogger("draftwood")
 
 def library(level: Level, folder: Path) -> Path | None:
     """The compiled library of a level, made in `folder` if it is not there; None where that is not possible."""
+    path = folder / f"{level.name}-{_fingerprint(level)}.so"
+    if _intact(path):
+        return path
     compiler = find_compiler()
     if compiler is None:
         return None
-    path = folder / f"{level.name}-{_fingerprint(compiler, level)}.so"
-    if path.exists():
-        return path
     try:
         return _make(compiler, level, _writable(folder) / path.name)
     except (OSError, subprocess.SubprocessError) as error:
@@ -54,21 +56,23 @@ def _writable(folder: Path) -> Path:
         return private
 
 
-def _make(compiler: str, level: Level, path: Path) -> Path | None:
+def _make(compiler: tuple[str, ...], level: Level, path: Path) -> Path | None:
     # Two processes may build at once; each has a file of its own, and the last rename wins with the same bytes.
     handle, name = tempfile.mkstemp(prefix=f".{level.name}-", suffix=".so", dir=path.parent)
     os.close(handle)
     fresh = Path(name)
     try:
-        command = [compiler, *FLAGS, *level.flags, str(SOURCES / "lane.cpp"), "-o", str(fresh)]
+        command = [*compiler, *FLAGS, *level.flags, str(SOURCES / "lane.cpp"), "-o", str(fresh)]
         made = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
         if made.returncode:
-            log.warning("%s cannot build the %s kernels: %s", compiler, level.name, made.stderr.strip()[-500:])
+            why = made.stderr.strip()[-500:] or f"it ended with status {made.returncode} and no word"
+            log.warning("%s cannot build the %s kernels: %s", " ".join(compiler), level.name, why)
             return None
         tried = subprocess.run([sys.executable, "-I", "-S", "-c", TRY, str(fresh)], capture_output=True, timeout=60)
         if tried.returncode:
             log.warning("the %s kernels failed their trial with status %d", level.name, tried.returncode)
             return None
+        _seal(fresh)
         fresh.replace(path)
         return path
     finally:
@@ -76,27 +80,41 @@ def _make(compiler: str, level: Level, path: Path) -> Path | None:
             fresh.unlink(missing_ok=True)
 
 
+def _seal(path: Path) -> None:
+    """The checksum behind the bytes, where the loader does not look; and all of it on disk before it gets its name."""
+    with path.open("r+b") as file:
+        digest = hashlib.sha256(file.read()).digest()
+        file.write(digest)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _intact(path: Path) -> bool:
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return False
+    size = hashlib.sha256().digest_size
+    return len(data) > size and hashlib.sha256(data[:-size]).digest() == data[-size:]
+
+
 @cache
-def find_compiler() -> str | None:
-    """$CXX if it is set, else the first C++ compiler on the path."""
-    chosen = os.environ.get("CXX")
-    for name in [chosen] if chosen else ["g++", "clang++", "c++"]:
+def find_compiler() -> tuple[str, ...] | None:
+    """$CXX with its arguments, else the first C++ compiler on the path."""
+    chosen = shlex.split(os.environ.get("CXX", ""))
+    if chosen and shutil.which(chosen[0]) is None:
+        log.warning("CXX names no program: %s", chosen[0])
+        chosen = []
+    for name, *arguments in [chosen] if chosen else [["g++"], ["clang++"], ["c++"]]:
         found = shutil.which(name)
         if found:
-            return found
+            return found, *arguments
     return None
 
 
-def _fingerprint(compiler: str, level: Level) -> str:
-    digest = hashlib.sha256(repr((_version(compiler), FLAGS, level.flags)).encode())
+def _fingerprint(level: Level) -> str:
+    digest = hashlib.sha256(repr((FLAGS, level.flags)).encode())
     for source in sorted(SOURCES.iterdir()):
         if source.suffix in (".hpp", ".cpp"):
             digest.update(source.name.encode() + source.read_bytes())
     return digest.hexdigest()[:16]
-
-
-def _version(compiler: str) -> str:
-    """What stands behind the compiler's name, without asking it: starting one takes longer than reading a file's date."""
-    real = Path(compiler).resolve()
-    found = real.stat()
-    return f"{real} {found.st_size} {found.st_mtime_ns}"

@@ -1,6 +1,7 @@
 """Which lane runs a model: what `dtype` asks for, and what this machine can do."""
 
 import logging
+import os
 from functools import cache
 from typing import Any
 
@@ -73,10 +74,16 @@ def _open(names: tuple[str, ...]) -> Library | None:
                 return Library.open(level.name, path)
         except OSError as error:
             log.warning("the %s kernels cannot be used: %s", level.name, error)
+    if os.environ.get(SWITCH, "auto").strip().lower() not in ("", "auto") and names:
+        raise OptionError(
+            f"{SWITCH}={names[0]}: these kernels cannot be had here, {_why()}\nhint: leave {SWITCH} unset"
+        )
     if names:
         log.warning("no native kernels: the int8 lane runs on stock operations, several times slower (%s)", _why())
     return None
 
 
 def _why() -> str:
-    return f"no C++ compiler was found; set CXX or {SWITCH}=stock" if build.find_compiler() is None else "see above"
+    if build.find_compiler() is None:
+        return f"no C++ compiler was found; {SWITCH}=stock asks for this without the warning"
+    return "see above"

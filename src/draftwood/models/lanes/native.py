@@ -3,6 +3,7 @@
 The same passes as the reference decoder: taps, parts of the layers, skipped sub-layers, attentions that read together.
 """
 
+import threading
 from ctypes import POINTER, byref, c_uint8, cast, pointer
 from weakref import WeakKeyDictionary
 
@@ -45,7 +46,9 @@ class NativeDecoder:
             eps=config.rms_eps,
         )
         self._freq = frequencies(config)
-        self._cos = self._sin = torch.zeros(0, config.head_dim // 2)
+        none = torch.zeros(0, config.head_dim // 2)
+        self._turns = none, none
+        self._growing = threading.Lock()  # engines of several threads share one model
         self._stores: WeakKeyDictionary[Cache, tuple[Tensor, object]] = WeakKeyDictionary()
         self._subsets: dict[bytes, tuple[Packed, native.Matrix]] = {}
 
@@ -139,24 +142,28 @@ class NativeDecoder:
         if ids is not None and not len(ids):
             return hidden.new_zeros(*hidden.shape[:-1], 0)
         self.library.threads(torch.get_num_threads())
-        matrix = self._head if ids is None else self._subset(ids)
+        kept, matrix = (None, self._head) if ids is None else self._subset(ids)
         h = hidden.reshape(-1, hidden.shape[-1]).float().contiguous()
         out = torch.empty(len(h), matrix.rows)
         self.library.calls.draftwood_head(
             byref(matrix), self.weights.norm.data_ptr() if norm else None, self.config.rms_eps, h.data_ptr(), None,
             len(h), out.data_ptr(), out.stride(0), None,
         )  # fmt: skip
+        del kept  # the subset's bytes were needed until here
         return out.view(*hidden.shape[:-1], matrix.rows)
 
-    def _subset(self, ids: Tensor) -> native.Matrix:
+    def _subset(self, ids: Tensor) -> tuple[Packed, native.Matrix]:
         """Rows of the head packed on their own; a trimmed vocabulary stays the same from call to call."""
         key = ids.cpu().contiguous().numpy().tobytes()
-        if key not in self._subsets:
-            if len(self._subsets) >= _SUBSETS:
-                self._subsets.pop(next(iter(self._subsets)))
+        found = self._subsets.get(key)
+        if found is None:
             packed = take_rows(self.weights.head, ids.cpu())
-            self._subsets[key] = packed, _matrix(packed)
-        return self._subsets[key][1]
+            found = packed, _matrix(packed)
+            with self._growing:
+                if len(self._subsets) >= _SUBSETS:
+                    self._subsets.pop(next(iter(self._subsets)), None)
+                self._subsets[key] = found
+        return found
 
     def _final(self, h: Float[Tensor, "T H"]) -> Float[Tensor, "T H"]:
         out = torch.empty_like(h)
@@ -166,11 +173,14 @@ class NativeDecoder:
 
     def turns(self, last: int) -> tuple[Tensor, Tensor]:
         """Cosines and sines of all positions up to `last`; once made they never change."""
-        while len(self._cos) <= last:
-            more = torch.arange(len(self._cos), len(self._cos) + _POSITIONS)
-            cos, sin = angles(self._freq, more, torch.float32)
-            self._cos, self._sin = torch.cat([self._cos, cos[:, 0]]), torch.cat([self._sin, sin[:, 0]])
-        return self._cos, self._sin
+        if len(self._turns[0]) <= last:
+            with self._growing:
+                cos, sin = self._turns
+                while len(cos) <= last:
+                    more = angles(self._freq, torch.arange(len(cos), len(cos) + _POSITIONS), torch.float32)
+                    cos, sin = torch.cat([cos, more[0][:, 0]]), torch.cat([sin, more[1][:, 0]])
+                self._turns = cos, sin
+        return self._turns
 
     def stores(self, cache: Cache) -> object:
         """Where the cache's rows lie. A cache that grows replaces all its stores at once."""

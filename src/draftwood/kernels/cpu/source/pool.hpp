@@ -8,6 +8,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 #include <sched.h>
@@ -38,7 +39,11 @@ struct Pool {
   pid_t owner = getpid();
 
   explicit Pool(int threads, int spin) : spin_us(spin) {
-    for (int i = 1; i < threads; i++) helpers.emplace_back([this, i] { help(i); });
+    try {
+      for (int i = 1; i < threads; i++) helpers.emplace_back([this, i] { help(i); });
+    } catch (const std::system_error&) {
+      // The system gives no more threads: those that came will do.
+    }
   }
   ~Pool() {
     { std::lock_guard<std::mutex> g(bed); closing = true; }
