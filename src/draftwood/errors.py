@@ -8,6 +8,7 @@
     │   ├── WeightsError     missing, extra, corrupt or truncated tensors
     │   ├── TokenizerError   a tokenizer that does not fit, a chat template that loses text
     │   └── DownloadError    a file that could not be fetched
+    ├── TrainError           training that cannot start or go on: data, a loss that is no number, a full disk
     ├── DrafterError         a draft that no rule may see: the rows are benched, the requests go on
     ├── OutOfBlocks          the cache is full: the engine shrinks the tier, then preempts
     └── EngineError          a broken invariant of ours, or an engine used after it was closed
@@ -55,6 +56,10 @@ class TokenizerError(ModelError):
 
 class DownloadError(ModelError):
     """A file that could not be fetched; the message says what to do."""
+
+
+class TrainError(DraftwoodError):
+    """Training that cannot start or go on. What was saved before stays good."""
 
 
 class DrafterError(DraftwoodError):

@@ -197,6 +197,9 @@ class Broken:
     def init(self, slots: int) -> Any:
         return self.inner.init(slots)
 
+    def admit(self, *a: Any) -> int:
+        return self.inner.admit(*a)
+
     def begin(self, *a: Any) -> None:
         if self.how == "begin raises":
             raise RuntimeError("no")

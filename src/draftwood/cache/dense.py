@@ -75,14 +75,15 @@ class DenseCache:
         """Of the free slots the one to use: the one that holds most of this text, else the one unused for longest."""
         return max(free, key=lambda i: (_shared(self._slots[i].text, tokens), -self._slots[i].used))
 
-    def admit(self, slot: int, tokens: Sequence[int]) -> int:
-        """Start from the longest prefix any slot holds. The last token is never taken over: it is the root."""
+    def admit(self, slot: int, tokens: Sequence[int], most: int | None = None) -> int:
+        """Start from the longest prefix any slot holds, or from `most` rows of it. The last token is never taken over: it
+        is the root."""
         mine = self._slots[slot]
         if mine.owned:
             raise EngineError(f"slot {slot} is admitted twice")
         shared = [_shared(s.text, tokens[:-1]) for s in self._slots]
         best = max(range(self.slots), key=lambda i: (shared[i], i == slot))
-        rows = shared[best]
+        rows = shared[best] if most is None else min(shared[best], most)
         self._grow(rows)
         if best != slot and rows:
             for store in self._stores.values():

@@ -31,8 +31,13 @@ class Drafter(Protocol):
         ...
 
     def init(self, slots: int) -> Any: ...
+    def admit(self, state: Any, slot: int, request: "Request") -> int:
+        """A request gets a slot. How many of its first tokens need never be shown: who lives on the target's features
+        names what it still has of them, everybody else all tokens."""
+        ...
+
     def begin(self, state: Any, rnd: Round, seen: Seen) -> None:
-        """After every chunk of known tokens; rows of a shared prefix are never shown."""
+        """After every chunk of known tokens; rows of a shared prefix are never shown, as far as `admit` allowed it."""
         ...
 
     def propose(self, state: Any, rnd: Round, base: Proposal, limit: Limit, policy: "TreePolicy") -> Proposal: ...
@@ -110,8 +115,8 @@ class Watcher(Protocol):
 class Cache(Protocol):
     """Rows of every token a model has seen: committed ones, then staged ones that a rule may still throw away."""
 
-    def admit(self, slot: int, tokens: Sequence[int]) -> int:
-        """Make a slot ready for this text; how many of its rows are already present."""
+    def admit(self, slot: int, tokens: Sequence[int], most: int | None = None) -> int:
+        """Make a slot ready for this text; how many of its rows are already present, and at most `most`."""
         ...
 
     def prefer(self, tokens: Sequence[int], free: Sequence[int]) -> int:

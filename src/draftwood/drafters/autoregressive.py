@@ -7,6 +7,7 @@ undrafted rounds and the token it never saw after a full acceptance are all the 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -45,6 +46,9 @@ class Autoregressive:
 
     def init(self, slots: int) -> _State:
         return _State(self.make_cache(slots))
+
+    def admit(self, state: Any, slot: int, request: Request) -> int:
+        return request.num_known
 
     def begin(self, state: _State, rnd: Round, seen: Seen) -> None:
         """Run the same chunk the target has just run, so that no single catch-up is long."""

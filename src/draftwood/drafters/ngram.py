@@ -6,6 +6,7 @@ No model, microseconds, and the index grows with the text: each new token adds o
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from draftwood.core.limit import Limit
 from draftwood.core.passes import Needs, Seen
@@ -76,6 +77,9 @@ class NGram:
 
     def init(self, slots: int) -> dict[int, tuple[Request, Index]]:
         return {}
+
+    def admit(self, state: Any, slot: int, request: Request) -> int:
+        return request.num_known
 
     def begin(self, state: dict[int, tuple[Request, Index]], rnd: Round, seen: Seen) -> None:
         return None

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from draftwood.core.limit import Limit
 from draftwood.core.passes import Needs, Seen
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.protocols import TreePolicy
+from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome
 
@@ -20,6 +22,9 @@ class Nothing:
 
     def init(self, slots: int) -> None:
         return None
+
+    def admit(self, state: Any, slot: int, request: Request) -> int:
+        return request.num_known
 
     def begin(self, state: None, rnd: Round, seen: Seen) -> None:
         return None

@@ -16,6 +16,7 @@ from draftwood.core.host import host
 from draftwood.core.limit import Limit
 from draftwood.core.passes import Seen
 from draftwood.core.proposal import Proposal
+from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome, Verdict
 from draftwood.errors import DrafterError
@@ -87,6 +88,16 @@ def _among(bare: Proposal, part: Proposal, rows: Int[Tensor, "R"]) -> Proposal:
     q_row = torch.full_like(fields["tokens"], -1)
     q_row[rows] = part.rows()
     return Proposal(type(tree)(**fields), part.draw, part.q, q_row, passes=part.passes, pass_seconds=part.pass_seconds)
+
+
+def admit_draft(e: "Engine", slot: int, request: Request) -> int | None:
+    """How many tokens of a shared prefix the drafter need not be shown. One that cannot even begin is benched."""
+    try:
+        return e.recipe.drafter.admit(e.drafter_state, slot, request)
+    except Exception as error:
+        e.benched[slot] = request.stats.benched = f"admit: {error}"
+        log.warning("request %d goes on undrafted: admit: %s", request.id, error)
+        return None
 
 
 def bench(e: "Engine", rnd: Round, reasons: dict[int, str]) -> None:

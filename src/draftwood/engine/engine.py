@@ -14,6 +14,7 @@ from draftwood.core.protocols import Cache, Model, Scheduler
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.verdict import Times
+from draftwood.engine.drafting import admit_draft
 from draftwood.engine.scheduler import FirstCome
 from draftwood.engine.step import step
 from draftwood.errors import EngineError, OptionError
@@ -115,7 +116,7 @@ class Engine:
         def admit(request: Request, free: list[int]) -> tuple[int, int]:
             known = request.known
             slot = self.cache.prefer(known, free)
-            return slot, self.cache.admit(slot, known)
+            return slot, self.cache.admit(slot, known, admit_draft(self, slot, request))
 
         return Room(
             slots=self.config.max_slots,

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -9,6 +10,7 @@ from draftwood.core.limit import Limit
 from draftwood.core.passes import Needs, Seen
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.protocols import TreePolicy
+from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome
 
@@ -28,6 +30,9 @@ class NoisyOracle:
 
     def init(self, slots: int) -> None:
         return None
+
+    def admit(self, state: Any, slot: int, request: Request) -> int:
+        return request.num_known
 
     def begin(self, state: None, rnd: Round, seen: Seen) -> None:
         return None

@@ -1,0 +1,1 @@
+"""How the networks learn: learners for the one loop of the trainer."""

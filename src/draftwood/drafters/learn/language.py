@@ -1,0 +1,63 @@
+"""A small language model learns twice: any text first, then the target's own rows on the target's own answers."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from draftwood.core.passes import FINAL, Needs
+from draftwood.core.plan import Shown
+from draftwood.drafters.learn.unrolled import positions
+from draftwood.drafters.nets.language import LanguageNet
+from draftwood.models.rope import angles, frequencies
+from draftwood.train.objectives import hard_cross_entropy, inverse, shifted, soft_cross_entropy
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Language:
+    """align False: the next token of every text. align True: the target's row wherever the target wrote."""
+
+    net: LanguageNet
+    keep: Int[Tensor, "W"]
+    align: bool
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(taps=frozenset({FINAL}))
+
+    def groups(self) -> dict[str, list[nn.Parameter]]:
+        return {"model": [p for p in self.net.parameters() if p.requires_grad]}
+
+    def losses(self, shown: Shown, progress: float) -> Iterator[tuple[str, Tensor, dict[str, Tensor]]]:
+        keep = self.keep.to(shown.ids.device)
+        places = inverse(keep, self.net.config.layer.vocab_size)
+        rows = shown.rows(keep)
+        y = self.net.read(self.hidden(shown)).flatten(0, 1)
+        if self.align:
+            at = positions(shown, places, 1)
+            loss, hit = soft_cross_entropy(y[at], rows, shown.features[FINAL].flatten(0, 1)[at], rows)
+        else:
+            label = places[shifted(shown.ids, 1)]
+            at = (shifted(shown.live, 1) & (label >= 0)).flatten().nonzero()[:, 0]
+            loss, hit = hard_cross_entropy(y[at], rows, label.flatten()[at], shown.features[FINAL].dtype)
+        yield "model", loss, {"hit0": hit}
+
+    def hidden(self, shown: Shown) -> Float[Tensor, "B T d"]:
+        net, (batch, length) = self.net, shown.ids.shape
+        h = net.enter(shown.embed(shown.ids))
+        at = torch.arange(length, device=h.device).repeat(batch)
+        cos, sin = angles(frequencies(net.config.layer).to(h.device), at, h.dtype)
+        for i, layer in enumerate(net.layers):
+            x = net.attention_input(i, h)
+            q, k, v = (
+                y.unflatten(0, (batch, length)).transpose(1, 2)
+                for y in layer.project(x.flatten(0, 1), cos, sin)  # type: ignore[operator]
+            )
+            group = q.shape[1] // k.shape[1]
+            k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
+            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+            h = layer.tail(h, mixed)  # type: ignore[operator]
+        return h

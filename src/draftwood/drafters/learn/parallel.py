@@ -1,0 +1,67 @@
+"""Heads on one feature learn together: head k at index t imitates the target's row p_{t+1+k}.
+
+The row of a later position is the average of what may stand there, given what the head has read: the same expectation
+as the token itself, with less noise.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from draftwood.core.passes import FINAL, Needs
+from draftwood.core.plan import Shown
+from draftwood.drafters.learn.unrolled import positions
+from draftwood.drafters.nets.hydra import HydraNet
+from draftwood.drafters.nets.medusa import MedusaNet
+from draftwood.drafters.nets.mlp import MLPNet
+from draftwood.train.objectives import inverse, shifted, soft_cross_entropy
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parallel:
+    """`share` of the positions is enough for small nets, and leaves time for others beside them."""
+
+    net: Any  # MedusaNet, HydraNet or MLPNet
+    keep: Int[Tensor, "W"]
+    decay: float = 0.8
+    share: float = 1.0
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(taps=frozenset({FINAL}))
+
+    def groups(self) -> dict[str, list[nn.Parameter]]:
+        return {"heads": [p for p in self.net.parameters() if p.requires_grad]}
+
+    def losses(self, shown: Shown, progress: float) -> Iterator[tuple[str, Tensor, dict[str, Tensor]]]:
+        keep = self.keep.to(shown.ids.device)
+        places = inverse(keep, self.net.config.layer.vocab_size)
+        f, rows = shown.features[FINAL], shown.rows(keep)
+        at = positions(shown, None, 2, self.share)
+        feature = f.flatten(0, 1)[at]
+        ids = [shifted(shown.ids, 1 + k).flatten()[at] for k in range(self.net.config.stages)]
+        total, figures = torch.zeros((), device=f.device), {}
+        for k, y in enumerate(outputs(self.net, feature, [shown.embed(x) for x in ids])):
+            counted = torch.isin(at, positions(shown, places, 2 + k), assume_unique=True)
+            target = shifted(f, 1 + k).flatten(0, 1)[at][counted]
+            loss, hit = soft_cross_entropy(y[counted], rows, target, rows)
+            total = total + self.decay**k * loss
+            figures[f"hit{k}"] = hit
+        yield "heads", total, figures
+
+
+def outputs(net: Any, f: Tensor, e: list[Tensor]) -> Iterator[Tensor]:
+    """What each head hands to the target's rows, given the feature and the embeddings of the tokens before it."""
+    if isinstance(net, MLPNet):
+        state = net.start(f)
+        for k in range(net.config.stages):
+            state = net.step(k, state, e[k])
+            yield net.read(state)
+        return
+    assert isinstance(net, (MedusaNet, HydraNet))
+    for k in range(net.config.stages):
+        yield net.head(k, f) if isinstance(net, MedusaNet) else net.head(k, f, e[: k + 1])

@@ -1,0 +1,122 @@
+"""Feature drafters learn by unrolling: after the first step they read their own outputs, as they will when they draft.
+
+Step j at index t reads the token x_{t+1+j} and its own output of step j - 1, and imitates the target's row p_{t+1+j}.
+It attends to the first step's keys at indices <= t, and to its own later keys at index t alone:
+
+    step 0    k_0 .. k_t                  causal
+    step j    k_0 .. k_t, then one key of each step 1 .. j at index t
+
+so every index is the start of a roll-out, and one pass trains them all.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from draftwood.core.passes import FINAL, Needs
+from draftwood.core.plan import Shown
+from draftwood.models.rope import angles, frequencies
+from draftwood.train.objectives import inverse, shifted, smooth_l1, soft_cross_entropy
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unrolled:
+    """`net` is an EagleNet or an Eagle3Net. Weights of the losses: regress for features, soft for rows."""
+
+    net: Any
+    keep: Int[Tensor, "W"]  # ids of the draft vocabulary, ascending
+    steps: int = 3
+    decay: float = 0.8  # weight of step j is decay ** j
+    regress: float = 0.0
+    soft: float = 1.0
+    noise: float = 0.0  # width of the uniform noise on the features
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(taps=frozenset({*self.net.config.taps, FINAL}))
+
+    def groups(self) -> dict[str, list[nn.Parameter]]:
+        return {"head": [p for p in self.net.parameters() if p.requires_grad]}
+
+    def losses(self, shown: Shown, progress: float) -> Iterator[tuple[str, Tensor, dict[str, Tensor]]]:
+        keep = self.keep.to(shown.ids.device)
+        places = inverse(keep, self.net.config.layer.vocab_size)
+        teacher, rows = shown.features[FINAL], shown.rows(keep)
+        weight = self.net.lm_head.weight if self.net.own_head else rows
+        total, figures = torch.zeros((), device=teacher.device), {}
+        for j, a in enumerate(self.outputs(shown)):
+            counted = positions(shown, places, 2 + j)
+            target = shifted(teacher, 1 + j).flatten(0, 1)[counted]
+            loss, hit = soft_cross_entropy(self.net.read(a).flatten(0, 1)[counted], weight, target, rows)
+            loss = self.soft * loss
+            if self.regress:
+                loss = loss + self.regress * smooth_l1(a.flatten(0, 1)[counted], target)
+            total = total + self.decay**j * loss
+            figures[f"hit{j}"] = hit
+        yield "head", total, figures
+
+    def outputs(self, shown: Shown) -> Iterator[Float[Tensor, "B T d"]]:
+        """The net's output at every index, step by step."""
+        net, layer = self.net, self.net.layer
+        batch, length = shown.ids.shape
+        device = shown.ids.device
+        features = [self._noisy(shown, shown.features[tap]) for tap in net.config.taps]
+        u = net.fuse(features)
+        freq = frequencies(net.config.layer).to(device)
+        keys: list[Tensor] = []
+        values: list[Tensor] = []
+        for j in range(self.steps):
+            x, residual = net.enter(shown.embed(shifted(shown.ids, 1 + j)), u)
+            at = torch.arange(length, device=device) + j
+            cos, sin = angles(freq, at.repeat(batch), x.dtype)
+            q, k, v = (
+                y.unflatten(0, (batch, length)).transpose(1, 2) for y in layer.project(x.flatten(0, 1), cos, sin)
+            )
+            keys.append(k)
+            values.append(v)
+            mixed = unrolled_attention(q, keys, values).transpose(1, 2).flatten(2)
+            a = layer.tail(residual, mixed)
+            yield a
+            u = net.forward_feature(a)
+
+    def _noisy(self, shown: Shown, x: Tensor) -> Tensor:
+        if not self.noise:
+            return x
+        noise = torch.rand(x.shape, generator=shown.generator(), device=x.device, dtype=torch.float32) - 0.5
+        return x + (noise * self.noise).to(x.dtype)
+
+
+def unrolled_attention(
+    q: Float[Tensor, "B heads T d"], keys: list[Float[Tensor, "B kv T d"]], values: list[Float[Tensor, "B kv T d"]]
+) -> Float[Tensor, "B heads T d"]:
+    """Causal over the first step's keys; each later step's keys are seen at the same index only."""
+    group = q.shape[1] // keys[0].shape[1]
+    k, v = (torch.cat(x, dim=2).repeat_interleave(group, dim=1) for x in (keys, values))
+    if len(keys) == 1:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    length = q.shape[2]
+    causal = torch.ones(length, length, dtype=torch.bool, device=q.device).tril()
+    own = torch.eye(length, dtype=torch.bool, device=q.device)
+    seen = torch.cat([causal, *[own] * (len(keys) - 1)], dim=1)
+    mask = torch.zeros(seen.shape, dtype=q.dtype, device=q.device).masked_fill_(~seen, -torch.inf)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+def positions(shown: Shown, places: Int[Tensor, "V"] | None, ahead: int, share: float = 1.0) -> Int[Tensor, "N"]:
+    """Flat indices t whose token t + `ahead` the target wrote and the draft can say.
+
+    A kept token stands for a row with most of its mass on kept ones: it was the best of its row, or drawn from it.
+    """
+    counted: Bool[Tensor, "B T"] = shifted(shown.answer, ahead)
+    if places is not None:
+        counted = counted & (places[shifted(shown.ids, ahead)] >= 0)
+    found = counted.flatten().nonzero()[:, 0]
+    if share < 1.0:
+        chosen = torch.rand(len(found), generator=shown.generator(), device=found.device) < share
+        found = found[chosen]
+    return found

@@ -1,0 +1,56 @@
+"""HeadConfig: the shape of a trained drafter, as its file says it."""
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from draftwood.core.config import ModelConfig, RopeScaling
+from draftwood.errors import WeightsError
+
+KINDS = ("eagle", "eagle3", "medusa", "hydra", "mlp", "language")
+
+
+@dataclass(frozen=True, slots=True)
+class HeadConfig:
+    """`layer` holds the draft's own sizes; its vocab_size is the target's, `rows` the draft's."""
+
+    kind: str
+    layer: ModelConfig
+    target_hidden: int
+    taps: tuple[int, ...]  # features it reads; core.passes.FINAL is -1
+    rows: int  # columns of its law
+    stages: int = 1  # heads of medusa and hydra, steps of the MLP speculator
+    depth: int = 1  # blocks in each head
+    bias: bool = False  # of eagle's first product
+    norm_before_residual: bool = False  # eagle3: the residual is the normed feature
+    norm_output: bool = False  # eagle3.1: the normed output is fed forward
+    norm_features: bool = False  # eagle3.1 fc_norm: one norm per fused layer
+    norm_fused: bool = False  # eagle3.1 norm_before_fc: one norm over all of them
+    scale_input: bool = False  # MLP speculator
+    tied: bool = False  # MLP speculator: one norm, one inner projection for all steps
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise WeightsError(f"a head of kind {self.kind!r} is unknown\nhint: {', '.join(KINDS)}")
+        for name in ("target_hidden", "rows", "stages", "depth"):
+            if getattr(self, name) <= 0:
+                raise WeightsError(f"head config: {name} must be positive, got {getattr(self, name)}")
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(raw: dict[str, Any]) -> "HeadConfig":
+        """WeightsError names what is missing or unknown."""
+        known = {f.name for f in fields(HeadConfig)}
+        unknown = sorted(set(raw) - known)
+        if unknown:
+            raise WeightsError(f"head config has unknown fields {unknown}\nhint: it was written by a newer version")
+        try:
+            layer = dict(raw["layer"])
+            scaling = layer.get("rope_scaling")
+            layer["rope_scaling"] = None if scaling is None else RopeScaling(**scaling)
+            layer["eos_tokens"] = tuple(layer.get("eos_tokens", ()))
+            own = {**raw, "layer": ModelConfig(**layer), "taps": tuple(raw["taps"])}
+            return HeadConfig(**own)
+        except (KeyError, TypeError) as error:
+            raise WeightsError(f"head config is not whole: {error}") from None

@@ -1,0 +1,41 @@
+"""One decoder layer whose attention reads an input of its own width: the body of every feature drafter."""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from draftwood.core.config import ModelConfig
+from draftwood.models.rope import rotate
+
+
+class DraftLayer(nn.Module):
+    """Grouped attention and gated MLP. The caller prepares attention's input and owns the residual."""
+
+    def __init__(self, config: ModelConfig, width: int) -> None:
+        super().__init__()
+        c = self.config = config
+        self.qkv = nn.Linear(width, (c.num_heads + 2 * c.num_kv_heads) * c.head_dim, bias=c.qkv_bias)
+        self.out = nn.Linear(c.num_heads * c.head_dim, c.hidden_size, bias=c.out_bias)
+        self.mlp_norm = nn.Parameter(torch.ones(c.hidden_size))
+        self.gate_up = nn.Linear(c.hidden_size, 2 * c.intermediate_size, bias=c.mlp_bias)
+        self.down = nn.Linear(c.intermediate_size, c.hidden_size, bias=c.mlp_bias)
+
+    def project(
+        self, x: Float[Tensor, "T in"], cos: Tensor, sin: Tensor
+    ) -> tuple[Float[Tensor, "T heads d"], Float[Tensor, "T kv d"], Float[Tensor, "T kv d"]]:
+        """Queries, keys and values, turned to their positions."""
+        c = self.config
+        qkv = self.qkv(x).view(len(x), c.num_heads + 2 * c.num_kv_heads, c.head_dim)
+        qk = rotate(qkv[:, : c.num_heads + c.num_kv_heads], cos, sin)
+        return qk[:, : c.num_heads], qk[:, c.num_heads :], qkv[:, c.num_heads + c.num_kv_heads :]
+
+    def tail(self, residual: Float[Tensor, "*S H"], mixed: Float[Tensor, "*S A"]) -> Float[Tensor, "*S H"]:
+        """What follows attention."""
+        h = residual + self.out(mixed)
+        gate, up = self.gate_up(norm(h, self.mlp_norm, self.config.rms_eps)).chunk(2, dim=-1)
+        return h + self.down(F.silu(gate) * up)
+
+
+def norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    return F.rms_norm(x, (x.shape[-1],), weight.to(x.dtype), eps)

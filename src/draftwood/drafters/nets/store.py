@@ -1,0 +1,128 @@
+"""A trained drafter in one safetensors file: small, checked, and bound to the target it was trained for.
+
+    name            int8 [rows, columns]          name.scale   float16 [rows, blocks]
+    name.nibbles    uint8 [rows, columns / 2]     name.scale, name.minimum
+    name            float16: norms and biases
+    ids             int32: token of each column of its law
+
+Blocks are 32 columns wide: the very numbers that the int8 lane multiplies, so nothing is rounded twice.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from safetensors import safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from draftwood.drafters.nets.config import HeadConfig
+from draftwood.errors import WeightsError
+
+BLOCK = 32
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Head:
+    """Weights by the names of the net's state dict, float32; `ids` None: its law covers the whole vocabulary."""
+
+    config: HeadConfig
+    tensors: dict[str, Tensor]
+    ids: Int[Tensor, "W"] | None
+    target: str  # fingerprint
+    record: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+def to_bytes(head: Head, *, bits: Mapping[str, int] | None = None) -> bytes:
+    """Matrices in 8 bits, or as `bits` says by name (4, 8 or 16); vectors in float16."""
+    stored: dict[str, Tensor] = {}
+    for name, t in head.tensors.items():
+        wide = 16 if t.ndim < 2 or t.shape[-1] % BLOCK else (bits or {}).get(name, 8)
+        stored |= _stored(name, t.detach().float().cpu(), wide)
+    if head.ids is not None:
+        stored["ids"] = head.ids.to("cpu", torch.int32)
+    note = {"format": FORMAT, "target": head.target, "config": head.config.to_json(), "record": head.record}
+    return save(stored, metadata={"draftwood": json.dumps(note)})
+
+
+def _stored(name: str, t: Float[Tensor, "*S"], bits: int) -> dict[str, Tensor]:
+    if bits == 16:
+        return {name: t.half()}
+    blocks = t.unflatten(-1, (-1, BLOCK))
+    if bits == 8:
+        scale = (blocks.abs().amax(-1) / 127).half()
+        step = scale.float()[..., None]
+        values = torch.where(step > 0, blocks / step, 0.0).round().clamp(-127, 127).to(torch.int8)
+        return {name: values.flatten(-2), f"{name}.scale": scale}
+    low, high = blocks.amin(-1).half(), blocks.amax(-1)
+    scale = ((high - low.float()) / 15).half()
+    step = scale.float()[..., None]
+    nibbles = torch.where(step > 0, (blocks - low.float()[..., None]) / step, 0.0).round().clamp(0, 15).to(torch.uint8)
+    flat = nibbles.flatten(-2)
+    return {f"{name}.nibbles": flat[..., 0::2] | flat[..., 1::2] << 4, f"{name}.scale": scale, f"{name}.minimum": low}
+
+
+def read(path: Path) -> Head:
+    """WeightsError names the file and what is wrong with it."""
+    note = read_note(path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            raw = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except Exception as error:
+        raise WeightsError(f"{path} cannot be read: {error}") from None
+    ids = raw.pop("ids", None)
+    config = HeadConfig.from_json(note["config"])
+    if ids is not None:
+        ids = ids.long()
+        if len(ids) != config.rows or bool((ids < 0).any()) or bool((ids >= config.layer.vocab_size).any()):
+            raise WeightsError(
+                f"{path}: its {len(ids)} ids do not fit {config.rows} rows of {config.layer.vocab_size} tokens"
+            )
+    tensors = _plain(raw, path)
+    bad = [name for name, t in tensors.items() if not bool(torch.isfinite(t).all())]
+    if bad:
+        raise WeightsError(
+            f"{path}: {bad[0]} holds something that is no number\nhint: the file is damaged; train or fetch it again"
+        )
+    return Head(config, tensors, ids, note["target"], note.get("record", {}))
+
+
+def read_note(path: Path) -> dict[str, Any]:
+    """What the file says about itself, without its weights."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            note = json.loads((file.metadata() or {})["draftwood"])
+    except Exception as error:
+        raise WeightsError(
+            f"{path} is no drafter of ours: {error}\nhint: `draftwood convert` reads the formats of others"
+        ) from None
+    if note.get("format") != FORMAT:
+        raise WeightsError(f"{path} has format {note.get('format')!r}, this version reads {FORMAT}")
+    return note
+
+
+def _plain(raw: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
+    found: dict[str, Tensor] = {}
+    for name, t in raw.items():
+        if name.endswith((".scale", ".minimum")):
+            continue
+        base = name.removesuffix(".nibbles")
+        if t.dtype in (torch.int8, torch.uint8):
+            scale = raw.get(f"{base}.scale")
+            if scale is None:
+                raise WeightsError(f"{path}: {base} has no scales")
+            step = scale.float()[..., None]
+            if t.dtype is torch.uint8:
+                both = torch.stack([t & 15, t >> 4], dim=-1).flatten(-2).float()
+                values = both.unflatten(-1, (-1, BLOCK)) * step + raw[f"{base}.minimum"].float()[..., None]
+            else:
+                values = t.float().unflatten(-1, (-1, BLOCK)) * step
+            found[base] = values.flatten(-2)
+        else:
+            found[base] = t.float()
+    return found

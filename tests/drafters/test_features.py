@@ -1,0 +1,114 @@
+"""A head on the target's features never changes the text, and its rows are what a fresh one would have."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from conftest import features, random_net
+from draftwood.cache.dense import DenseCache
+from draftwood.controllers.cost import CostModel
+from draftwood.controllers.fixed import Fixed
+from draftwood.core.config import EngineConfig
+from draftwood.core.proposal import Draw
+from draftwood.core.recipe import Recipe
+from draftwood.core.request import Request
+from draftwood.core.sampling import SamplingParams
+from draftwood.drafters.nothing import Nothing
+from draftwood.engine.engine import Engine
+from draftwood.testing.tiny import CONFIG
+from draftwood.trees.chain import Chain
+from draftwood.trees.static import Static
+from draftwood.verifiers.match import Match
+from draftwood.verifiers.rejection import Rejection
+
+PROMPTS = [[5, 7, 1, 3], list(range(1, 40)), [9, 9, 2], [5, 7, 1, 3, 8, 8]]
+
+
+def engine(
+    target: Any, drafter: Any, policy: Any = None, *, depth: int = 3, rule: Any = None, slots: int = 4
+) -> Engine:
+    cache = DenseCache(target.row_specs, slots=slots, capacity=CONFIG.max_positions)
+    recipe = Recipe(
+        drafter=drafter,
+        policy=policy or Static((3, 2, 1), draw=Draw.GIVEN),
+        verifier=rule or Match(),
+        controller=Fixed(depth=depth, nodes=20),
+    )
+    recipe.check(target)
+    config = EngineConfig(max_slots=slots, max_length=CONFIG.max_positions, chunk_tokens=16)
+    return Engine(target, cache, recipe, prices=CostModel(), config=config)
+
+
+def run(e: Engine, prompts: list[list[int]], *, temperature: float = 0.0, tokens: int = 24) -> list[Request]:
+    requests = [
+        Request(i, list(p), SamplingParams(temperature=temperature, seed=i, max_tokens=tokens), CONFIG.vocab_size)
+        for i, p in enumerate(prompts)
+    ]
+    for r in requests:
+        e.add(r)
+    while e.has_work:
+        e.step()
+    assert not any(r.stats.benched for r in requests)
+    return requests
+
+
+@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_random_weights_leave_the_text_alone(target: Any, kind: str, temperature: float) -> None:
+    plain = run(engine(target, Nothing(), Chain(draw=Draw.GIVEN)), PROMPTS, temperature=temperature)
+    for policy in (Chain(draw=Draw.GIVEN), Static((3, 2, 1), draw=Draw.GIVEN)):
+        drafted = run(engine(target, features(random_net(kind), target), policy), PROMPTS, temperature=temperature)
+        assert [r.output for r in drafted] == [r.output for r in plain]
+        assert sum(r.stats.draft_tokens for r in drafted) > 0
+
+
+@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+def test_rows_after_every_round_are_those_of_a_fresh_head(target: Any, kind: str) -> None:
+    """I3: fed the same text in one go, a new drafter has the same rows, whatever was drafted and dropped before."""
+    drafter = features(random_net(kind), target)
+    e = engine(target, drafter)
+    request = Request(0, PROMPTS[1], SamplingParams(temperature=1.0, seed=3, max_tokens=30), CONFIG.vocab_size)
+    e.add(request)
+    rounds = 0
+    while e.has_work:
+        e.step()
+        if not e.drafter_state.rows:
+            break
+        size = e.drafter_state.cache.length(0)
+        if not size:
+            continue
+        fresh = engine(target, drafter, depth=0)
+        fresh.add(Request(1, request.known[: size + 2], SamplingParams(max_tokens=1), CONFIG.vocab_size))
+        while not fresh.drafter_state.cache.length(0) >= size:
+            fresh.step()
+        for name in ("k0", "v0"):
+            ours, theirs = (x.drafter_state.cache.store(name)[0, :, :size] for x in (e, fresh))
+            torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
+        rounds += 1
+    assert rounds > 3
+
+
+def test_a_shared_prefix_is_shown_again_as_far_as_the_head_lacks_it(target: Any) -> None:
+    drafter = features(random_net("eagle3"), target)
+    e = engine(target, drafter, slots=2)
+    run(e, [PROMPTS[1]])
+    run(e, [PROMPTS[1] + [4, 4, 4]])
+    alone = engine(target, drafter, slots=2)
+    run(alone, [PROMPTS[1] + [4, 4, 4]])
+    size = alone.drafter_state.cache.length(0)
+    texts = [e.drafter_state.cache.text(s) for s in range(2)]
+    slot = texts.index(alone.drafter_state.cache.text(0))
+    for name in ("k0", "v0"):
+        ours, theirs = (
+            e.drafter_state.cache.store(name)[slot, :, :size],
+            alone.drafter_state.cache.store(name)[0, :, :size],
+        )
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
+
+
+def test_drawn_chains_and_trees_run_under_rejection(target: Any) -> None:
+    for policy in (Chain(), Static((2, 2), draw=Draw.DISTINCT)):
+        drafter = features(random_net("eagle3"), target)
+        answers = run(engine(target, drafter, policy, rule=Rejection()), PROMPTS, temperature=1.0)
+        assert sum(r.stats.draft_tokens for r in answers) > 0
