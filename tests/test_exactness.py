@@ -28,6 +28,7 @@ from draftwood.testing.contracts import Always, check_verifier, exact_error
 from draftwood.testing.drafts import TableDrafter
 from draftwood.testing.exact import acceptance, distance, expected_accepted, first_token, joint_error, leaves
 from draftwood.testing.tables import TableModel, context_free, near, random_law
+from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 from draftwood.trees.static import Static
 from draftwood.verifiers import rejection
@@ -99,7 +100,13 @@ def test_random_models_of_five_tokens_come_out_exactly(seed: int, mix: float, dr
 
 @pytest.mark.parametrize(
     ("verifier", "policy"),
-    [(Rejection(), Chain()), (Match(), Chain(Draw.GIVEN)), (Match(), Chain(Draw.IID)), (Rejection(), Static((2, 1)))],
+    [
+        (Rejection(), Chain()),
+        (Match(), Chain(Draw.GIVEN)),
+        (Match(), Chain(Draw.IID)),
+        (Rejection(), Static((2, 1))),
+        (Match(), BestFirst(2)),
+    ],
 )
 def test_whole_requests_over_several_rounds_have_the_targets_joint_law(verifier: Any, policy: Any) -> None:
     law = random_law(3, 7)

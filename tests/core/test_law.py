@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwood.core.law import Shaping
+from draftwood.core.law import Shaping, top
 from draftwood.core.sampling import SamplingParams
 
 
@@ -60,3 +60,13 @@ def test_top_p_grows_its_top_k_until_the_mass_is_reached() -> None:
 def test_ties_are_kept_or_cut_together() -> None:
     logits = torch.tensor([[2.0, 1.0, 1.0, 1.0, 0.0]])
     assert (law(logits, SamplingParams(temperature=1, top_k=2)) > 0).sum() == 4
+
+
+def test_the_greatest_of_a_row_are_found_by_groups_as_by_searching_it_whole() -> None:
+    for width, k in ((5, 5), (2048, 3), (8192, 10), (8195, 10), (49152, 10)):
+        noise = torch.Generator().manual_seed(width)
+        prob = torch.softmax(3 * torch.randn(2, 3, width, generator=noise), dim=-1)
+        prob[0, 0] = 0.0  # nothing but ties
+        value, column = top(prob, k)
+        assert torch.equal(value, prob.topk(k).values) and torch.equal(prob.gather(-1, column), value)
+        assert all(len(set(row)) == k for row in column.flatten(0, 1).tolist())

@@ -1,6 +1,6 @@
 """Growth: a tree in the making, passed between the calls of a policy."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,10 +18,17 @@ class Growth:
     tree: TokenTree
     frontier: Int[Tensor, "B F"]  # -1 pads; an empty frontier ends growth
     q: Laws | None
-    q_row: Int[Tensor, "B N"]
+    q_row: Int[Tensor, "B M"]  # nodes beyond M have no law
     carry: Any = None
+    level: int | None = None  # depth of the frontier where all of it is equally deep; None: the tree must be asked
 
     @staticmethod
     def at_roots(base: Proposal) -> "Growth":
         """Start below the root of a bare proposal."""
-        return Growth(base.tree, torch.zeros_like(base.tree.tokens[:, :1]), base.q, base.rows())
+        return Growth(base.tree, torch.zeros_like(base.tree.tokens[:, :1]), base.q, base.rows(), level=0)
+
+    def deeper(self, tree: TokenTree, frontier: Int[Tensor, "B F"], carry: Any) -> "Growth":
+        """One more level of given nodes: a grown tree, whose new nodes have no law, and the next frontier in it."""
+        return replace(
+            self, tree=tree, frontier=frontier, carry=carry, level=None if self.level is None else self.level + 1
+        )

@@ -91,17 +91,12 @@ class Proposal:
             return self
         device = self.tree.tokens.device
         given = torch.tensor(_padded(tokens, width, -1), device=device)
-        live, none = given >= 0, torch.zeros_like(given)
-        columns = {
-            "tokens": given.clamp_min(0),
-            "parents": torch.tensor(_padded(parents, width, 0), device=device),
-            "live": live,
-            "role": none,
-            "copies": none,
-            "score": torch.tensor(_padded(score, width, 0.0), dtype=self.tree.score.dtype, device=device),
-            "source": none,
-        }
-        tree = TokenTree(**{name: torch.cat([getattr(self.tree, name), new], dim=1) for name, new in columns.items()})
+        tree = self.tree.append(
+            tokens=given.clamp_min(0),
+            parents=torch.tensor(_padded(parents, width, 0), device=device),
+            live=given >= 0,
+            score=torch.tensor(_padded(score, width, 0.0), dtype=self.tree.score.dtype, device=device),
+        )
         return Proposal(tree, Draw.GIVEN, q_row=torch.full_like(tree.tokens, -1))
 
     def keep(self, mask: Bool[Tensor, "B N"]) -> "Proposal":

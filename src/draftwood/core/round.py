@@ -9,7 +9,7 @@ from torch import Tensor
 
 from draftwood.core.history import adjust
 from draftwood.core.host import host
-from draftwood.core.law import Shaping
+from draftwood.core.law import Shaping, top
 from draftwood.core.noise import Keyed, Noise, fold, word
 from draftwood.core.proposal import Draw
 from draftwood.core.request import Request
@@ -156,8 +156,8 @@ class Round:
         GIVEN: the k most probable, and no chance at all.
         """
         if draw is Draw.GIVEN:
-            best = law.topk(min(k, law.shape[-1]), dim=-1)
-            columns = torch.where((best.values > 0) & where[..., None], best.indices, -1)
+            prob, best = top(law, min(k, law.shape[-1]))
+            columns = torch.where((prob > 0) & where[..., None], best, -1)
             return torch.nn.functional.pad(columns, (0, k - columns.shape[-1]), value=-1)
         drawn: list[Tensor] = []
         left = law

@@ -115,19 +115,43 @@ class TokenTree:
         role: int = SCORED,
     ) -> "TokenTree":
         """M new nodes behind the others. A dead or missing parent makes a dead child."""
-        live = live & (parents >= 0) & self.live.gather(1, parents.clamp_min(0)) & (tokens >= 0)
+        at = parents.clamp_min(0)
+        live = live & (parents >= 0) & self.live.gather(1, at) & (tokens >= 0)
         if score is None:
-            score = self.score.gather(1, parents.clamp_min(0)) - 1
-        columns = {
-            "tokens": torch.where(live, tokens, 0),
-            "parents": parents.clamp_min(0),
-            "live": live,
-            "role": torch.full_like(tokens, role),
-            "copies": torch.where(live, torch.as_tensor(copies, device=tokens.device), 0),
-            "score": score.to(self.score.dtype),
-            "source": torch.as_tensor(source, device=tokens.device).expand_as(tokens),
-        }
-        return TokenTree(**{name: torch.cat([getattr(self, name), new], dim=1) for name, new in columns.items()})
+            score = self.score.gather(1, at) - 1
+        return self.append(
+            tokens=torch.where(live, tokens, 0),
+            parents=at,
+            live=live,
+            score=score.to(self.score.dtype),
+            copies=torch.where(live, torch.as_tensor(copies, device=tokens.device), 0),
+            source=torch.as_tensor(source, device=tokens.device).expand_as(tokens),
+            role=torch.full_like(tokens, role),
+        )
+
+    def append(
+        self,
+        *,
+        tokens: Int[Tensor, "B M"],
+        parents: Int[Tensor, "B M"],
+        live: Bool[Tensor, "B M"],
+        score: Float[Tensor, "B M"],
+        copies: Int[Tensor, "B M"] | None = None,
+        source: Int[Tensor, "B M"] | None = None,
+        role: Int[Tensor, "B M"] | None = None,
+    ) -> "TokenTree":
+        """M columns behind the others, just as they are: for callers whose live nodes are lawful by construction. Nodes
+        are given, of source 0 and scored unless said otherwise."""
+        zero = torch.zeros_like(tokens)
+        return TokenTree(
+            tokens=torch.cat([self.tokens, tokens], dim=1),
+            parents=torch.cat([self.parents, parents], dim=1),
+            live=torch.cat([self.live, live], dim=1),
+            role=torch.cat([self.role, zero if role is None else role], dim=1),
+            copies=torch.cat([self.copies, zero if copies is None else copies], dim=1),
+            score=torch.cat([self.score, score], dim=1),
+            source=torch.cat([self.source, zero if source is None else source], dim=1),
+        )
 
     def keep(self, mask: Bool[Tensor, "B N"]) -> "TokenTree":
         """Cut the nodes outside `mask` and all that hangs below them; nobody is renumbered. The root always stays."""

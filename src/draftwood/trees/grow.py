@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from draftwood.core.growth import Growth
-from draftwood.core.limit import Limit
+from draftwood.core.limit import Limit, always
 from draftwood.core.proposal import Draw, Laws, Proposal
 from draftwood.core.protocols import TreePolicy
 from draftwood.core.round import Round, some
@@ -26,10 +26,12 @@ def grow(base: Proposal, limit: Limit, policy: TreePolicy, rnd: Round, step: Ste
     """
     fault: str | None = None
     growth = policy.start(base, limit, rnd)
-    passes = base.passes
+    passes, shared = base.passes, _shared_depth(limit)
     for _ in range(limit.tier.depth):
-        growth = replace(growth, frontier=_open(growth, limit))
-        if not some(growth.frontier >= 0):
+        if growth.level is None or growth.level >= shared:
+            growth = replace(growth, frontier=_open(growth, limit))
+        allowed = growth.frontier >= 0
+        if not some(allowed):
             break
         try:
             q, hidden = step(growth.tree, growth.frontier)
@@ -37,9 +39,11 @@ def grow(base: Proposal, limit: Limit, policy: TreePolicy, rnd: Round, step: Ste
             fault = f"propose: {type(error).__name__}: {error}"
             break
         passes += 1
-        allowed = (growth.frontier >= 0) & limit.proceed(growth.tree, growth.frontier, q, hidden)
+        if limit.proceed is not always:
+            allowed = allowed & limit.proceed(growth.tree, growth.frontier, q, hidden)
         growth = policy.expand(growth, q, allowed, limit, rnd)
-    return Proposal(growth.tree, policy.draw, growth.q, growth.q_row, passes=passes, fault=fault)
+    q_row = torch.nn.functional.pad(growth.q_row, (0, growth.tree.num_nodes - growth.q_row.shape[1]), value=-1)
+    return Proposal(growth.tree, policy.draw, growth.q, q_row, passes=passes, fault=fault)
 
 
 def spread(
@@ -72,7 +76,8 @@ def spread(
         own = torch.where(allowed, own, q_row.gather(1, frontier.clamp_min(0)))
         q_row = q_row.scatter(1, frontier.clamp_min(0), own)
     q_row = torch.nn.functional.pad(q_row, (0, grown.num_nodes - tree.num_nodes), value=-1)
-    return Growth(grown, torch.where(grown.live[:, tree.num_nodes :], fresh, -1), laws, q_row, growth.carry)
+    deeper = growth.deeper(grown, torch.where(grown.live[:, tree.num_nodes :], fresh, -1), growth.carry)
+    return replace(deeper, q=laws, q_row=q_row)
 
 
 def by_score(tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
@@ -85,14 +90,28 @@ def by_score(tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
     """
     if tree.num_nodes - 1 <= int(limit.nodes.min()) and tree.num_nodes - 1 <= int(limit.depth.min()):
         return tree.live  # too few to be too many or too deep
+    return best_of(tree, limit) & (tree.depths() <= limit.depth[:, None])
+
+
+def best_of(tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
+    """`by_score` for trees that no row has grown beyond its depth."""
     score = tree.score.masked_fill(~tree.live, -torch.inf)
-    order = torch.argsort(score[:, 1:], dim=1, descending=True, stable=True)
-    rank = torch.argsort(order, dim=1)
-    kept = (rank < limit.nodes[:, None]) & (tree.depths()[:, 1:] <= limit.depth[:, None])
-    return torch.nn.functional.pad(kept, (1, 0), value=True) & tree.live
+    order = score[:, 1:].sort(dim=1, descending=True, stable=True).indices[:, : limit.tier.nodes - 1] + 1
+    rank = torch.arange(order.shape[1], device=order.device)
+    kept = torch.zeros_like(tree.live).scatter(1, order, rank < limit.nodes[:, None])
+    kept[:, 0] = True
+    return kept & tree.live
+
+
+def _shared_depth(limit: Limit) -> int:
+    """Levels that every row may reach. On an accelerator none is known: asking would stop the device."""
+    return int(limit.depth.min()) if limit.depth.device.type == "cpu" and len(limit.depth) else 0
 
 
 def _open(growth: Growth, limit: Limit) -> Int[Tensor, "B F"]:
+    """The frontier less the nodes at their row's full depth."""
+    if growth.level is not None:
+        return torch.where((growth.level < limit.depth)[:, None], growth.frontier, -1)
     depth = growth.tree.depths().gather(1, growth.frontier.clamp_min(0))
     return torch.where((growth.frontier >= 0) & (depth < limit.depth[:, None]), growth.frontier, -1)
 
