@@ -9,7 +9,8 @@ from torch import Tensor
 
 from draftwood.cache.dense import DenseCache
 from draftwood.core.passes import RowSpec, Segment, Tokens
-from draftwood.models.attention import BACKENDS, visible_masks
+from draftwood.models.attention import torch_attention, visible_masks
+from draftwood.models.stacked import stacked, stacked_attention
 
 HEADS, KV, WIDTH = 6, 2, 4
 SPECS = (RowSpec("k", KV, WIDTH, torch.float64), RowSpec("v", KV, WIDTH, torch.float64))
@@ -82,14 +83,30 @@ def by_hand(q: Tensor, cache: DenseCache, x: Tokens, slots: dict[int, Slot], win
     return out.flatten(1)
 
 
+def one_by_one(
+    q: Tensor, k: Tensor, v: Tensor, cache: DenseCache, x: Tokens, segments: list[Segment], window: int | None
+) -> Tensor:
+    masks = visible_masks(segments, x, torch.float64, window)
+    return torch_attention(q, k, v, cache.store("k"), cache.store("v"), x, segments, masks)
+
+
+def together(
+    q: Tensor, k: Tensor, v: Tensor, cache: DenseCache, x: Tokens, segments: list[Segment], window: int | None
+) -> Tensor:
+    sight = stacked(segments, x, torch.float64, window, capacity=cache.store("k").shape[2])
+    return stacked_attention(q, k, v, cache.store("k"), cache.store("v"), sight)
+
+
+BACKENDS = {"one by one": one_by_one, "together": together}
+
+
 def attend(
     backend: str, slots: dict[int, Slot], x: Tokens, cache: DenseCache, window: int | None
 ) -> tuple[Tensor, Tensor]:
     """What the backend says, and what plain loops say of the same rows."""
     q, k, v = new_rows(x.size)
     segments = cache.stage(x)
-    masks = visible_masks(segments, x, torch.float64, window)
-    said = BACKENDS[backend](q, k, v, cache.store("k"), cache.store("v"), x, segments, masks)
+    said = BACKENDS[backend](q, k, v, cache, x, segments, window)
     return said, by_hand(q, cache, x, slots, window)
 
 
@@ -157,19 +174,19 @@ def test_padding_attends_to_nothing(backend):
     padded = Tokens(**{n: torch.cat([getattr(x, n), getattr(pad, n)]) for n in names}, want=torch.arange(2))
     q, k, v = new_rows(3)
     segments = cache.stage(padded)
-    masks = visible_masks(segments, padded, torch.float64, None)
-    said = BACKENDS[backend](q, k, v, cache.store("k"), cache.store("v"), padded, segments, masks)
+    said = BACKENDS[backend](q, k, v, cache, padded, segments, None)
     assert torch.allclose(said[:2], by_hand(q[:2], cache, x, slots, None), atol=1e-12, rtol=0)
     assert (said[2] == 0).all()
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("wrong", ["sibling", "window"])
-def test_wrong_mask_is_noticed(wrong):
+def test_wrong_mask_is_noticed(wrong, backend):
     slots = {0: Slot(2, [-1, 0, 0])}
     cache = filled(slots)
     x = staged(slots, cache)
     told = replace(x, parents=torch.tensor([-1, 0, 1])) if wrong == "sibling" else x
-    said, right = attend("torch", slots, told, cache, 2 if wrong == "window" else None)
+    said, right = attend(backend, slots, told, cache, 2 if wrong == "window" else None)
     if wrong == "window":
         right = by_hand(new_rows(3)[0], cache, x, slots, 3)
     off = (said - right).abs().amax(1) > 1e-3

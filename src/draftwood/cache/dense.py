@@ -27,6 +27,7 @@ class _Slot:
     owned: bool = False
     used: int = 0  # clock of the last use, for reuse of the oldest
     reserved: int = 0
+    written: int = 0  # rows behind this one hold zeros
     ids: list[int] = field(default_factory=list[int])  # token of each staged row
     sees: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))  # staged row -> staged rows it sees
 
@@ -88,7 +89,7 @@ class DenseCache:
         if best != slot and rows:
             for store in self._stores.values():
                 store[slot, :, :rows] = store[best, :, :rows]
-        mine.text, mine.owned = list(tokens[:rows]), True
+        mine.text, mine.owned, mine.written = list(tokens[:rows]), True, max(mine.written, rows)
         self._touch(slot)
         return rows
 
@@ -138,10 +139,27 @@ class DenseCache:
         for row, token in zip(rows, ids, strict=True):
             s.ids[row] = token
         staged = len(s.ids)
+        s.written = max(s.written, len(s.text) + staged)
         alone = len(rows) == 1 and staged == 1
         visible = None if alone else torch.from_numpy(s.sees[rows, :staged])
         self._touch(slot)
         return Segment(slot, start, start + len(rows), len(s.text), staged, first, dense, visible)
+
+    def wipe(self) -> None:
+        """Zeros behind the staged rows of every slot of the pass. Once written over, nothing is left to do there until
+        a slot gets a shorter text or a round throws rows away: plain decoding pays a glance."""
+        ends = [(i, s, len(s.text) + len(s.ids)) for i, s in enumerate(self._slots) if s.ids]
+        stale = [(i, s, end) for i, s, end in ends if s.written > end]
+        if not stale:
+            return
+        device = next(iter(self._stores.values())).device
+        rows = np.concatenate([np.arange(end, s.written) for _, s, end in stale])
+        slots = np.repeat([i for i, _, _ in stale], [s.written - end for _, s, end in stale])
+        at, row = (torch.from_numpy(x).to(device, non_blocking=True) for x in (slots, rows))
+        for store in self._stores.values():
+            store[at, :, row] = 0
+        for _, s, end in stale:
+            s.written = end
 
     def commit(self, slots: Sequence[int], rows: Sequence[Sequence[int]]) -> None:
         """Keep these staged rows in this order, drop the rest."""

@@ -132,6 +132,11 @@ class Cache(Protocol):
         """Note which staged row follows which, and say what each token of the pass may see."""
         ...
 
+    def wipe(self) -> None:
+        """Zeros behind the staged rows of every slot of the pass, where older rows stood: for readers that mask what
+        others leave out, because nothing times not-a-number is not nothing."""
+        ...
+
     def store(self, name: str) -> Tensor: ...
     def commit(self, slots: Sequence[int], rows: Sequence[Sequence[int]]) -> None:
         """Keep these staged rows in this order, drop the rest."""

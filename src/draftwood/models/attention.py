@@ -1,10 +1,10 @@
 """Masked (tree) attention: each token of a pass sees its slot's committed rows and the staged rows on its own path.
 
-Backends share one signature and stand in `BACKENDS`. Grouped query heads are folded into the query rows, so keys and
+Grouped query heads are folded into the query rows, so keys and
 values are read once per key/value head and never repeated.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.core.passes import Segment, Tokens
+from draftwood.core.protocols import Cache
 
 Mask = Float[Tensor, "t context"] | None
 
@@ -89,4 +90,8 @@ def torch_attention(
     return out.view(total, heads * width)
 
 
-BACKENDS: dict[str, Callable[..., Tensor]] = {"torch": torch_attention}
+def each_alone(
+    segments: Sequence[Segment], x: Tokens, cache: Cache, dtype: torch.dtype, window: int | None
+) -> list[Mask]:
+    """The sight of lanes that attend one segment at a time."""
+    return visible_masks(segments, x, dtype, window)

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from draftwood.core.config import ModelConfig
 from draftwood.core.passes import ALL, FINAL, LayerPlan, RowSpec, Seen, Segment, Tokens, logit_places
 from draftwood.core.protocols import Cache
-from draftwood.models.attention import Mask, torch_attention, visible_masks
 from draftwood.models.lanes.int8 import NORMS, PRODUCTS
 from draftwood.models.lanes.reference import ReferenceLinear
 from draftwood.models.rope import angles, frequencies, rotate
+from draftwood.models.stacked import float_attention, float_sight
 
 
 class Linear(Protocol):
@@ -36,11 +36,15 @@ def silu_gate(gate: Float[Tensor, "T I"], up: Float[Tensor, "T I"]) -> Float[Ten
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """How the steps of a layer that are no products really run. `name` None: the name of the floats."""
+    """How the steps of a layer that are no products really run. `name` None: the name of the floats.
+
+    `sight` says once per pass what its tokens may see, in the words `attention` wants in every layer.
+    """
 
     name: str | None = None
     row_exact: bool = False
-    attention: Callable[..., Tensor] = torch_attention
+    attention: Callable[..., Tensor] = float_attention
+    sight: Callable[..., Any] = float_sight
     gate: Callable[[Tensor, Tensor], Tensor] = silu_gate
 
 
@@ -75,7 +79,7 @@ class Layer(nn.Module):
         qk = rotate(qk, ctx.cos, ctx.sin)
         keys, values = ctx.cache.store(f"k{self.index}"), ctx.cache.store(f"v{self.index}")
         mixed = self.lane.attention(
-            qk[:, : c.num_heads], qk[:, c.num_heads :], v, keys, values, ctx.x, ctx.segments, ctx.masks
+            qk[:, : c.num_heads], qk[:, c.num_heads :], v, keys, values, ctx.x, ctx.segments, ctx.sight
         )
         return self.out(mixed)
 
@@ -89,10 +93,8 @@ class Layer(nn.Module):
 class _Pass:
     """What every layer of one pass shares."""
 
-    def __init__(
-        self, x: Tokens, cache: Cache, segments: list[Segment], masks: list[Mask], cos: Tensor, sin: Tensor
-    ) -> None:
-        self.x, self.cache, self.segments, self.masks = x, cache, segments, masks
+    def __init__(self, x: Tokens, cache: Cache, segments: list[Segment], sight: Any, cos: Tensor, sin: Tensor) -> None:
+        self.x, self.cache, self.segments, self.sight = x, cache, segments, sight
         self.cos, self.sin = cos, sin
 
 
@@ -193,9 +195,9 @@ class Decoder(nn.Module):
         stop = self.num_layers if layers.stop is None else layers.stop
         h = self.embed(x.ids) if x.hidden is None else x.hidden
         segments = cache.stage(x)
-        masks = visible_masks(segments, x, self.dtype, self.config.sliding_window)
+        sight = self._lane.sight(segments, x, cache, self.dtype, self.config.sliding_window)
         cos, sin = angles(self.freq, x.positions, self.dtype)  # type: ignore[arg-type]
-        ctx = _Pass(x, cache, segments, masks, cos, sin)
+        ctx = _Pass(x, cache, segments, sight, cos, sin)
         features: dict[int, Tensor] = {layers.start: h} if layers.start in taps else {}
         together = {r.start: r for r in layers.together}
         at = layers.start

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from draftwood.core.config import ModelConfig
 from draftwood.errors import ModelError
+from draftwood.models.attention import each_alone
 from draftwood.models.decoder import Decoder, Lane, Layer
 from draftwood.models.lanes.blocks import GROUP, Packed, unpack
 from draftwood.models.lanes.fixed_point import WIDEST_HEAD, exp_gate, fixed_point_attention
@@ -25,7 +26,7 @@ _LEAST = 2.0**-100  # rows of zeros have a step too
 _PART = 4096  # output rows at a time: what is put together stays in the cache of the processor
 _SUBSETS = 8  # trimmed heads remembered
 
-LANE = Lane(name="int8 stock", row_exact=True, attention=fixed_point_attention, gate=exp_gate)
+LANE = Lane(name="int8 stock", row_exact=True, attention=fixed_point_attention, sight=each_alone, gate=exp_gate)
 
 
 def split(x: Float[Tensor, "R K"]) -> tuple[Int8[Tensor, "2 R K"], Float64[Tensor, "R 1"]]:
