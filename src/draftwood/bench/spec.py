@@ -17,6 +17,7 @@ from draftwood.bench.journal import Journal
 from draftwood.bench.peers import Settings
 from draftwood.bench.tasks import Item, order
 from draftwood.bench.ties import few_enough
+from draftwood.kernels.cpu.levels import SWITCH, chosen
 
 PLAIN = "autoregressive"
 Progress = Callable[[int, int], None]
@@ -50,6 +51,7 @@ class Plan:
             "temperature": s.temperature,
             "seed": s.seed,
             "threads": s.threads,
+            SWITCH: chosen(),
             "warmup": self.warmup,
             **{key: source.get(key) for key in ("draftwood", "commit", "torch", "cpu")},
         }
