@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from draftwood.cli.bench.shared import Model, Out, save, writable
+from draftwood.cli.bench.shared import Model, Out, save, whole_numbers, writable
 from draftwood.cli.bench.tables import compact, ratio
 from draftwood.cli.options import Dtype
 from draftwood.cli.screen import Screen
-from draftwood.errors import OptionError
 
 if TYPE_CHECKING:
     from draftwood.bench.passes import Measured
@@ -48,14 +47,6 @@ def passes(
     source["machine_meanwhile"] = meter.read()
     show(Screen(), found, loaded.lane, repeats, source)
     save(out, {"provenance": source, "repeats": repeats, **asdict(found)})
-
-
-def whole_numbers(name: str, text: str) -> list[int]:
-    """1,2,4 as a list, each once, in order."""
-    found = [int(word) if word.strip().isdecimal() else 0 for word in text.split(",")]
-    if min(found) < 1:
-        raise OptionError(f"{name} cannot be {text!r}\nhint: whole numbers, for example 1,16")
-    return sorted(set(found))
 
 
 def say(done: int, total: int) -> None:
