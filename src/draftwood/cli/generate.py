@@ -43,6 +43,8 @@ def generate(
     """
     if batch < 1:
         raise OptionError(f"batch cannot be {batch}\nhint: 1 answers one question after the other")
+    if batch > 1 and not json:
+        raise OptionError(f"--batch {batch} needs --json: a reader gets one answer after the other\nhint: add --json")
     if raw and system is not None:
         raise OptionError("a system message needs the chat template\nhint: leave out --system or --raw")
     questions = gather(prompts or [], file, raw=raw)

@@ -124,6 +124,7 @@ def test_sampling_is_held_against_plain_decodings_draws(spec, monkeypatch: pytes
         (["--out", "nowhere/r.json"], "no folder"),
         (["--out", "r.jsonl"], "its own journal"),
         (["--temperature", "-1"], "temperature"),
+        (["--threads", "257"], "--threads"),
     ],
 )
 def test_mistakes_are_found_before_anything_is_loaded(spec, words, said: str):

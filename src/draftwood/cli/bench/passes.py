@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from draftwood.cli.bench.shared import Model, Out, save, whole_numbers, writable
+from draftwood.cli.bench.shared import Model, Out, Threads, save, whole_numbers, writable
 from draftwood.cli.bench.tables import compact, ratio
 from draftwood.cli.options import Dtype
 from draftwood.cli.screen import Screen
@@ -22,7 +22,7 @@ def passes(
     sizes: Annotated[str, typer.Option(help="Nodes of a pass, separated by commas.")] = "1,2,4,8,16,32,64",
     contexts: Annotated[str, typer.Option(help="Committed rows before the pass, separated by commas.")] = "128,512",
     repeats: Annotated[int, typer.Option(min=1, help="How often each kind of pass is timed.")] = 60,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads; torch's own number if left out.")] = None,
+    threads: Threads = None,
     out: Out = None,
 ) -> None:
     """The time of one target pass by nodes, over that of one token, and how near it is to the speed of memory."""

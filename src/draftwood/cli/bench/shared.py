@@ -18,6 +18,9 @@ Recipes = Annotated[str, typer.Option(help="Names of recipes, separated by comma
 Count = Annotated[int, typer.Option(min=1, help="How many questions, spread evenly over the file.")]
 MaxTokens = Annotated[int, typer.Option(min=1)]
 Model = Annotated[str, typer.Option(help="A model's name or path.")]
+Threads = Annotated[
+    int | None, typer.Option(min=1, max=256, help="Threads of everybody; torch's own number if left out.")
+]
 Out = Annotated[Path | None, typer.Option(help="Write the results as JSON to this file.")]
 
 
@@ -66,11 +69,12 @@ def writable(out: Path | None) -> None:
         return
     if not out.parent.is_dir():
         raise OptionError(f"{out} cannot be written: there is no folder {out.parent}")
+    there = out.exists()
     try:
         with out.open("a"):
             pass
-        if not out.stat().st_size:
-            out.unlink()  # there was none before
+        if not there:
+            out.resolve().unlink()  # the trial leaves nothing behind; a link stays a link
     except OSError as error:
         raise OptionError(f"{out} cannot be written: {error.strerror or error}") from None
 
