@@ -285,6 +285,19 @@ def test_pass_without_tokens_says_nothing():
     assert seen.logits.shape == (0, 61) and seen.hidden.shape == (0, 32)
 
 
+def test_padding_reads_as_nothing_wherever_it_stands():
+    model, names = ours("llama 3x48"), ("ids", "slots", "positions", "rows", "parents")
+    alone = model.forward(chain([9], slot=-1), begun(model)[0])
+    cache, _ = begun(model)  # and every buffer is full of its numbers
+    parts = [chain([9], slot=-1), tree(), chain([9], slot=-1), chain([9], slot=-1)]
+    columns = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
+    x = Tokens(**columns, want=torch.arange(len(PARENTS) + 3))
+    seen = model.forward(x, cache)
+    assert torch.equal(seen.logits[1:-2], both_passes(model)["logits"][DONE:])
+    for place in (0, -2, -1):
+        assert torch.equal(seen.hidden[place], alone.hidden[0]) and torch.equal(seen.logits[place], alone.logits[0])
+
+
 # --- what is no number
 
 
