@@ -9,7 +9,7 @@ from torch import Tensor
 
 from draftwood.cache.dense import DenseCache
 from draftwood.core.passes import RowSpec, Segment, Tokens
-from draftwood.models.attention import BACKENDS, visible_masks
+from draftwood.models.attention import torch_attention, visible_masks
 
 HEADS, KV, WIDTH = 6, 2, 4
 SPECS = (RowSpec("k", KV, WIDTH, torch.float64), RowSpec("v", KV, WIDTH, torch.float64))
@@ -82,21 +82,18 @@ def by_hand(q: Tensor, cache: DenseCache, x: Tokens, slots: dict[int, Slot], win
     return out.flatten(1)
 
 
-def attend(
-    backend: str, slots: dict[int, Slot], x: Tokens, cache: DenseCache, window: int | None
-) -> tuple[Tensor, Tensor]:
-    """What the backend says, and what plain loops say of the same rows."""
+def attend(slots: dict[int, Slot], x: Tokens, cache: DenseCache, window: int | None) -> tuple[Tensor, Tensor]:
+    """What the attention says, and what plain loops say of the same rows."""
     q, k, v = new_rows(x.size)
     segments = cache.stage(x)
     masks = visible_masks(segments, x, torch.float64, window)
-    said = BACKENDS[backend](q, k, v, cache.store("k"), cache.store("v"), x, segments, masks)
+    said = torch_attention(q, k, v, cache.store("k"), cache.store("v"), x, segments, masks)
     return said, by_hand(q, cache, x, slots, window)
 
 
 @pytest.mark.parametrize("window", [None, 1, 3, 5, 40])
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_every_token_attends_to_what_it_may_see(backend, seed, window):
+def test_every_token_attends_to_what_it_may_see(seed, window):
     rng = random.Random(seed)
     slots = {
         2: random_slot(rng, committed=rng.randrange(8), size=9),
@@ -104,30 +101,28 @@ def test_every_token_attends_to_what_it_may_see(backend, seed, window):
         1: Slot(0, list(range(-1, 6))),
     }
     cache = filled(slots)
-    said, right = attend(backend, slots, staged(slots, cache), cache, window)
+    said, right = attend(slots, staged(slots, cache), cache, window)
     assert torch.allclose(said, right, atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_rows_out_of_order_land_where_they_belong(backend):
+def test_rows_out_of_order_land_where_they_belong():
     slots = {1: Slot(3, [-1, 0, 0, 1, 2])}
     cache = filled(slots)
     x = staged(slots, cache, {1: [0, 2, 1, 4, 3]})
     assert not cache.stage(x)[0].dense
-    said, right = attend(backend, slots, x, cache, None)
+    said, right = attend(slots, x, cache, None)
     assert torch.allclose(said, right, atol=1e-12, rtol=0)
     _, k, _ = new_rows(x.size)
     assert torch.equal(cache.store("k")[1, :, 3 + 4], k[3])
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_rows_of_an_earlier_pass_are_seen_by_a_later_one(backend):
+def test_rows_of_an_earlier_pass_are_seen_by_a_later_one():
     slots = {0: Slot(2, [-1, 0, 0, 1])}
     cache = filled(slots)
     whole = staged(slots, cache)
     first, second = slice(0, 2), slice(2, 4)
-    attend(backend, slots, _part(whole, first), cache, None)
-    said, right = attend(backend, slots, _part(whole, second), cache, None)
+    attend(slots, _part(whole, first), cache, None)
+    said, right = attend(slots, _part(whole, second), cache, None)
     assert torch.allclose(said, right, atol=1e-12, rtol=0)
 
 
@@ -137,18 +132,16 @@ def _part(x: Tokens, part: slice) -> Tokens:
     return Tokens(**columns, want=torch.arange(len(columns["ids"])))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_nothing_but_the_own_rows_is_written(backend):
+def test_nothing_but_the_own_rows_is_written():
     slots = {1: Slot(3, [-1, 0, 0])}
     cache = filled(slots)
     before = cache.store("k").clone()
-    attend(backend, slots, staged(slots, cache), cache, None)
+    attend(slots, staged(slots, cache), cache, None)
     changed = (cache.store("k") != before).any(dim=(1, 3)).nonzero().tolist()
     assert changed == [[1, 3], [1, 4], [1, 5]]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_padding_attends_to_nothing(backend):
+def test_padding_attends_to_nothing():
     slots = {0: Slot(2, [-1, 0])}
     cache = filled(slots)
     x = staged(slots, cache)
@@ -158,7 +151,7 @@ def test_padding_attends_to_nothing(backend):
     q, k, v = new_rows(3)
     segments = cache.stage(padded)
     masks = visible_masks(segments, padded, torch.float64, None)
-    said = BACKENDS[backend](q, k, v, cache.store("k"), cache.store("v"), padded, segments, masks)
+    said = torch_attention(q, k, v, cache.store("k"), cache.store("v"), padded, segments, masks)
     assert torch.allclose(said[:2], by_hand(q[:2], cache, x, slots, None), atol=1e-12, rtol=0)
     assert (said[2] == 0).all()
 
@@ -169,7 +162,7 @@ def test_wrong_mask_is_noticed(wrong):
     cache = filled(slots)
     x = staged(slots, cache)
     told = replace(x, parents=torch.tensor([-1, 0, 1])) if wrong == "sibling" else x
-    said, right = attend("torch", slots, told, cache, 2 if wrong == "window" else None)
+    said, right = attend(slots, told, cache, 2 if wrong == "window" else None)
     if wrong == "window":
         right = by_hand(new_rows(3)[0], cache, x, slots, 3)
     off = (said - right).abs().amax(1) > 1e-3

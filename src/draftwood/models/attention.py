@@ -1,10 +1,9 @@
 """Masked (tree) attention: each token of a pass sees its slot's committed rows and the staged rows on its own path.
 
-Backends share one signature and stand in `BACKENDS`. Grouped query heads are folded into the query rows, so keys and
-values are read once per key/value head and never repeated.
+Grouped query heads are folded into the query rows, so keys and values are read once per key/value head and never repeated.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -87,6 +86,3 @@ def torch_attention(
         )
         out[part] = part_out.view(kv, group, tokens, width).permute(2, 0, 1, 3)
     return out.view(total, heads * width)
-
-
-BACKENDS: dict[str, Callable[..., Tensor]] = {"torch": torch_attention}
