@@ -354,6 +354,16 @@ def test_row_has_the_same_bits_at_every_level(level, name):
     assert list(row_exact_faults(ours(name, level), trees=20)) == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*CONFIGS, "four bits"])
+@pytest.mark.parametrize("level", OTHERS)
+def test_whole_model_has_the_same_bits_at_all_levels_but_the_portable_one(level, name):
+    how = ("llama 3x48", True) if name == "four bits" else (name, False)
+    said, best = (both_passes(ours(how[0], each, four_bits=how[1])) for each in (level, BEST))
+    assert said.keys() == best.keys() == {*TAPS, "logits"}
+    assert all(torch.equal(said[tap], rows) for tap, rows in best.items()) == (level != "portable")
+
+
 def test_float_lane_has_not():
     assert len(list(row_exact_faults(reference("llama 3x48", torch.float32), trees=10))) > 5
 
