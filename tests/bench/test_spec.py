@@ -10,6 +10,8 @@ from draftwood.bench.journal import Journal
 from draftwood.bench.peers import OURS, Settings
 from draftwood.bench.spec import PLAIN, Plan, broken, measure, recipes_with_plain, results, rivals
 from draftwood.bench.tasks import Item
+from draftwood.errors import OptionError
+from draftwood.kernels.cpu.levels import SWITCH
 
 PEER = "llamacpp"
 
@@ -93,6 +95,16 @@ def test_a_stopped_run_goes_on_and_asks_nothing_twice(run):
     assert seen == [2, 3, 4] and list(journal.done) == ["0", "1", "2", "3"]
     run("1", "2", "3", "4", seen=seen)
     assert seen == [2, 3, 4]  # all is known: nobody is even started
+
+
+def test_answers_at_two_levels_of_instructions_never_share_a_table(run, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv(SWITCH, raising=False)
+    run("1", "2")
+    monkeypatch.setenv(SWITCH, "auto")
+    run("1", "2")  # what it was
+    monkeypatch.setenv(SWITCH, "avx2")
+    with pytest.raises(OptionError, match=SWITCH):
+        run("1", "2")
 
 
 def test_plain_decoding_is_always_there_once():

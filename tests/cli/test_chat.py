@@ -39,6 +39,15 @@ def test_refused_question_leaves_the_chat_alive(draftwood):
     assert done.exit_code == 0 and done.stderr.count("tokens per pass") == 1
 
 
+def test_options_of_sampling_are_those_of_generate_and_reach_the_model(draftwood):
+    done = draftwood("chat", *SHORT, "--logprobs", "1", stdin="Hi\n")
+    token = re.search(r"^ *(\d+) +'.*' +-\d\.\d+", done.stdout, re.M)
+    assert done.exit_code == 0 and token is not None
+    banned = draftwood("chat", *SHORT, "--logprobs", "1", "--logit-bias", f"{token[1]}=-inf", stdin="Hi\n")
+    other = re.search(r"^ *(\d+) +'.*' +-\d\.\d+", banned.stdout, re.M)
+    assert other is not None and other[1] != token[1]
+
+
 def test_wrong_option_is_refused_before_the_first_word(draftwood, opened):
     assert draftwood("chat", "--top-p", "0", stdin="Hi\n").exit_code == 2 and not opened
 

@@ -70,6 +70,7 @@ def test_bad_lines_of_a_file_cost_only_themselves(draftwood, tmp_path):
         (["hi", "--top-p", "0"], "top_p cannot be 0.0"),
         (["hi", "--max-tokens", "0"], "max_tokens cannot be 0"),
         (["hi", "--batch", "0"], "batch cannot be 0"),
+        (["hi", "--batch", "2"], "--batch 2 needs --json: a reader gets one answer after the other\nhint: add --json"),
         ([""], "the prompt is empty"),
         (["", "--json"], "the prompt is empty"),
         (["hi", "--raw", "--system", "s"], "--system"),

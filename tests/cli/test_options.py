@@ -1,8 +1,10 @@
 """Options of commands reach the sampling params; what cannot be honoured is refused before a model is opened."""
 
+import inspect
+
 import pytest
 
-from draftwood.cli.options import sampling
+from draftwood.cli.options import sampling, with_sampling
 from draftwood.core.sampling import SamplingParams
 from draftwood.errors import OptionError
 
@@ -34,3 +36,18 @@ def test_every_option_arrives():
 def test_impossible_wish_is_refused(wish):
     with pytest.raises(OptionError):
         sampling(**wish)
+
+
+def test_command_takes_the_shared_options_behind_its_own():
+    heard: list[object] = []
+
+    @with_sampling
+    def command(word: str = "hi", *, params: SamplingParams) -> None:
+        """What it does."""
+        heard.extend([word, params])
+
+    names = list(inspect.signature(command).parameters)
+    assert names == ["word", *inspect.signature(sampling).parameters] and command.__doc__ == "What it does."
+    given = {name: p.default for name, p in inspect.signature(command).parameters.items()}
+    command(**given | {"word": "ho", "top_k": 7})
+    assert heard == ["ho", SamplingParams(top_k=7)]

@@ -47,7 +47,7 @@ def test_trees_hold_every_kind_of_node():
 def test_outline_says_what_the_tree_says(tree: TokenTree):
     outline = Outline.of(tree)
     assert outline.batch == tree.batch
-    for name in ("tokens", "parents", "live", "source"):
+    for name in ("tokens", "parents", "source"):
         assert getattr(outline, name) == getattr(tree, name).tolist()
     assert outline.depth == tree.depths().tolist()
     assert outline.drafted == tree.num_drafted().tolist()

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +18,10 @@ from draftwood.core.config import ModelConfig
 from draftwood.models import hf_config
 from draftwood.models.detokenizer import BYTE_LETTERS
 from draftwood.models.names import expected
+from draftwood.testing.tiny import CONFIG
 
-TINY = ModelConfig(
-    family="llama",
-    vocab_size=264,
-    hidden_size=32,
-    num_layers=2,
-    num_heads=4,
-    num_kv_heads=2,
-    head_dim=8,
-    intermediate_size=64,
-    max_positions=128,
-    tie_embeddings=True,
-    bos_token=256,
-    eos_tokens=(257,),
+TINY = replace(
+    CONFIG, vocab_size=264, num_layers=2, intermediate_size=64, max_positions=128, bos_token=256, eos_tokens=(257,)
 )
 SPECIALS = ["<|bos|>", "<|end|>"]
 MERGES = [("h", "e"), ("l", "l"), ("he", "ll"), ("hell", "o"), ("Ġ", "w"), ("Ġw", "o")]

@@ -41,6 +41,11 @@ def test_a_folder_is_loaded_whole(write_folder, tiny: ModelConfig, weights):
     assert loaded.name.endswith("folder") and len(loaded.fingerprint) == 16
 
 
+@pytest.mark.parametrize(("dtype", "ties"), [("auto", False), ("int8", False), ("float32", True), ("float64", False)])
+def test_rounding_may_part_texts_only_where_rows_are_not_exact(write_folder, dtype: str, ties: bool):
+    assert load(str(write_folder()), dtype=dtype).near_ties == ties
+
+
 def test_the_embedded_model_is_what_it_says(smollm2):
     config, tensors, tokenizer = smollm2
     assert (config.num_layers, config.hidden_size, config.num_heads, config.num_kv_heads) == (30, 576, 9, 3)

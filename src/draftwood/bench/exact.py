@@ -7,12 +7,11 @@ makes sure that every kind of round is seen.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 
-from draftwood import recipes
-from draftwood.bench.ties import Parting, first_difference, parting
+from draftwood.bench.rule import following
+from draftwood.bench.ties import Parting, few_enough, first_difference, parting
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.config import EngineConfig
 from draftwood.core.proposal import Draw
@@ -49,8 +48,8 @@ class Row:
 
     @property
     def good(self) -> bool:
-        """No difference but near ties, and of those at most one in a thousand tokens."""
-        return not self.wrong and not self.benched and len(self.near) * 1000 <= max(self.compared, 1000)
+        """No difference but near ties, and few of those."""
+        return not self.wrong and not self.benched and few_enough(len(self.near), self.compared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +89,7 @@ def compare(
 
 
 def _open(loaded: Loaded, recipe: str | Recipe, setting: Setting) -> LLM:
-    options: dict[str, Any] = {}
-    if isinstance(recipe, str) and setting.params.temperature > 0 and "verifier" in recipes.options(recipe):
-        options["verifier"] = "match"  # the rule whose samples are plain decoding's own
+    options = following(recipe, setting.params.temperature) if isinstance(recipe, str) else {}
     if setting.batch == 1:
         return LLM(loaded, recipe, config=EngineConfig(max_slots=1), **options)
     longest = sorted((len(p) + setting.params.max_tokens for p in setting.prompts), reverse=True)

@@ -4,7 +4,6 @@ Every repeat runs every case once, in an order that rotates and turns round, so 
 pass that checks n nodes is worth its price if it costs less than n passes of one: the ratio is taken within a repeat.
 """
 
-import mmap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -21,6 +20,7 @@ from draftwood.errors import OptionError
 from draftwood.kernels.cpu.library import Library
 from draftwood.models.lanes.choose import open_library
 from draftwood.models.lanes.int8 import PRODUCTS
+from draftwood.models.lanes.memory import large_pages
 from draftwood.models.load import Loaded
 
 CHAIN, TREE = "chain", "tree"
@@ -233,13 +233,10 @@ def takes_plans(model: Any) -> bool:
 
 
 class Probe:
-    """A buffer to read with all threads, on large pages where the system gives them, as the weights are."""
+    """A buffer to read with all threads, in the same kind of memory as the weights."""
 
     def __init__(self, size: int, library: Library | None = None) -> None:
-        memory = mmap.mmap(-1, max(size, 8) // 8 * 8)
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            memory.madvise(mmap.MADV_HUGEPAGE)
-        self.words: Tensor = torch.frombuffer(memory, dtype=torch.int64)
+        self.words: Tensor = torch.frombuffer(large_pages(max(size, 8) // 8 * 8), dtype=torch.int64)
         self.words.fill_(1)  # a page nobody has written is not there to be read
         self.bytes = self.words.nbytes
         self.library = open_library() if library is None else library

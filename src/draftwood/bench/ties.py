@@ -35,6 +35,11 @@ class Parting:
         return self.margin <= NEAR
 
 
+def few_enough(near: int, compared: int) -> bool:
+    """At most one near tie in a thousand tokens, and one in a shorter run: more of them are no ties."""
+    return near * 1000 <= max(compared, 1000)
+
+
 def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
     """The first place where two answers differ; None if they are the same."""
     for i, (x, y) in enumerate(zip(a, b, strict=False)):

@@ -116,8 +116,6 @@ def _read_aloud(task: Task, question: Question, screen: Screen, several: bool) -
         voice = Voice(screen)
         result, comparison = task.answer(talk, text, voice.say)
         voice.end(result)
-        if result.logprobs is not None:
-            _show_logprobs(result, screen)
         if result.error is not None:
             report(result.error)
             return False
@@ -128,7 +126,7 @@ def _read_aloud(task: Task, question: Question, screen: Screen, several: bool) -
 
 
 class Voice:
-    """One answer on a screen: its tokens as they come, then its line of statistics."""
+    """One answer on a screen: its tokens as they come, then its line of statistics, and its logprobs if asked for."""
 
     def __init__(self, screen: Screen) -> None:
         self.screen = screen
@@ -141,6 +139,8 @@ class Voice:
     def end(self, result: "Result", *, cache: bool = False) -> None:
         self.screen.line(result.text[self.count :])  # what an interrupted stream held back
         self.screen.aside(stats_line(result, cache=cache))
+        if result.logprobs is not None:
+            _show_logprobs(result, self.screen)
 
 
 def _show_logprobs(result: "Result", screen: Screen) -> None:

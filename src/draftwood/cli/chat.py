@@ -124,33 +124,18 @@ def _lines(screen: Screen) -> Callable[[], str | None]:
     return ask
 
 
+@options.with_sampling
 def chat(
     model: options.Model = "smollm2",
     recipe: options.RecipeName = "auto",
     option: options.RecipeOptions = None,
     system: options.System = None,
-    max_tokens: options.MaxTokens = 256,
-    temperature: options.Temperature = 0.0,
-    top_k: options.TopK = 0,
-    top_p: options.TopP = 1.0,
-    min_p: options.MinP = 0.0,
-    seed: options.Seed = 0,
-    stop: options.Stop = None,
-    repetition_penalty: options.Repetition = 1.0,
     dtype: options.Dtype = "auto",
     color: options.Color = None,
+    *,
+    params: "SamplingParams",
 ) -> None:
     """Talk with a model. /help inside says what else there is; earlier turns are not computed again."""
-    params = options.sampling(
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        seed=seed,
-        max_tokens=max_tokens,
-        stop=stop,
-        repetition_penalty=repetition_penalty,
-    )
     screen = Screen(color)
     llm = models.open_llm(model, recipe, dtype=dtype, options=option or ())
     if screen.terminal:

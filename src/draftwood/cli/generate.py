@@ -1,6 +1,6 @@
 """`draftwood generate`: answer prompts, for a reader or as JSON lines."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,7 +11,11 @@ from draftwood.cli.questions import gather
 from draftwood.cli.screen import Screen
 from draftwood.errors import OptionError
 
+if TYPE_CHECKING:
+    from draftwood.core.sampling import SamplingParams
 
+
+@options.with_sampling
 def generate(
     prompts: Annotated[
         list[str] | None, typer.Argument(metavar="PROMPT", help="Each is answered on its own. None: read stdin.")
@@ -24,26 +28,14 @@ def generate(
     raw: Annotated[bool, typer.Option("--raw", help="Continue the text itself, without the chat template.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object per answered turn, and nothing else.")] = False,
     compare: Annotated[bool, typer.Option("--compare", help="Also decode plainly, and show both speeds.")] = False,
-    max_tokens: options.MaxTokens = 256,
-    temperature: options.Temperature = 0.0,
-    top_k: options.TopK = 0,
-    top_p: options.TopP = 1.0,
-    min_p: options.MinP = 0.0,
-    seed: options.Seed = 0,
-    stop: options.Stop = None,
-    min_tokens: options.MinTokens = 0,
-    repetition_penalty: options.Repetition = 1.0,
-    presence_penalty: options.Presence = 0.0,
-    frequency_penalty: options.Frequency = 0.0,
-    logit_bias: options.LogitBias = None,
-    ignore_eos: options.IgnoreEos = False,
-    logprobs: options.Logprobs = None,
     dtype: options.Dtype = "auto",
     batch: Annotated[
         int,
         typer.Option("--batch", help="With --json: questions answered together; their speeds then share a machine."),
     ] = 1,
     color: options.Color = None,
+    *,
+    params: "SamplingParams",
 ) -> None:
     """Answer prompts: arguments, stdin, or a file of questions.
 
@@ -51,25 +43,11 @@ def generate(
     """
     if batch < 1:
         raise OptionError(f"batch cannot be {batch}\nhint: 1 answers one question after the other")
+    if batch > 1 and not json:
+        raise OptionError(f"--batch {batch} needs --json: a reader gets one answer after the other\nhint: add --json")
     if raw and system is not None:
         raise OptionError("a system message needs the chat template\nhint: leave out --system or --raw")
     questions = gather(prompts or [], file, raw=raw)
-    params = options.sampling(
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        seed=seed,
-        max_tokens=max_tokens,
-        min_tokens=min_tokens,
-        stop=stop,
-        repetition_penalty=repetition_penalty,
-        presence_penalty=presence_penalty,
-        frequency_penalty=frequency_penalty,
-        logit_bias=logit_bias,
-        ignore_eos=ignore_eos,
-        logprobs=logprobs,
-    )
     llm = models.open_llm(model, recipe, dtype=dtype, slots=batch, options=option or ())
     plain = models.twin(llm) if compare else None
     if plain is not None:

@@ -1,7 +1,10 @@
 """Options that several commands share, spelt and explained once."""
 
+import inspect
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -57,22 +60,22 @@ QuestionFile = Annotated[
 
 def sampling(
     *,
-    temperature: float = 0.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
-    min_p: float = 0.0,
-    seed: int = 0,
-    max_tokens: int = 256,
-    min_tokens: int = 0,
-    stop: list[str] | None = None,
-    repetition_penalty: float = 1.0,
-    presence_penalty: float = 0.0,
-    frequency_penalty: float = 0.0,
-    logit_bias: list[str] | None = None,
-    ignore_eos: bool = False,
-    logprobs: int | None = None,
+    max_tokens: MaxTokens = 256,
+    temperature: Temperature = 0.0,
+    top_k: TopK = 0,
+    top_p: TopP = 1.0,
+    min_p: MinP = 0.0,
+    seed: Seed = 0,
+    stop: Stop = None,
+    min_tokens: MinTokens = 0,
+    repetition_penalty: Repetition = 1.0,
+    presence_penalty: Presence = 0.0,
+    frequency_penalty: Frequency = 0.0,
+    logit_bias: LogitBias = None,
+    ignore_eos: IgnoreEos = False,
+    logprobs: Logprobs = None,
 ) -> "SamplingParams":
-    """Options of a command as sampling params, which check themselves."""
+    """Options of a command as sampling params, which check themselves. `with_sampling` reads the list from here."""
     biased = biases(logit_bias or ())
 
     from draftwood.core.sampling import SamplingParams
@@ -93,3 +96,18 @@ def sampling(
         ignore_eos=ignore_eos,
         logprobs=logprobs,
     )
+
+
+def with_sampling(command: Callable[..., None]) -> Callable[..., None]:
+    """A command with the options of `sampling` behind its own. It takes what they come to as `params`."""
+    own = [p for p in inspect.signature(command).parameters.values() if p.name != "params"]
+    shared = list(inspect.signature(sampling).parameters.values())
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        params = sampling(**{p.name: given.pop(p.name) for p in shared})
+        command(**given, params=params)
+
+    run.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in [*own, *shared]}
+    return run

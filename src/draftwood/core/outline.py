@@ -1,4 +1,4 @@
-"""Outline: a round's trees as plain lists, copied from the device once, for everything the host decides.
+"""Outline: a round's trees as plain lists, copied from the device once, for everything the host decides from then on.
 
 Trees are small, and a tensor operation on a few numbers costs as much as one on thousands. So laws stay tensors, and who
 hangs below whom is looked up in lists.
@@ -21,7 +21,6 @@ class Outline:
 
     tokens: list[list[int]]
     parents: list[list[int]]
-    live: list[list[bool]]
     source: list[list[int]]
     depth: list[list[int]]
     rank: list[list[int]]
@@ -54,7 +53,6 @@ class Outline:
         return Outline(
             tokens=tokens,
             parents=parents,
-            live=live,
             source=source,
             depth=depth,
             rank=rank,

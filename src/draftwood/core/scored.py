@@ -18,11 +18,18 @@ class Scored:
     def __init__(self, seen: Seen, tree: TokenTree, rnd: Round, outline: Outline | None = None) -> None:
         assert seen.row is not None
         self.seen, self.tree, self.rnd = seen, tree, rnd
-        self.outline = Outline.of(tree) if outline is None else outline
         self._row = seen.row
+        self._outline = outline
         self._best: Tensor | None = None
         # Rows whose choice is the plain argmax need no law at all; known on the host, so no shape depends on data.
         self._simple = [r.params.plain and r.params.greedy for r in rnd.requests]
+
+    @property
+    def outline(self) -> Outline:
+        """The tree as lists; made when somebody asks, because it has to be copied from the device."""
+        if self._outline is None:
+            self._outline = Outline.of(self.tree)
+        return self._outline
 
     @property
     def vocab(self) -> int:

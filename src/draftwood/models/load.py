@@ -52,6 +52,11 @@ class Loaded:
         """Whether a row's bits are the same whatever runs with it, so that no near tie can part two texts."""
         return getattr(self.model, "row_exact", False)
 
+    @property
+    def near_ties(self) -> bool:
+        """Whether rounding may part two equal texts: nowhere on a row-exact lane, and too rarely to excuse in float64."""
+        return not self.row_exact and self.model.dtype != torch.float64
+
 
 def load(name: str, *, dtype: str | torch.dtype = AUTO, device: str | torch.device = "cpu") -> Loaded:
     """Resolve, check and build. ModelError or UnknownNameError says what is wrong, and with which file."""

@@ -1,48 +1,26 @@
 """A tiny model as a folder on disk, for whoever opens models by name: commands, and processes of their own."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
-import torch
 from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 
-from draftwood.core.config import ModelConfig
 from draftwood.models.detokenizer import BYTE_LETTERS
 from draftwood.models.hf_config import unparse
-from draftwood.models.names import expected
+from draftwood.testing import tiny
 
 BEGIN, END = "<|begin|>", "<|end|>"
-CONFIG = ModelConfig(
-    family="llama",
-    vocab_size=258,
-    hidden_size=32,
-    num_layers=2,
-    num_heads=4,
-    num_kv_heads=2,
-    head_dim=8,
-    intermediate_size=48,
-    max_positions=256,
-    tie_embeddings=True,
-    bos_token=256,
-    eos_tokens=(257,),
-)
+CONFIG = replace(tiny.CONFIG, vocab_size=258, num_layers=2, bos_token=256, eos_tokens=(257,))
 TEMPLATE = "{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}{{ 'assistant: ' }}"
 
 
 def write_folder(folder: Path, seed: int = 0) -> Path:
     """Random weights from a seed and a tokenizer with a token for each byte, as the Hub would hold them."""
     folder.mkdir(parents=True, exist_ok=True)
-    noise = torch.Generator().manual_seed(seed)
-    weights = {
-        name: 1 + 0.1 * torch.randn(shape, generator=noise)
-        if len(shape) == 1
-        else 0.4 * torch.randn(shape, generator=noise)
-        for name, shape in expected(CONFIG).items()
-        if name != "lm_head.weight"
-    }
-    save_file(weights, folder / "model.safetensors")
+    save_file(tiny.tiny_weights(seed, CONFIG), folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(unparse(CONFIG)))
     letters = sorted(BYTE_LETTERS, key=BYTE_LETTERS.__getitem__)
     tokenizer = Tokenizer(BPE(vocab={token: i for i, token in enumerate([*letters, BEGIN, END])}, merges=[]))

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from draftwood.bench import ties
 from draftwood.bench.peers import Settings
 from draftwood.bench.peers.ours import Ours
 from draftwood.drafters.ngram import NGram
@@ -64,6 +65,21 @@ def test_judgement_tells_equal_from_different(settings):
     said = ours.judge("prompt_lookup", PROMPT, wrong, tokens, 0)
     assert (said["status"], said["compared"], said["same_text"]) == ("differs", 5, False) and "token 4" in said["why"]
     assert ours.judge("prompt_lookup", PROMPT, tokens[:-1], tokens, 0)["status"] == "differs"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "status"), [("float32", "near tie"), ("float64", "differs"), ("int8", "differs"), ("auto", "differs")]
+)
+def test_a_near_tie_excuses_only_a_lane_that_rounds_by_the_size_of_a_pass(
+    settings, monkeypatch: pytest.MonkeyPatch, dtype: str, status: str
+):
+    ours = opened(settings, dtype=dtype)
+    tokens = ours.answer("autoregressive", PROMPT, 0)["tokens"]
+    other = [*tokens[:4], (tokens[4] + 1) % 256, *tokens[5:]]
+    monkeypatch.setattr(ties, "NEAR", float("inf"))  # every parting is near
+    assert ours.judge("prompt_lookup", PROMPT, other, tokens, 0)["status"] == status
+    monkeypatch.setattr(ties, "NEAR", 0.0)
+    assert ours.judge("prompt_lookup", PROMPT, other, tokens, 0)["status"] == "differs"
 
 
 def test_a_lossy_recipe_is_not_judged(settings):

@@ -55,6 +55,7 @@ def test_a_float_lane_is_timed_too(bench_pass):
         (["--contexts", "0"], "contexts cannot be '0'"),
         (["--contexts", "250", "--sizes", "16"], "the model holds 256"),
         (["--out", "nowhere/p.json"], "no folder"),
+        (["--threads", "257"], "--threads"),
     ],
 )
 def test_mistakes_are_refused(bench_pass, words, said: str):

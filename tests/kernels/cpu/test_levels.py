@@ -4,7 +4,7 @@ import pytest
 
 from draftwood.errors import OptionError
 from draftwood.kernels.cpu import levels
-from draftwood.kernels.cpu.levels import LEVELS, SWITCH, wanted
+from draftwood.kernels.cpu.levels import LEVELS, SWITCH, chosen, wanted
 
 NAMES = [level.name for level in LEVELS]
 EVERYTHING = frozenset().union(*(level.needs for level in LEVELS))
@@ -52,7 +52,7 @@ def test_level_that_the_cpu_lacks_is_refused(cpu, monkeypatch, level):
 def test_everything_is_tried_best_first(cpu, monkeypatch, switch):
     if switch is not None:
         monkeypatch.setenv(SWITCH, switch)
-    assert [level.name for level in wanted()] == NAMES
+    assert chosen() == "auto" and [level.name for level in wanted()] == NAMES
 
 
 @pytest.mark.parametrize(

@@ -285,6 +285,19 @@ def test_pass_without_tokens_says_nothing():
     assert seen.logits.shape == (0, 61) and seen.hidden.shape == (0, 32)
 
 
+def test_padding_reads_as_nothing_wherever_it_stands():
+    model, names = ours("llama 3x48"), ("ids", "slots", "positions", "rows", "parents")
+    alone = model.forward(chain([9], slot=-1), begun(model)[0])
+    cache, _ = begun(model)  # and every buffer is full of its numbers
+    parts = [chain([9], slot=-1), tree(), chain([9], slot=-1), chain([9], slot=-1)]
+    columns = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
+    x = Tokens(**columns, want=torch.arange(len(PARENTS) + 3))
+    seen = model.forward(x, cache)
+    assert torch.equal(seen.logits[1:-2], both_passes(model)["logits"][DONE:])
+    for place in (0, -2, -1):
+        assert torch.equal(seen.hidden[place], alone.hidden[0]) and torch.equal(seen.logits[place], alone.logits[0])
+
+
 # --- what is no number
 
 
@@ -339,6 +352,16 @@ def test_row_in_four_bits_has_the_same_bits():
 @pytest.mark.parametrize("level", OTHERS)
 def test_row_has_the_same_bits_at_every_level(level, name):
     assert list(row_exact_faults(ours(name, level), trees=20)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*CONFIGS, "four bits"])
+@pytest.mark.parametrize("level", OTHERS)
+def test_whole_model_has_the_same_bits_at_all_levels_but_the_portable_one(level, name):
+    how = ("llama 3x48", True) if name == "four bits" else (name, False)
+    said, best = (both_passes(ours(how[0], each, four_bits=how[1])) for each in (level, BEST))
+    assert said.keys() == best.keys() == {*TAPS, "logits"}
+    assert all(torch.equal(said[tap], rows) for tap, rows in best.items()) == (level != "portable")
 
 
 def test_float_lane_has_not():

@@ -14,6 +14,7 @@ import torch
 from draftwood import recipes
 from draftwood.bench.answer import DIFFERS, IDENTICAL, NEAR, UNJUDGED
 from draftwood.bench.peers.peer import Settings
+from draftwood.bench.rule import following
 from draftwood.bench.ties import first_difference, parting
 from draftwood.controllers.cost import CostModel
 from draftwood.core.config import EngineConfig
@@ -40,10 +41,7 @@ class Ours:
         torch.set_num_threads(settings.threads)
         self.settings, self.loaded = settings, load(settings.model, dtype=settings.dtype)
         for name in settings.methods:
-            chosen: dict[str, Any] = {}
-            if settings.temperature > 0 and "verifier" in recipes.options(name):
-                chosen["verifier"] = "match"  # the rule whose samples are plain decoding's own
-            self.recipes[name] = recipes.build(name, self.loaded.model, **chosen)
+            self.recipes[name] = recipes.build(name, self.loaded.model, **following(name, settings.temperature))
         return {
             "eos": list(self.loaded.config.eos_tokens),
             "fingerprint": self.loaded.fingerprint,
@@ -108,7 +106,7 @@ class Ours:
         parted = parting(self.loaded.model, prompt, tokens, plain, self._params(index), place)
         a, b = parted.tokens
         why = f"token {place}: {a} instead of {b}, margin {parted.margin:.1e}"
-        return {**found, "status": NEAR if parted.near else DIFFERS, "why": why}
+        return {**found, "status": NEAR if parted.near and self.loaded.near_ties else DIFFERS, "why": why}
 
     def _params(self, index: int) -> SamplingParams:
         s = self.settings

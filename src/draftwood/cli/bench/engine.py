@@ -19,10 +19,10 @@ from draftwood.cli.bench.shared import (
     read_prompts,
     recipe_names,
     save,
+    whole_numbers,
     writable,
 )
 from draftwood.cli.options import Dtype
-from draftwood.errors import OptionError
 
 
 def engine(
@@ -48,7 +48,7 @@ def engine(
 
     writable(out)
     names = recipe_names(recipes)
-    sizes, trees = _numbers("batches", batches), _numbers("nodes", nodes) if nodes else []
+    sizes, trees = whole_numbers("batches", batches), whole_numbers("nodes", nodes) if nodes else []
     loaded = load(model, dtype=dtype)
     prompts = read_prompts(loaded, questions, count)
     params = SamplingParams(temperature=temperature, max_tokens=max_tokens)
@@ -76,10 +76,3 @@ def engine(
     console.print(table)
     console.print(json.dumps(source))
     save(out, {"provenance": source, "rows": [{**asdict(c), "overhead": c.overhead} for c in costs]})
-
-
-def _numbers(name: str, text: str) -> list[int]:
-    found = [int(word) if word.strip().isdecimal() else 0 for word in text.split(",")]
-    if min(found) < 1:
-        raise OptionError(f"{name} cannot be {text!r}\nhint: whole numbers, for example 1,8")
-    return found

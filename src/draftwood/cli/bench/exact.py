@@ -54,8 +54,7 @@ def exact(
     loaded = load(model, dtype=dtype)
     if against is not None and loaded.lane.startswith("int8"):
         raise OptionError(f"{against} computes in floats, this model runs in {loaded.lane}\nhint: add --dtype float32")
-    ties = not loaded.row_exact and dtype != "float64"
-    setting = Setting(tuple(read_prompts(loaded, questions, count)), params, batch, ties=ties)
+    setting = Setting(tuple(read_prompts(loaded, questions, count)), params, batch, ties=loaded.near_ties)
     console, rows = open_console(), []
     source = provenance(loaded.lane)
     with console.status("starting") as status:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from draftwood.cli.bench.shared import Model, Out, save, writable
+from draftwood.cli.bench.shared import Model, Out, Threads, save, whole_numbers, writable
 from draftwood.cli.bench.tables import compact, ratio
 from draftwood.cli.options import Dtype
 from draftwood.cli.screen import Screen
-from draftwood.errors import OptionError
 
 if TYPE_CHECKING:
     from draftwood.bench.passes import Measured
@@ -23,7 +22,7 @@ def passes(
     sizes: Annotated[str, typer.Option(help="Nodes of a pass, separated by commas.")] = "1,2,4,8,16,32,64",
     contexts: Annotated[str, typer.Option(help="Committed rows before the pass, separated by commas.")] = "128,512",
     repeats: Annotated[int, typer.Option(min=1, help="How often each kind of pass is timed.")] = 60,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads; torch's own number if left out.")] = None,
+    threads: Threads = None,
     out: Out = None,
 ) -> None:
     """The time of one target pass by nodes, over that of one token, and how near it is to the speed of memory."""
@@ -48,14 +47,6 @@ def passes(
     source["machine_meanwhile"] = meter.read()
     show(Screen(), found, loaded.lane, repeats, source)
     save(out, {"provenance": source, "repeats": repeats, **asdict(found)})
-
-
-def whole_numbers(name: str, text: str) -> list[int]:
-    """1,2,4 as a list, each once, in order."""
-    found = [int(word) if word.strip().isdecimal() else 0 for word in text.split(",")]
-    if min(found) < 1:
-        raise OptionError(f"{name} cannot be {text!r}\nhint: whole numbers, for example 1,16")
-    return sorted(set(found))
 
 
 def say(done: int, total: int) -> None:

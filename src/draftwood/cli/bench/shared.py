@@ -18,6 +18,9 @@ Recipes = Annotated[str, typer.Option(help="Names of recipes, separated by comma
 Count = Annotated[int, typer.Option(min=1, help="How many questions, spread evenly over the file.")]
 MaxTokens = Annotated[int, typer.Option(min=1)]
 Model = Annotated[str, typer.Option(help="A model's name or path.")]
+Threads = Annotated[
+    int | None, typer.Option(min=1, max=256, help="Threads of everybody; torch's own number if left out.")
+]
 Out = Annotated[Path | None, typer.Option(help="Write the results as JSON to this file.")]
 
 
@@ -52,17 +55,26 @@ def recipe_names(recipes: str) -> list[str]:
     return names
 
 
+def whole_numbers(name: str, text: str) -> list[int]:
+    """1,2,4 as a list, each once, in order."""
+    found = [int(word) if word.strip().isdecimal() else 0 for word in text.split(",")]
+    if min(found) < 1:
+        raise OptionError(f"{name} cannot be {text!r}\nhint: whole numbers, for example 1,8")
+    return sorted(set(found))
+
+
 def writable(out: Path | None) -> None:
     """Found out before the work, not after it."""
     if out is None:
         return
     if not out.parent.is_dir():
         raise OptionError(f"{out} cannot be written: there is no folder {out.parent}")
+    there = out.exists()
     try:
         with out.open("a"):
             pass
-        if not out.stat().st_size:
-            out.unlink()  # there was none before
+        if not there:
+            out.resolve().unlink()  # the trial leaves nothing behind; a link stays a link
     except OSError as error:
         raise OptionError(f"{out} cannot be written: {error.strerror or error}") from None
 

@@ -15,6 +15,7 @@ from draftwood.cli.bench.shared import (
     Model,
     Questions,
     Recipes,
+    Threads,
     read_questions,
     recipe_names,
     save,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 Peers = Annotated[str, typer.Option(help="Other engines, separated by commas, for example transformers,llamacpp.")]
 PerTask = Annotated[int | None, typer.Option(min=1, help="Questions of each sub-task, spread evenly; all if left out.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="Threads of everybody; torch's own number if left out.")]
 Warmup = Annotated[int, typer.Option(min=0, help="Answers to the first question by each method before any is timed.")]
 Out = Annotated[Path | None, typer.Option(help="Results as JSON; the journal beside it (.jsonl) lets a run go on.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Begin anew, whatever the journal holds.")]

@@ -15,7 +15,7 @@ from pathlib import Path
 from draftwood.errors import OptionError
 
 SWITCH = "DRAFTWOOD_CPU"
-STOCK = "stock"
+AUTO, STOCK = "auto", "stock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +41,26 @@ LEVELS = (
 )
 
 
+def chosen() -> str:
+    """What the switch says: the name of a level, `stock`, or `auto`."""
+    return os.environ.get(SWITCH, "").strip().lower() or AUTO
+
+
 def wanted() -> list[Level]:
     """Levels to try, best first; none when the switch says `stock`."""
-    chosen = os.environ.get(SWITCH, "").strip().lower()
-    if chosen == STOCK:
+    name = chosen()
+    if name == STOCK:
         return []
-    if chosen in ("", "auto"):
+    if name == AUTO:
         have = cpu_flags()
         return [level for level in LEVELS if level.needs <= have]
-    found = [level for level in LEVELS if level.name == chosen]
+    found = [level for level in LEVELS if level.name == name]
     if not found:
         names = ", ".join([*(level.name for level in LEVELS), STOCK])
-        raise OptionError(f"{SWITCH} cannot be {chosen!r}\nhint: one of {names}")
+        raise OptionError(f"{SWITCH} cannot be {name!r}\nhint: one of {names}")
     missing = sorted(found[0].needs - cpu_flags())
     if missing:
-        raise OptionError(f"{SWITCH}={chosen}: this CPU has no {', '.join(missing)}\nhint: leave {SWITCH} unset")
+        raise OptionError(f"{SWITCH}={name}: this CPU has no {', '.join(missing)}\nhint: leave {SWITCH} unset")
     return found
 
 

@@ -1,7 +1,6 @@
 """Which lane runs a model: what `dtype` asks for, and what this machine can do."""
 
 import logging
-import os
 from functools import cache
 from typing import Any
 
@@ -9,7 +8,7 @@ import torch
 
 from draftwood.core.config import ModelConfig
 from draftwood.errors import OptionError
-from draftwood.kernels.cpu import build
+from draftwood.kernels.cpu import build, levels
 from draftwood.kernels.cpu.levels import SWITCH, wanted
 from draftwood.kernels.cpu.library import Library
 from draftwood.models import store
@@ -74,7 +73,7 @@ def _open(names: tuple[str, ...]) -> Library | None:
                 return Library.open(level.name, path)
         except OSError as error:
             log.warning("the %s kernels cannot be used: %s", level.name, error)
-    if os.environ.get(SWITCH, "auto").strip().lower() not in ("", "auto") and names:
+    if names and levels.chosen() != levels.AUTO:
         raise OptionError(
             f"{SWITCH}={names[0]}: these kernels cannot be had here, {_why()}\nhint: leave {SWITCH} unset"
         )

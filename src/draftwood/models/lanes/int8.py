@@ -4,8 +4,6 @@ From a checkpoint's tensors, or from one flat file that a warm start reads strai
 """
 
 import json
-import mmap
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +15,7 @@ from torch import Tensor
 from draftwood.core.config import ModelConfig
 from draftwood.errors import WeightsError
 from draftwood.models.lanes.blocks import Packed, pack
+from draftwood.models.lanes.memory import large_pages
 
 INDEX, DATA = "int8.json", "int8.bin"
 _ALIGN = 64  # a cache line
@@ -154,13 +153,8 @@ def load(folder: Path, config: ModelConfig) -> tuple[Int8Weights, dict[str, Any]
 
 
 def _read(path: Path) -> Tensor:
-    """A file's bytes in memory that starts on a page. Large pages where the system gives them: a pass touches all of it."""
-    size = path.stat().st_size
-    # Private memory: the system gives large pages to that alone.
-    private = {} if os.name == "nt" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
-    memory = mmap.mmap(-1, max(size, 1), **private)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        memory.madvise(mmap.MADV_HUGEPAGE)
+    """A file's bytes in memory of their own."""
+    memory = large_pages(path.stat().st_size)
     with path.open("rb") as file:
         file.readinto(memory)  # type: ignore[attr-defined]
     return torch.frombuffer(memory, dtype=torch.uint8)

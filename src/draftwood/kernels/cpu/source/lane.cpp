@@ -34,9 +34,9 @@ extern "C" void draftwood_threads(int threads, int spin_us) {
   std::lock_guard<std::mutex> g(pool_lock);
   if (threads == wanted_threads && spin_us == wanted_spin) return;
   if (the_pool != nullptr && the_pool->owner == getpid()) {
-    std::lock_guard<std::mutex> nobody(the_pool->door);
+    { std::lock_guard<std::mutex> last(the_pool->door); }  // that call has ended, and the next one waits for pool_lock
+    delete the_pool;
   }
-  if (the_pool != nullptr && the_pool->owner == getpid() && the_pool->users == 0) delete the_pool;
   the_pool = nullptr;
   wanted_threads = threads;
   wanted_spin = spin_us;
@@ -53,14 +53,11 @@ struct Call {
       the_pool = new Pool(wanted_threads, wanted_spin);
     if (!the_pool->door.try_lock()) return;
     held = the_pool;
-    held->users++;
     team.pool = held;
     team.size = wanted_threads;
   }
   ~Call() {
-    if (held == nullptr) return;
-    held->users--;
-    held->door.unlock();
+    if (held != nullptr) held->door.unlock();
   }
 };
 
@@ -150,10 +147,13 @@ static void attention(const Team& team, const Shape& s, const Layer& layer, cons
 
   const size_t flat = (size_t)q_heads * d;
   float* mixed = room.mixed.get<float>(T * flat);
-  for (int t = 0; t < T; t++)  // padding reads as nothing
-    if (room.lists.from[t + 1] == room.lists.from[t]) memset(mixed + t * flat, 0, sizeof(float) * flat);
-  int units = 0;
-  for (int i = 0; i < pass.segments; i++) units += (pass.segment[i].stop - pass.segment[i].start + NODES - 1) / NODES * kv;
+  int units = 0, owned = 0;
+  for (int i = 0; i < pass.segments; i++) {
+    const int here = pass.segment[i].stop - pass.segment[i].start;
+    owned += here;
+    units += (here + NODES - 1) / NODES * kv;
+  }
+  if (owned < T) memset(mixed, 0, sizeof(float) * T * flat);  // padding reads as nothing
   team.each(units, [&](int unit, int worker) {
     int i = 0, first = 0;
     for (;; i++) {

@@ -26,7 +26,7 @@ struct Pool {
   // state: 24 bits of the job's number, 20 of its pieces, 20 of the next piece. One word, so that a late helper can
   // never take a piece of one job for a piece of another.
   std::atomic<uint64_t> state{0};
-  std::atomic<int> done{0}, asleep{0}, users{0};
+  std::atomic<int> done{0}, asleep{0};
   std::atomic<bool> closing{false};
   Piece run_piece = nullptr;
   const void* job = nullptr;

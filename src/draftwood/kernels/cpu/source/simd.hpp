@@ -110,9 +110,8 @@ static inline uint16_t float_to_half(float f) {
   if (x > 0x7f800000) return (uint16_t)(sign | 0x7e00);
   if (x >= 0x477ff000) return (uint16_t)(sign | 0x7c00);
   if (x < 0x38800000) {  // subnormal: let the float unit round
-    float t; memcpy(&t, &x, 4); t = t * 0x1p-112f * 0x1p-1f;
-    double d; float g; memcpy(&g, &x, 4); d = nearbyint((double)g * 0x1p24);
-    return (uint16_t)(sign | (uint32_t)d);
+    float g; memcpy(&g, &x, 4);
+    return (uint16_t)(sign | (uint32_t)nearbyint((double)g * 0x1p24));
   }
   x += 0xfff + (x >> 13 & 1);
   return (uint16_t)(sign | (x - (112u << 23)) >> 13);
