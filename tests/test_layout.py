@@ -41,7 +41,7 @@ TOP = RANK["llm"]
 ONLY: dict[str, frozenset[str]] = {
     "engine": frozenset({"core"}),
     "testing": frozenset(
-        {"core", "cache", "models", "trees", "engine"}
+        {"core", "cache", "models", "trees", "drafters", "engine"}
     ),  # the exact tester enumerates the engine itself
     "weights": frozenset(),
     "train/objectives.py": frozenset({"core"}),

@@ -1,5 +1,8 @@
 """Recipes are found by name, explain themselves, and refuse what would bias the output."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from draftwood import recipes
@@ -10,16 +13,24 @@ from draftwood.core.recipe import Recipe
 from draftwood.drafters.ngram import NGram
 from draftwood.drafters.nothing import Nothing
 from draftwood.errors import CompositionError, OptionError, UnknownNameError
+from draftwood.testing.heads import random_head, write_head
 from draftwood.testing.tiny import tiny_decoder
 from draftwood.trees.chain import Chain
 from draftwood.trees.static import Static
 from draftwood.verifiers.match import Match
 from draftwood.verifiers.rejection import Rejection
 
+KINDS = {"eagle2": "eagle", "mlp_speculator": "mlp", "fast_draft": "language"}  # whose weights a recipe loads
+
 
 @pytest.mark.parametrize("name", recipes.names())
-def test_every_recipe_builds_for_a_target_and_names_its_paper(name: str) -> None:
-    recipe = recipes.build(name, tiny_decoder(), **({"draft": "first:2"} if "draft" in recipes.options(name) else {}))
+def test_every_recipe_builds_for_a_target_and_names_its_paper(name: str, tmp_path: Path) -> None:
+    target = tiny_decoder()
+    options: dict[str, Any] = {"draft": "first:2"} if "draft" in recipes.options(name) else {}
+    if "weights" in recipes.options(name):
+        head = random_head(KINDS.get(name, name), target)
+        options["weights"] = str(write_head(tmp_path / "head.safetensors", head))
+    recipe = recipes.build(name, target, **options)
     assert isinstance(recipe, Recipe) and recipe.lossless == recipes.paper(name).lossless
     assert recipes.paper(name).title
 

@@ -1,0 +1,102 @@
+"""Sizes and stages that the trained recipes share."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from draftwood.core.config import ModelConfig
+from draftwood.core.passes import FINAL
+from draftwood.core.plan import Learn, Rate, TrainPlan
+from draftwood.core.protocols import Model
+from draftwood.drafters.learn.language import Language
+from draftwood.drafters.learn.parallel import Parallel
+from draftwood.drafters.learn.unrolled import Unrolled
+from draftwood.drafters.nets.build import net
+from draftwood.drafters.nets.config import HeadConfig
+from draftwood.errors import CompositionError
+
+
+def shape_of(target: Model) -> ModelConfig:
+    config = getattr(target, "config", None)
+    if not isinstance(config, ModelConfig):
+        raise CompositionError(
+            f"{type(target).__name__} does not say its sizes, so no head can be made for it\n"
+            "hint: load the target without hf:"
+        )
+    return config
+
+
+def fresh(config: HeadConfig, target: Model, seed: int) -> Any:
+    """An untrained net on the target's device; the same for the same seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return net(config).to(getattr(target, "device", "cpu"))
+
+
+def feature_plan(
+    kind: str,
+    target: Model,
+    keep: Int[Tensor, "W"],
+    *,
+    taps: tuple[int, ...],
+    unroll: int,
+    regress: float,
+    rate: float,
+    seed: int,
+) -> TrainPlan:
+    """One layer of the target's own sizes; a head of its own starts from the target's rows."""
+    shape = shape_of(target)
+    layer = replace(shape, num_layers=1, qk_norm=False)
+    config = HeadConfig(kind, layer, shape.hidden_size, taps, rows=len(keep))
+    module = fresh(config, target, seed)
+    if module.own_head:
+        unit = torch.eye(shape.hidden_size, device=keep.device, dtype=getattr(target, "dtype", torch.float32))
+        with torch.no_grad():
+            module.lm_head.weight.copy_(target.head(unit, ids=keep, norm=False).T)
+    learner = Unrolled(module, keep, steps=unroll, regress=regress)
+    return TrainPlan((Learn(learner, Rate(peak=rate)),), module, config)
+
+
+def middle_taps(target: Model) -> tuple[int, ...]:
+    """An early, a middle and a late layer: 2, L // 2, L - 3."""
+    layers = target.num_layers
+    return tuple(sorted({min(2, layers), layers // 2, max(layers - 3, 1)}))
+
+
+def parallel_plan(
+    kind: str, target: Model, keep: Int[Tensor, "W"], *, stages: int, rate: float, seed: int, share: float, **more: Any
+) -> TrainPlan:
+    """Heads on the last feature. `share` of the positions is looked at."""
+    shape = shape_of(target)
+    width = more.pop("inner", shape.hidden_size)
+    layer = replace(shape, num_layers=1, hidden_size=width)
+    config = HeadConfig(kind, layer, shape.hidden_size, (FINAL,), rows=len(keep), stages=stages, **more)
+    module = fresh(config, target, seed)
+    return TrainPlan((Learn(Parallel(module, keep, share=share), Rate(peak=rate)),), module, config)
+
+
+def language_plan(
+    target: Model, keep: Int[Tensor, "W"], *, width: int, layers: int, heads: int, inner: int, rate: float, seed: int
+) -> TrainPlan:
+    """Any text first, then the target's own."""
+    shape = shape_of(target)
+    layer = replace(
+        shape,
+        num_layers=layers,
+        hidden_size=width,
+        num_heads=heads,
+        num_kv_heads=heads,
+        head_dim=width // heads,
+        intermediate_size=inner,
+        qk_norm=False,
+    )
+    config = HeadConfig("language", layer, shape.hidden_size, (FINAL,), rows=len(keep))
+    module = fresh(config, target, seed)
+    stages = (
+        Learn(Language(module, keep, align=False), Rate(peak=rate, floor=0.5), share=0.2, name="pre-train"),
+        Learn(Language(module, keep, align=True), Rate(peak=rate, warmup=0.01), share=0.8, name="align"),
+    )
+    return TrainPlan(stages, module, config)

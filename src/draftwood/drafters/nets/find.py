@@ -1,0 +1,60 @@
+"""A trained drafter for a target: the one that ships, or the file a user names; checked against the target either way."""
+
+from pathlib import Path
+from typing import Any
+
+from draftwood import weights as shipped
+from draftwood.core.protocols import Model
+from draftwood.drafters.nets.store import Head, read, read_note
+from draftwood.errors import CompositionError, OptionError, WeightsError
+
+AUTO = "auto"
+
+
+def load_head(weights: str, target: Model, kind: str, recipe: str) -> Head:
+    """`weights`: "auto", or a file. Errors name the file, or end with the command that trains one."""
+    path = shipped_file(kind, fingerprint(target), recipe) if weights == AUTO else Path(weights)
+    if not path.is_file():
+        raise WeightsError(f"{path}: no such file\nhint: weights=auto, or train one: {command(recipe)}")
+    head = read(path)
+    check(head, target, kind, str(path))
+    return head
+
+
+def fingerprint(target: Model) -> str:
+    """Tells targets apart; empty for a model that was not loaded from files."""
+    return getattr(target, "fingerprint", "")
+
+
+def command(recipe: str) -> str:
+    return f"draftwood train {recipe} --target TARGET --out FOLDER, then --option weights=FOLDER/{recipe}.safetensors"
+
+
+def shipped_file(kind: str, mark: str, recipe: str) -> Path:
+    """The file of this kind that ships for this target. OptionError ends with the command that trains one."""
+    for path in sorted(Path(shipped.__file__).parent.glob("*.safetensors")):
+        note: dict[str, Any] = read_note(path)
+        if note["target"] == mark and note["config"]["kind"] == kind:
+            return path
+    raise OptionError(f"{recipe}: no weights of kind {kind!r} ship for this target\nhint: {command(recipe)}")
+
+
+def check(head: Head, target: Model, kind: str, where: str) -> None:
+    """CompositionError if the head was made for something else."""
+    c = head.config
+    if c.kind != kind:
+        raise CompositionError(f"{where} holds weights of kind {c.kind!r}, {kind!r} was asked for")
+    wide = getattr(getattr(target, "config", None), "hidden_size", c.target_hidden)
+    if c.target_hidden != wide:
+        raise CompositionError(f"{where} reads features {c.target_hidden} wide, the target's are {wide}")
+    if c.layer.vocab_size != target.vocab:
+        raise CompositionError(f"{where} speaks {c.layer.vocab_size} tokens, the target {target.vocab}")
+    far = [tap for tap in c.taps if not -1 <= tap <= target.num_layers]
+    if far:
+        raise CompositionError(f"{where} taps layers {far}, the target has taps 0 to {target.num_layers}")
+    mark = fingerprint(target)
+    if mark and head.target and head.target != mark:
+        raise CompositionError(
+            f"{where} was trained for another target: fingerprint {head.target}, this one has {mark}\n"
+            "hint: a head guesses well only for the model it was trained on; train one for this target"
+        )

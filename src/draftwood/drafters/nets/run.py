@@ -1,0 +1,28 @@
+"""A head made ready to run beside its target: in the target's lane and on its device."""
+
+from functools import partial
+
+from draftwood.cache.dense import DenseCache
+from draftwood.core.protocols import Cache, Model
+from draftwood.drafters.features import MARGIN, Features
+from draftwood.drafters.nets.build import filled
+from draftwood.drafters.nets.runner import FeatureModel, FloatRunner
+from draftwood.drafters.nets.store import Head
+
+
+def feature_drafter(head: Head, target: Model) -> Features:
+    """The drafter of a head that reads features."""
+    model = feature_model(head, target)
+    return Features(model, partial(_cache, model, target))
+
+
+def feature_model(head: Head, target: Model) -> FeatureModel:
+    device = getattr(target, "device", "cpu")
+    dtype = getattr(target, "dtype", None)
+    ids = None if head.ids is None else head.ids.to(device)
+    return FloatRunner(filled(head).to(device=device, dtype=dtype), target, ids)
+
+
+def _cache(model: FeatureModel, target: Model, slots: int) -> Cache:
+    capacity = target.max_positions + MARGIN
+    return DenseCache(model.row_specs, slots=slots, capacity=capacity, device=getattr(target, "device", "cpu"))

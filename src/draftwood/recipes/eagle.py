@@ -1,0 +1,42 @@
+"""EAGLE: a one-layer head extrapolates the target's features; a fixed tree of draws, judged by rejection."""
+
+from jaxtyping import Int
+from torch import Tensor
+
+from draftwood.controllers.fixed import Fixed
+from draftwood.core.passes import FINAL
+from draftwood.core.plan import TrainPlan
+from draftwood.core.proposal import Draw
+from draftwood.core.protocols import Model
+from draftwood.core.recipe import Paper, Recipe
+from draftwood.drafters.learn.plans import feature_plan
+from draftwood.drafters.nets.find import load_head
+from draftwood.drafters.nets.run import feature_drafter
+from draftwood.trees.static import Static
+from draftwood.verifiers.rejection import Rejection
+
+PAPER = Paper(title="EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", arxiv="2401.15077")
+
+
+def build(target: Model, *, weights: str = "auto", widths: tuple[int, ...] = (4, 2, 1, 1, 1)) -> Recipe:
+    """`widths`: children of every node, level by level."""
+    policy = Static(tuple(widths), draw=Draw.DISTINCT)
+    return Recipe(
+        drafter=feature_drafter(load_head(weights, target, "eagle", "eagle"), target),
+        policy=policy,
+        verifier=Rejection(),
+        controller=Fixed(depth=len(policy.widths), nodes=policy.num_nodes),
+    )
+
+
+def training(
+    target: Model,
+    keep: Int[Tensor, "W"],
+    *,
+    unroll: int = 3,
+    regress: float = 0.2,
+    rate: float = 1e-3,
+    seed: int = 0,
+) -> TrainPlan:
+    """The same weights serve eagle and eagle2."""
+    return feature_plan("eagle", target, keep, taps=(FINAL,), unroll=unroll, regress=regress, rate=rate, seed=seed)

@@ -1,0 +1,43 @@
+"""EAGLE-3: a head on features of several layers, trained on its own guesses, with rows of its own."""
+
+from jaxtyping import Int
+from torch import Tensor
+
+from draftwood.controllers.fixed import Fixed
+from draftwood.core.plan import TrainPlan
+from draftwood.core.protocols import Model
+from draftwood.core.recipe import Paper, Recipe
+from draftwood.drafters.learn.plans import feature_plan, middle_taps
+from draftwood.drafters.nets.find import load_head
+from draftwood.drafters.nets.run import feature_drafter
+from draftwood.trees.best_first import BestFirst
+from draftwood.verifiers.match import Match
+
+PAPER = Paper(
+    title="EAGLE-3: Scaling up Inference Acceleration of Large Language Models via Training-Time Test",
+    arxiv="2503.01840",
+)
+
+
+def build(target: Model, *, weights: str = "auto", depth: int = 5, beam: int = 4, nodes: int = 8) -> Recipe:
+    """`nodes`: drafted tokens that the target checks in one pass."""
+    return Recipe(
+        drafter=feature_drafter(load_head(weights, target, "eagle3", "eagle3"), target),
+        policy=BestFirst(beam=beam),
+        verifier=Match(),
+        controller=Fixed(depth=depth, nodes=nodes),
+    )
+
+
+def training(
+    target: Model,
+    keep: Int[Tensor, "W"],
+    *,
+    unroll: int = 4,
+    rate: float = 1e-3,
+    taps: tuple[int, ...] = (),
+    seed: int = 0,
+) -> TrainPlan:
+    """`taps`: layers whose features are fused; by default an early, a middle and a late one."""
+    chosen = tuple(taps) or middle_taps(target)
+    return feature_plan("eagle3", target, keep, taps=chosen, unroll=unroll, regress=0.0, rate=rate, seed=seed)
