@@ -8,7 +8,9 @@ from draftwood.drafters.nets.eagle3 import Eagle3Net
 from draftwood.drafters.nets.hydra import HydraNet
 from draftwood.drafters.nets.language import LanguageNet
 from draftwood.drafters.nets.medusa import MedusaNet
+from draftwood.drafters.nets.medusa_rows import MedusaRowsNet
 from draftwood.drafters.nets.mlp import MLPNet
+from draftwood.drafters.nets.mlp_tables import MLPTablesNet
 from draftwood.drafters.nets.store import Head
 from draftwood.errors import WeightsError
 
@@ -20,11 +22,12 @@ NETS: dict[str, type[nn.Module]] = {
     "mlp": MLPNet,
     "language": LanguageNet,
 }
+WITH_TABLES: dict[str, type[nn.Module]] = {"medusa": MedusaRowsNet, "mlp": MLPTablesNet}
 
 
 def net(config: HeadConfig) -> nn.Module:
     """Untrained."""
-    return NETS[config.kind](config)
+    return (WITH_TABLES if config.own_tables else NETS)[config.kind](config)
 
 
 def filled(head: Head) -> nn.Module:

@@ -27,6 +27,7 @@ class HeadConfig:
     norm_fused: bool = False  # eagle3.1 norm_before_fc: one norm over all of them
     scale_input: bool = False  # MLP speculator
     tied: bool = False  # MLP speculator: one norm, one inner projection for all steps
+    own_tables: bool = False  # medusa, MLP speculator: tables of its own instead of the target's
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -34,9 +35,15 @@ class HeadConfig:
         for name in ("target_hidden", "rows", "stages", "depth"):
             if getattr(self, name) <= 0:
                 raise WeightsError(f"head config: {name} must be positive, got {getattr(self, name)}")
+        if self.own_tables and self.kind not in ("medusa", "mlp"):
+            raise WeightsError(f"head config: a head of kind {self.kind!r} has no tables of its own")
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """Without `own_tables` where there are none, so that versions that do not know it read the file."""
+        raw = asdict(self)
+        if not self.own_tables:
+            del raw["own_tables"]
+        return raw
 
     @staticmethod
     def from_json(raw: dict[str, Any]) -> "HeadConfig":

@@ -2,7 +2,7 @@
 
     name            int8 [rows, columns]          name.scale   float16 [rows, blocks]
     name.nibbles    uint8 [rows, columns / 2]     name.scale, name.minimum
-    name            float16: norms and biases
+    name            float16: norms and biases; everything in float16 or float32 if nothing is to be rounded
     ids             int32: token of each column of its law
 
 Blocks are 32 columns wide: the very numbers that the int8 lane multiplies, so nothing is rounded twice.
@@ -38,11 +38,11 @@ class Head:
     record: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
-def to_bytes(head: Head, *, bits: Mapping[str, int] | None = None) -> bytes:
-    """Matrices in 8 bits, or as `bits` says by name (4, 8 or 16); vectors in float16."""
+def to_bytes(head: Head, *, bits: Mapping[str, int] | None = None, floats: int | None = None) -> bytes:
+    """Matrices in 8 bits, or as `bits` says by name (4, 8, 16 or 32); vectors in float16. `floats`: 16 or 32 for all."""
     stored: dict[str, Tensor] = {}
     for name, t in head.tensors.items():
-        wide = 16 if t.ndim < 2 or t.shape[-1] % BLOCK else (bits or {}).get(name, 8)
+        wide = floats or (16 if t.ndim < 2 or t.shape[-1] % BLOCK else (bits or {}).get(name, 8))
         stored |= _stored(name, t.detach().float().cpu(), wide)
     if head.ids is not None:
         stored["ids"] = head.ids.to("cpu", torch.int32)
@@ -51,8 +51,8 @@ def to_bytes(head: Head, *, bits: Mapping[str, int] | None = None) -> bytes:
 
 
 def _stored(name: str, t: Float[Tensor, "*S"], bits: int) -> dict[str, Tensor]:
-    if bits == 16:
-        return {name: t.half()}
+    if bits >= 16:
+        return {name: (t.half() if bits == 16 else t).contiguous()}
     blocks = t.unflatten(-1, (-1, BLOCK))
     if bits == 8:
         scale = (blocks.abs().amax(-1) / 127).half()
