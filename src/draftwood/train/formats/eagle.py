@@ -1,0 +1,57 @@
+"""EAGLE and EAGLE-2: a folder with config.json and model.safetensors or pytorch_model.bin.
+
+    embed_tokens.weight [V, d], a copy of the target's    fc.weight [d, 2d]    fc.bias    layers.0.*
+
+There is no draft vocabulary and no head: logits are the target's own rows times the feature. Without a key `bias` in the
+config fc has one.
+"""
+
+from pathlib import Path
+
+from draftwood.core.passes import FINAL
+from draftwood.drafters.nets.config import HeadConfig
+from draftwood.drafters.nets.store import Head
+from draftwood.train.formats.exchange import Exchange
+from draftwood.train.formats.files import CONFIG, Found, check_names, flag, write_folder
+from draftwood.train.formats.layer import gather, layer_json, parse_layer, scatter, shapes
+from draftwood.train.formats.tables import EMBEDDING, compare_embedding
+
+PREFIX = "layers.0."
+
+
+def read(found: Found, exchange: Exchange) -> Head:
+    where = (found.folder / CONFIG).as_posix()
+    layer = parse_layer(found.config, where)
+    d, bias = layer.hidden_size, flag(found, found.config, "bias", default=True)
+    wanted = {"fc.weight": (d, 2 * d), **shapes(layer, d, PREFIX)}
+    if bias:
+        wanted["fc.bias"] = (d,)
+    said = "true" if "bias" in found.config else "missing, which means true"
+    why = f"`bias` in {CONFIG} is {said}; set it to false if fc was trained without" if bias else ""
+    absent = bias and "fc.bias" not in found.tensors
+    check_names(found, wanted, {EMBEDDING: (layer.vocab_size, d)}, why if absent else "")
+    compare_embedding(found, exchange)
+    tensors = {name: t for name, t in found.tensors.items() if name.startswith("fc.")}
+    tensors |= gather(found.tensors, layer, PREFIX)
+    config = HeadConfig("eagle", layer, d, (FINAL,), rows=layer.vocab_size, bias=bias)
+    return Head(config, tensors, None, exchange.target.fingerprint if exchange.target else "")
+
+
+def write(head: Head, out: Path, exchange: Exchange) -> None:
+    c = head.config
+    tensors = {name: t for name, t in head.tensors.items() if name.startswith("fc.")}
+    tensors |= scatter(head.tensors, c.layer, PREFIX)
+    if exchange.target is not None:
+        tensors[EMBEDDING] = exchange.target.embedding
+    else:
+        exchange.say(
+            "embedding: left out; vLLM takes the target's then. --target writes it too, for readers that want it"
+        )
+    if head.ids is not None and c.rows < c.layer.vocab_size:
+        exchange.say(
+            f"vocabulary: all {c.layer.vocab_size} tokens; this format has no draft vocabulary, and no row is lost"
+        )
+    if c.bias:
+        exchange.say("bias: fc has one, and vLLM builds fc without")
+    raw = {"architectures": ["LlamaForCausalLM"], **layer_json(c.layer, old_keys=True), "bias": c.bias}
+    write_folder(out, raw, tensors, exchange.floats)

@@ -1,0 +1,135 @@
+"""EAGLE-3 and 3.1 as first published: one layer called `midlayer`, a head and a norm of its own.
+
+fc.weight [d, taps * d]    midlayer.{hidden_norm, input_layernorm, post_attention_layernorm}.weight
+midlayer.self_attn.{q,k,v}_proj.weight [*, 2d]    norm.weight    lm_head.weight [V_d, d]    d2t, t2d if V_d < V
+3.1: input_norm.weight with norm_before_fc, fc_norm.{i}.weight with fc_norm
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from draftwood.core.config import ModelConfig
+from draftwood.drafters.nets.config import HeadConfig
+from draftwood.drafters.nets.store import Head
+from draftwood.errors import WeightsError
+from draftwood.train.formats import layer_ids, vocabulary
+from draftwood.train.formats.exchange import Exchange
+from draftwood.train.formats.files import CONFIG, Found, Shapes, check_names, flag, integer, write_folder
+from draftwood.train.formats.layer import gather, layer_json, parse_layer, scatter, shapes
+from draftwood.train.formats.tables import EMBEDDING, compare_embedding, same_width
+
+PREFIX = "midlayer."
+FLAGS = {
+    "norm_before_residual": "norm_before_residual",
+    "norm_output": "norm_output",
+    "fc_norm": "norm_features",
+    "norm_before_fc": "norm_fused",
+}
+
+
+def read(found: Found, exchange: Exchange) -> Head:
+    return read_body(found, parse_layer(found.config, (found.folder / CONFIG).as_posix()), PREFIX, exchange)
+
+
+def write(head: Head, out: Path, exchange: Exchange) -> None:
+    c = head.config
+    if c.norm_before_residual:
+        exchange.say("norm_before_residual: SGLang ignores it")
+    raw = {"architectures": ["LlamaForCausalLMEagle3"], **layer_json(c.layer, old_keys=True), **shared_json(head)}
+    raw |= {"target_hidden_size": c.target_hidden, **layer_ids.write_ids(c.taps, exchange)}
+    exchange.say("embedding: left out, as usual; readers take the target's")
+    write_folder(out, raw, write_body(head, PREFIX), exchange.floats)
+
+
+def read_body(found: Found, layer: ModelConfig, prefix: str, exchange: Exchange) -> Head:
+    """What both spellings of EAGLE-3 have in common; only the layer's prefix and the place of its config differ."""
+    raw = _flags(found)
+    d, vocab = layer.hidden_size, layer.vocab_size
+    target_hidden = integer(found, found.config, "target_hidden_size", d)
+    rows = integer(found, found.config, "draft_vocab_size", vocab)
+    taps = layer_ids.read_taps(found.config, exchange, (found.folder / CONFIG).as_posix())
+    config = HeadConfig("eagle3", layer, target_hidden, taps, rows=rows, **raw)
+    optional: Shapes = {EMBEDDING: (vocab, d), "d2t": (rows,), "t2d": (vocab,)}
+    wanted = body_shapes(config, prefix)
+    tensors = dict(found.tensors)
+    ids_known = "d2t" in tensors or rows == vocab
+    if "lm_head.weight" not in tensors and exchange.target is not None and ids_known:
+        optional["lm_head.weight"] = wanted.pop("lm_head.weight")
+    why = "without lm_head the target's rows are shared: --target" if "lm_head.weight" not in tensors else ""
+    check_names(found, wanted, optional, why)
+    head = Head(config, {}, vocabulary.read_ids(found, rows, vocab, exchange), "")
+    same_width(head)
+    compare_embedding(found, exchange)
+    if "lm_head.weight" not in tensors:
+        table = exchange.need_target("lm_head.weight is missing").rows
+        if table.shape != (vocab, d):
+            raise WeightsError(f"{found.where}: no lm_head, and the target's is {list(table.shape)}, not {[vocab, d]}")
+        tensors["lm_head.weight"] = table if head.ids is None else table[head.ids]
+        exchange.say("head: not in the file, so the target's rows")
+    mark = exchange.target.fingerprint if exchange.target else ""
+    return replace(head, tensors=_ours(tensors, config, prefix), target=mark)
+
+
+def write_body(head: Head, prefix: str) -> dict[str, Tensor]:
+    same_width(head)
+    c, ours = head.config, head.tensors
+    maps, order = vocabulary.write_ids(head.ids, c.layer.vocab_size)
+    rows = ours["lm_head.weight"]
+    tensors = {"lm_head.weight": rows if order is None else rows[order], **maps}
+    tensors |= {theirs: ours[name] for name, theirs in _names(c, prefix).items() if name != "lm_head.weight"}
+    return tensors | scatter(ours, c.layer, prefix)
+
+
+def shared_json(head: Head) -> dict[str, Any]:
+    c = head.config
+    return {"draft_vocab_size": c.rows, **{theirs: getattr(c, ours) for theirs, ours in FLAGS.items()}}
+
+
+def body_shapes(c: HeadConfig, prefix: str) -> Shapes:
+    d, wide = c.layer.hidden_size, c.target_hidden * len(c.taps)
+    size = {"fc.weight": (d, wide), "lm_head.weight": (c.rows, d), "fused_norm": (wide,)}
+    own = {theirs: size.get(ours, (d,)) for ours, theirs in _names(c, prefix).items()}
+    own |= {f"fc_norm.{i}.weight": (c.target_hidden,) for i in range(len(c.taps)) if c.norm_features}
+    return {**own, **shapes(c.layer, 2 * d, prefix)}
+
+
+def _names(c: HeadConfig, prefix: str) -> dict[str, str]:
+    """Ours to theirs, but for the layer's matrices."""
+    names = {
+        "fc.weight": "fc.weight",
+        "embed_norm": f"{prefix}input_layernorm.weight",
+        "hidden_norm": f"{prefix}hidden_norm.weight",
+        "norm": "norm.weight",
+        "lm_head.weight": "lm_head.weight",
+    }
+    if c.norm_features:
+        names |= {f"feature_norms.{i}": f"fc_norm.{i}.weight" for i in range(len(c.taps))}
+    if c.norm_fused:
+        names["fused_norm"] = "input_norm.weight"
+    return names
+
+
+def _ours(tensors: Mapping[str, Tensor], c: HeadConfig, prefix: str) -> dict[str, Tensor]:
+    found = {ours: tensors[theirs] for ours, theirs in _names(c, prefix).items()}
+    return found | gather(tensors, c.layer, prefix)
+
+
+def _flags(found: Found) -> dict[str, bool]:
+    """At the top or inside `eagle_config`; both must agree."""
+    nested = found.config.get(layer_ids.NESTED)
+    nested = nested if isinstance(nested, Mapping) else {}
+    flags: dict[str, bool] = {}
+    for theirs, ours in FLAGS.items():
+        values = {flag(found, place, theirs) for place in (found.config, nested) if place.get(theirs) is not None}
+        if len(values) > 1:
+            raise WeightsError(
+                f"{found.folder / CONFIG}: {theirs!r} is both true and false, inside eagle_config and outside"
+            )
+        flags[ours] = values == {True}
+    if flags["norm_features"] and flags["norm_fused"]:
+        raise WeightsError(f"{found.folder / CONFIG}: fc_norm and norm_before_fc exclude each other, both are true")
+    return flags

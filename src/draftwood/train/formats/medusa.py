@@ -1,0 +1,185 @@
+"""Medusa: heads that look at the last feature alone.
+
+    original   medusa_lm_head.pt: {head}.{layer}.linear.{weight, bias}, {head}.{layers}.weight, the head's own table
+    vLLM       model.safetensors: blocks.{head}.layers.{layer}.weight (.bias), lm_heads.{head}.weight, token_map
+
+Without tables, the heads share the target's. So do tables that equal the target's, if --target is there to compare.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from draftwood.core.passes import FINAL
+from draftwood.drafters.nets.config import HeadConfig
+from draftwood.drafters.nets.store import Head
+from draftwood.errors import WeightsError
+from draftwood.train.formats.exchange import Exchange
+from draftwood.train.formats.files import CONFIG, WEIGHTS, Found, Shapes, check_names, flag, integer, write_folder
+from draftwood.train.formats.sizes import sizes_only
+
+PREFIX = re.compile(r"^medusa_heads?\.")
+ORIGINAL, VLLM = re.compile(r"^(\d+)\.(\d+)\.(linear\.)?(weight|bias)$"), re.compile(r"^blocks\.(\d+)\.layers\.(\d+)\.")
+FILE = "medusa_lm_head.pt"
+
+
+def is_medusa(names: set[str]) -> bool:
+    return any(ORIGINAL.match(PREFIX.sub("", name)) or VLLM.match(PREFIX.sub("", name)) for name in names)
+
+
+def read(found: Found, exchange: Exchange) -> Head:
+    found = Found(found.folder, found.config, found.file, {PREFIX.sub("", k): t for k, t in found.tensors.items()})
+    vllm = any(VLLM.match(name) for name in found.tensors)
+    stages, depth = _count(found, vllm)
+    width = _width(found, vllm)
+    tables = _tables(found, vllm, stages, depth)
+    vocab = _vocabulary(found, tables, exchange)
+    ids = _token_map(found, vocab)
+    _check(found, vllm, stages, depth, width, vocab, tables, ids)
+    blocks, biases = (
+        torch.stack(
+            [torch.stack([_block(found, vllm, h, b, what, width) for b in range(depth)]) for h in range(stages)]
+        )
+        for what in ("weight", "bias")
+    )
+    rows = _rows(found, tables, ids, exchange)
+    mark = exchange.target.fingerprint if exchange.target else ""
+    config = HeadConfig(
+        "medusa",
+        sizes_only(width, vocab, exchange.target),
+        width,
+        (FINAL,),
+        rows=vocab if ids is None else len(ids),
+        stages=stages,
+        depth=depth,
+        own_tables=rows is not None,
+    )
+    if rows is None:
+        return Head(config, {"weight": blocks, "bias": biases}, ids, mark)
+    return Head(config, {"blocks.weight": blocks, "blocks.bias": biases, "rows": rows}, ids, mark)
+
+
+def write(head: Head, out: Path, exchange: Exchange) -> None:
+    """The original form; a head with fewer rows than tokens, which that cannot say, in vLLM's."""
+    c, own = head.config, head.config.own_tables
+    blocks, biases = (head.tensors[f"{'blocks.' if own else ''}{what}"] for what in ("weight", "bias"))
+    trimmed = own and head.ids is not None and c.rows < c.layer.vocab_size
+    tensors: dict[str, Tensor] = {}
+    for h in range(c.stages):
+        for b in range(c.depth):
+            at = f"blocks.{h}.layers.{b}" if trimmed else f"{h}.{b}.linear"
+            tensors |= {f"{at}.weight": blocks[h, b], f"{at}.bias": biases[h, b]}
+        table = f"lm_heads.{h}.weight" if trimmed else f"{h}.{c.depth}.weight"
+        if own:
+            rows = head.tensors["rows"][h]
+            tensors[table] = rows if trimmed or head.ids is None else rows[head.ids.argsort()]
+        elif exchange.target is not None:
+            tensors[table] = exchange.target.rows
+    if not own:
+        exchange.say(
+            "tables: the target's, once for each head"
+            if exchange.target
+            else "tables: left out, the heads share the target's; --target writes one for each head, which most readers want"
+        )
+    raw: dict[str, Any] = {
+        "model_type": "medusa",
+        "medusa_num_heads": c.stages,
+        "medusa_num_layers": c.depth,
+        "base_model_name_or_path": exchange.target.name if exchange.target else None,
+        "hidden_size": c.target_hidden,
+        "vocab_size": c.layer.vocab_size,
+    }
+    if trimmed:
+        assert head.ids is not None
+        exchange.say(f"form: vLLM's, with token_map: {c.rows} of {c.layer.vocab_size} tokens")
+        tensors["token_map"] = head.ids.long()
+        raw |= {"architectures": ["MedusaModel"], "num_heads": c.stages, "num_hidden_layers": c.depth}
+        raw |= {"truncated_vocab_size": c.rows, "medusa_fc_bias": True, "original_lm_head": False}
+    write_folder(out, raw, tensors, exchange.floats, WEIGHTS[0] if trimmed else FILE)
+
+
+def _count(found: Found, vllm: bool) -> tuple[int, int]:
+    """Heads and blocks in each, as the config says; the names must agree with it."""
+    pattern = VLLM if vllm else re.compile(r"^(\d+)\.(\d+)\.linear\.")
+    at = [tuple(map(int, match.groups()[:2])) for name in found.tensors if (match := pattern.match(name))]
+    if not at:
+        raise WeightsError(f"{found.where}: no block of a head among its {len(found.tensors)} tensors")
+    heads, depth = max(h for h, _ in at) + 1, max(b for _, b in at) + 1
+    for keys, have in ((("medusa_num_heads", "num_heads"), heads), (("medusa_num_layers", "num_hidden_layers"), depth)):
+        key = next((key for key in keys if found.config.get(key) is not None), None)
+        if key is not None and integer(found, found.config, key) != have:
+            raise WeightsError(f"{found.folder / CONFIG}: {key} is {found.config[key]}, {found.file} has {have}")
+    return heads, depth
+
+
+def _width(found: Found, vllm: bool) -> int:
+    first = found.tensors.get("blocks.0.layers.0.weight" if vllm else "0.0.linear.weight")
+    if first is None or first.ndim != 2:
+        raise WeightsError(f"{found.where}: the first block of head 0 is missing or is no matrix")
+    return integer(found, found.config, "hidden_size", first.shape[0])
+
+
+def _tables(found: Found, vllm: bool, stages: int, depth: int) -> list[str]:
+    """Names of the heads' tables, none if they share the target's."""
+    names = [f"lm_heads.{h}.weight" if vllm else f"{h}.{depth}.weight" for h in range(stages)]
+    if vllm and flag(found, found.config, "original_lm_head"):
+        return [next((n for n in ("lm_head.weight", names[0]) if n in found.tensors), names[0])] * stages
+    return names if any(name in found.tensors for name in names) else []
+
+
+def _vocabulary(found: Found, tables: list[str], exchange: Exchange) -> int:
+    if found.config.get("vocab_size") is not None:
+        return integer(found, found.config, "vocab_size")
+    if tables and tables[0] in found.tensors and "token_map" not in found.tensors:
+        return len(found.tensors[tables[0]])
+    return exchange.need_target(f"{found.folder / CONFIG} does not say how many tokens there are").config.vocab_size
+
+
+def _token_map(found: Found, vocab: int) -> Tensor | None:
+    ids = found.tensors.get("token_map")
+    if ids is None:
+        return None
+    if ids.dtype.is_floating_point or ids.ndim != 1:
+        raise WeightsError(f"{found.where}: token_map should be a list of whole numbers")
+    ids = ids.long()
+    if bool((ids < 0).any()) or bool((ids >= vocab).any()) or len(ids.unique()) != len(ids):
+        raise WeightsError(f"{found.where}: token_map names a token twice, or one out of range: there are {vocab}")
+    return ids
+
+
+def _check(
+    found: Found, vllm: bool, stages: int, depth: int, d: int, vocab: int, tables: list[str], ids: Tensor | None
+) -> None:
+    at = [f"blocks.{h}.layers.{b}" if vllm else f"{h}.{b}.linear" for h in range(stages) for b in range(depth)]
+    wanted: Shapes = {f"{name}.weight": (d, d) for name in at}
+    biases: Shapes = {f"{name}.bias": (d,) for name in at}
+    optional: Shapes = {} if ids is None else {"token_map": (len(ids),)}
+    if vllm and not flag(found, found.config, "medusa_fc_bias", any(name in found.tensors for name in biases)):
+        biases = {}
+    whole = ids is None or any(len(found.tensors[name]) == vocab for name in tables if name in found.tensors)
+    wanted |= biases | {name: (vocab if whole or ids is None else len(ids), d) for name in tables}
+    check_names(found, wanted, optional)
+
+
+def _block(found: Found, vllm: bool, head: int, block: int, what: str, d: int) -> Tensor:
+    name = f"blocks.{head}.layers.{block}.{what}" if vllm else f"{head}.{block}.linear.{what}"
+    return found.tensors[name] if name in found.tensors else torch.zeros(d)
+
+
+def _rows(found: Found, tables: list[str], ids: Tensor | None, exchange: Exchange) -> Tensor | None:
+    if not tables:
+        exchange.say("tables: none in the file, so the target's")
+        return None
+    own = [found.tensors[name] for name in tables]
+    if ids is not None:
+        own = [t if len(t) == len(ids) else t[ids] for t in own]
+    if exchange.target is not None:
+        rows = exchange.target.rows if ids is None else exchange.target.rows[ids]
+        if all(t.shape == rows.shape and torch.equal(t, rows) for t in own):
+            exchange.say("tables: equal to the target's, which the heads will share")
+            return None
+    exchange.say("tables: one for each head, their own")
+    return torch.stack(own)

@@ -1,0 +1,114 @@
+"""The MLP speculator: one embedding, one projection, one norm and one head a step, or one of each for all steps.
+
+    speculator.emb.{i}.weight [V, inner]    speculator.proj.{i}.weight    speculator.ln.{i}.{weight, bias}
+    speculator.head.{i}.weight [V, inner]   tied: emb.0, ln.0, head.0, proj.0 and proj.1
+
+Ours reads the target's tables through projections; written here, the products become tables of its own.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from draftwood.core.passes import FINAL
+from draftwood.drafters.nets.config import HeadConfig
+from draftwood.drafters.nets.store import Head
+from draftwood.errors import WeightsError
+from draftwood.train.formats.exchange import Exchange
+from draftwood.train.formats.files import Found, Shapes, check_names, flag, integer, write_folder
+from draftwood.train.formats.sizes import sizes_only
+
+MODEL_TYPE = "mlp_speculator"
+PREFIX = "speculator."
+
+
+def read(found: Found, exchange: Exchange) -> Head:
+    stripped = {name.removeprefix(PREFIX): t for name, t in found.tensors.items()}
+    found = Found(found.folder, found.config, found.file, stripped)
+    vocab, d, n = (integer(found, found.config, key) for key in ("vocab_size", "emb_dim", "n_predict"))
+    inner = d if found.config.get("inner_dim") in (None, 0) else integer(found, found.config, "inner_dim")
+    tied, scaled = flag(found, found.config, "tie_weights"), flag(found, found.config, "scale_input")
+    wanted, copies = _shapes(vocab, d, inner, n, tied)
+    check_names(found, wanted, copies)
+    for name in copies:  # a tied file may repeat its tensors
+        first = f"{name.split('.')[0]}.{1 if name.startswith('proj') else 0}.{name.split('.')[2]}"
+        if name in found.tensors and not torch.equal(found.tensors[name], found.tensors[first]):
+            raise WeightsError(f"{found.where}: {name} differs from {first}, but tie_weights says that they are one")
+    own = 1 if tied else n
+    tensors = {f"proj.{i}.weight": found.tensors[f"proj.{i + 1}.weight"] for i in range(min(own, n - 1))}
+    tensors["first.weight"] = found.tensors["proj.0.weight"]
+    for ours, theirs in (("emb", "emb.{}.weight"), ("head", "head.{}.weight"), ("weight", "ln.{}.weight")):
+        tensors[ours] = torch.stack([found.tensors[theirs.format(i)] for i in range(own)])
+    tensors["bias"] = torch.stack([found.tensors[f"ln.{i}.bias"] for i in range(own)])
+    config = HeadConfig(
+        "mlp",
+        sizes_only(inner, vocab, exchange.target),
+        d,
+        (FINAL,),
+        rows=vocab,
+        stages=n,
+        scale_input=scaled,
+        tied=tied,
+        own_tables=True,
+    )
+    exchange.say(f"tables: {own} of its own on either side, {vocab} x {inner}")
+    return Head(config, tensors, None, exchange.target.fingerprint if exchange.target else "")
+
+
+def write(head: Head, out: Path, exchange: Exchange) -> None:
+    c, n = head.config, head.config.stages
+    own = 1 if c.tied else n
+    emb, rows = _tables(head, own, exchange)
+    tensors = {f"{PREFIX}proj.0.weight": head.tensors["first.weight"]}
+    tensors |= {f"{PREFIX}proj.{i + 1}.weight": head.tensors[f"proj.{i}.weight"] for i in range(min(own, n - 1))}
+    for i in range(own):
+        tensors[f"{PREFIX}emb.{i}.weight"], tensors[f"{PREFIX}head.{i}.weight"] = emb[i], rows[i]
+        tensors[f"{PREFIX}ln.{i}.weight"] = head.tensors["weight"][i]
+        tensors[f"{PREFIX}ln.{i}.bias"] = head.tensors["bias"][i]
+    raw: dict[str, Any] = {
+        "architectures": ["MLPSpeculatorPreTrainedModel"],
+        "model_type": MODEL_TYPE,
+        "vocab_size": c.layer.vocab_size,
+        "emb_dim": c.target_hidden,
+        "inner_dim": c.layer.hidden_size,
+        "n_predict": n,
+        "top_k_tokens_per_head": [5, 4, 3, *[1] * n][:n],
+        "n_candidates": 5,
+        "tie_weights": c.tied,
+        "scale_input": c.scale_input,
+    }
+    write_folder(out, raw, tensors, exchange.floats)
+
+
+def _tables(head: Head, own: int, exchange: Exchange) -> tuple[list[Tensor], list[Tensor]]:
+    """emb = E P^T and head = W Q, all tokens of them; once for each step, because the format has no other way."""
+    t, c = head.tensors, head.config
+    if c.own_tables:
+        order = slice(None) if head.ids is None else head.ids.argsort()
+        if c.rows != c.layer.vocab_size:
+            raise WeightsError(
+                f"{c.rows} of {c.layer.vocab_size} tokens have rows, and this format has no draft vocabulary"
+            )
+        return list(t["emb"]), list(t["head"][:, order])
+    target = exchange.need_target("this head reads the target's tables, which this format wants multiplied out")
+    emb, rows = target.embedding @ t["emb.weight"].T, target.rows @ t["head.weight"]
+    exchange.say(f"tables: multiplied out, {c.layer.vocab_size} x {c.layer.hidden_size}, {own} on either side")
+    if head.ids is not None and c.rows < c.layer.vocab_size:
+        exchange.say(
+            f"vocabulary: all {c.layer.vocab_size} tokens; this format has no draft vocabulary, and no row is lost"
+        )
+    return [emb] * own, [rows] * own
+
+
+def _shapes(vocab: int, d: int, inner: int, n: int, tied: bool) -> tuple[Shapes, Shapes]:
+    """What must be there, and the copies that may."""
+    every: Shapes = {}
+    for i in range(n):
+        every |= {f"emb.{i}.weight": (vocab, inner), f"head.{i}.weight": (vocab, inner)}
+        every |= {f"proj.{i}.weight": (inner, inner if i else d), f"ln.{i}.weight": (inner,), f"ln.{i}.bias": (inner,)}
+    if not tied:
+        return every, {}
+    wanted = {name: s for name, s in every.items() if int(name.split(".")[1]) <= (1 if name.startswith("proj") else 0)}
+    return wanted, {name: s for name, s in every.items() if name not in wanted}
