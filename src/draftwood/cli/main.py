@@ -1,7 +1,7 @@
 """The command line: `draftwood COMMAND`.
 
     0    done
-    1    done, but an answer failed, or a comparison that promised the same text broke its promise
+    1    done, but an answer failed, or a comparison that promised the same text (or the same logits) broke its promise
     2    refused: an option, a name, a prompt
     130  interrupted          141  nobody reads our output any more
 
@@ -20,6 +20,7 @@ from typer.core import TyperGroup
 
 from draftwood._version import __version__
 from draftwood.cli.chat import chat
+from draftwood.cli.convert_heads import convert
 from draftwood.cli.demo import demo
 from draftwood.cli.generate import generate
 from draftwood.cli.interrupt import STATUS
@@ -61,7 +62,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help: readable anywhere, and no control codes to hide
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (generate, chat, papers, demo):
+for command in (generate, chat, papers, convert, demo):
     app.command()(command)
 for name in ("bench",):  # sub-apps in files of their own, which import nothing heavy before a command needs it
     if importlib.util.find_spec(f"draftwood.cli.{name}") is not None:
