@@ -84,10 +84,31 @@ def test_a_head_never_changes_its_kind(tmp_path: Path, form: str, to: str):
     assert not (tmp_path / "b").exists()
 
 
+def test_layers_read_in_another_order_are_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Random features cannot tell: the logits are the same, the layers are not."""
+    source = write_head(tmp_path / "head.safetensors", head("eagle3"))
+    kind, reader, writer = FORMATS["eagle3"]
+
+    def shifted(made: Any, out: Path, exchange: Exchange) -> None:
+        writer(made, out, exchange)
+        edit(out, lambda c, _: c.update(eagle_aux_hidden_state_layer_ids=[2, 3, 4]))
+
+    monkeypatch.setitem(formats.FORMATS, "eagle3", (kind, reader, shifted))
+    with pytest.raises(WeightsError, match=r"taps \(1, 2, 3\), the one that was written \(2, 3, 4\)"):
+        convert(source, "eagle3", tmp_path / "out", Exchange())
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_convention_for_layers_is_refused_where_there_are_none(tmp_path: Path):
+    with pytest.raises(OptionError, match="format eagle has no layer ids"):
+        formats.read(folder_of("eagle", tmp_path / "h"), Exchange(layer_ids="vllm"))
+
+
 def test_hydra_stays_ours(tmp_path: Path):
     source = write_head(tmp_path / "head.safetensors", head("hydra"))
     with pytest.raises(OptionError, match=r"'hydra' cannot become medusa.*\nhint: it can be written as draftwood$"):
         convert(source, "medusa", tmp_path / "b", Exchange())
+    assert convert(source, OWN, tmp_path / "c.safetensors", Exchange(floats=32)).difference == 0
 
 
 @pytest.mark.parametrize(
@@ -113,11 +134,15 @@ def test_a_file_stands_for_its_folder(tmp_path: Path):
     assert detect(ours)[0] == OWN
     with pytest.raises(ModelError, match="no such file or folder"):
         detect(tmp_path / "nowhere")
-    with pytest.raises(ModelError, match="no drafter of ours"):
-        stray = tmp_path / "stray"
-        stray.mkdir()
-        (stray / "x.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
-        formats.read(stray, Exchange())
+    beside = write_head(folder / "ours.safetensors", head("eagle"))
+    assert detect(beside) == (OWN, beside)
+    stray = tmp_path / "stray"
+    stray.mkdir()
+    (stray / "x.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    with pytest.raises(ModelError, match=r"no config\.json; it holds x\.safetensors"):
+        detect(stray)
+    with pytest.raises(ModelError, match="no drafter of ours, and no config"):
+        detect(stray / "x.safetensors")
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -9,11 +9,12 @@ A head changes its format, never its kind.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import isfinite
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from draftwood.drafters.nets.build import filled
-from draftwood.drafters.nets.store import Head
+from draftwood.drafters.nets.store import Head, read_note
 from draftwood.drafters.nets.store import read as read_own
 from draftwood.errors import OptionError, UnknownNameError, WeightsError
 from draftwood.train.formats import eagle, eagle3, medusa, mlp, own, proof, speculators
@@ -43,7 +44,7 @@ class Converted:
 
     @property
     def proved(self) -> bool:
-        return self.difference <= proof.LIMIT or (self.rounded and self.difference == self.difference)
+        return self.difference <= proof.LIMIT or (self.rounded and isfinite(self.difference))
 
 
 def convert(source: Path, to: str, out: Path, exchange: Exchange) -> Converted:
@@ -73,6 +74,8 @@ def convert(source: Path, to: str, out: Path, exchange: Exchange) -> Converted:
 def read(source: Path, exchange: Exchange) -> tuple[str, Head]:
     """The format's name and a head whose tensors fit its config; checked against the target where there is one."""
     name, found = detect(source)
+    if exchange.layer_ids != "auto" and FORMATS.get(name, ("",))[0] != "eagle3":
+        raise OptionError(f"--layer-ids {exchange.layer_ids}: a file in the format {name} has no layer ids to read")
     if isinstance(found, Found):
         head = FORMATS[name][1](found, exchange)
     else:
@@ -100,15 +103,17 @@ def write(head: Head, to: str, out: Path, exchange: Exchange) -> None:
 def detect(source: Path) -> tuple[str, Found | Path]:
     """The format by the files themselves, with what was read of them; WeightsError lists what was found."""
     if source.is_file():
-        if source.suffix == ".safetensors" and not (source.parent / CONFIG).is_file():
+        if is_ours(source):
             return OWN, source
         if source.name == CONFIG or (source.parent / CONFIG).is_file():
             return detect(source.parent)
-        raise WeightsError(f"{source}: no {CONFIG} lies beside it\nhint: give the folder that holds both")
+        raise WeightsError(
+            f"{source}: no drafter of ours, and no {CONFIG} lies beside it\nhint: give the folder that holds both"
+        )
     if not source.is_dir():
         raise WeightsError(f"{source}: no such file or folder")
-    ours = sorted(source.glob("*.safetensors"))
-    if len(ours) == 1 and not (source / CONFIG).is_file():
+    ours = [] if (source / CONFIG).is_file() else [path for path in source.glob("*.safetensors") if is_ours(path)]
+    if len(ours) == 1:
         return OWN, ours[0]
     found = read_folder(source)
     fit = _candidates(found)
@@ -123,6 +128,14 @@ def detect(source: Path) -> tuple[str, Found | Path]:
         f"{', '.join(names[:8])}{' ...' if len(names) > 8 else ''}\n"
         f"      known: {', '.join((OWN, *FORMATS))}"
     )
+
+
+def is_ours(path: Path) -> bool:
+    """By the note in the file, whatever lies beside it."""
+    try:
+        return path.suffix == ".safetensors" and bool(read_note(path))
+    except WeightsError as error:
+        return "has format" in str(error)  # ours, of another version: reading it will say so
 
 
 def _candidates(found: Found) -> list[str]:

@@ -144,6 +144,8 @@ def _token_map(found: Found, vocab: int) -> Tensor | None:
         return None
     if ids.dtype.is_floating_point or ids.ndim != 1:
         raise WeightsError(f"{found.where}: token_map should be a list of whole numbers")
+    if len(ids) != integer(found, found.config, "truncated_vocab_size", len(ids)):
+        raise WeightsError(f"{found.where}: token_map has {len(ids)} tokens, truncated_vocab_size says otherwise")
     ids = ids.long()
     if bool((ids < 0).any()) or bool((ids >= vocab).any()) or len(ids.unique()) != len(ids):
         raise WeightsError(f"{found.where}: token_map names a token twice, or one out of range: there are {vocab}")

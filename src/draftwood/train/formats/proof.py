@@ -14,6 +14,7 @@ from torch import Tensor
 from draftwood.drafters.nets.build import filled
 from draftwood.drafters.nets.eagle import EagleNet
 from draftwood.drafters.nets.eagle3 import Eagle3Net
+from draftwood.drafters.nets.hydra import HydraNet
 from draftwood.drafters.nets.medusa import MedusaNet
 from draftwood.drafters.nets.medusa_rows import MedusaRowsNet
 from draftwood.drafters.nets.mlp import MLPNet
@@ -31,6 +32,8 @@ LIMIT = 1e-4
 @torch.inference_mode()
 def largest_difference(old: Head, new: Head, target: Target | None, seed: int = 0) -> tuple[float, int]:
     """Of the logits of every token that `old` has a column for, and how many such columns were compared."""
+    if old.config.taps != new.config.taps:  # random features would not show it
+        raise WeightsError(f"the head that was read taps {old.config.taps}, the one that was written {new.config.taps}")
     tokens = columns(old)
     if target is None and not _own_rows(old):
         tokens = tokens[:MOST]
@@ -77,10 +80,12 @@ def logits(head: Head, tokens: Int[Tensor, "W"], given: Input) -> Float[Tensor, 
         y = _chain(net, given.features, given.embedded)
     elif isinstance(net, MedusaNet | MedusaRowsNet):
         y = torch.stack([net.head(k, feature) for k in range(c.stages)])
+    elif isinstance(net, HydraNet):
+        y = torch.stack([net.head(k, feature, list(given.embedded[: k + 1])) for k in range(c.stages)])
     elif isinstance(net, MLPNet | MLPTablesNet):
         y = _states(net, feature, given.drafted, given.embedded)
     else:
-        raise WeightsError(f"heads of kind {c.kind!r} have no format but our own")
+        raise WeightsError(f"a head of kind {c.kind!r} has no format but our own, and is rounded where it is trained")
     if isinstance(net, Eagle3Net):
         return _picked(net.lm_head(y), head, tokens)
     if isinstance(net, MedusaRowsNet | MLPTablesNet):
