@@ -3,11 +3,12 @@
 from functools import partial
 
 from draftwood.cache.dense import DenseCache
-from draftwood.core.protocols import Cache, Model
+from draftwood.core.protocols import Cache, Drafter, Model
 from draftwood.drafters.features import MARGIN, Features
 from draftwood.drafters.nets.build import filled
 from draftwood.drafters.nets.runner import FeatureModel, FloatRunner
 from draftwood.drafters.nets.store import Head
+from draftwood.errors import OptionError
 
 
 def feature_drafter(head: Head, target: Model) -> Features:
@@ -21,6 +22,26 @@ def feature_model(head: Head, target: Model) -> FeatureModel:
     dtype = getattr(target, "dtype", None)
     ids = None if head.ids is None else head.ids.to(device)
     return FloatRunner(filled(head).to(device=device, dtype=dtype), target, ids)
+
+
+def heads_drafter(head: Head, target: Model) -> Drafter:
+    """The drafter of heads on one feature."""
+    raise NotImplementedError(head.config.kind)
+
+
+def language_drafter(head: Head, target: Model) -> Drafter:
+    """The drafter of a small language model."""
+    raise NotImplementedError(head.config.kind)
+
+
+def levels(head: Head, depth: int | None) -> int:
+    """As deep as was asked for, by default as deep as the head was trained."""
+    most = head.config.stages
+    if depth is not None and depth > most:
+        raise OptionError(
+            f"depth cannot be {depth}: the weights hold {most} heads\nhint: depth={most}, or leave it out"
+        )
+    return most if depth is None else depth
 
 
 def _cache(model: FeatureModel, target: Model, slots: int) -> Cache:
