@@ -20,7 +20,10 @@ PAPER = Paper(
 
 
 def build(target: Model, *, weights: str = "auto", depth: int | None = None, beam: int = 4, nodes: int = 8) -> Recipe:
-    """`nodes`: drafted tokens that the target checks in one pass. `depth`: at most, and by default, the number of steps it was trained for."""
+    """`nodes`: drafted tokens that the target checks in one pass. `depth`: at most, and by default, its trained steps.
+
+    The paper expands 5, 4 and 3 children and keeps the 5 best paths; BestFirst is the general form of that search.
+    """
     head = load_head(weights, target, "mlp", "mlp_speculator")
     return Recipe(
         drafter=heads_drafter(head, target),

@@ -3,10 +3,14 @@
 from functools import partial
 
 from draftwood.cache.dense import DenseCache
-from draftwood.core.protocols import Cache, Drafter, Model
+from draftwood.core.protocols import Cache, Model
+from draftwood.drafters.autoregressive import Autoregressive
 from draftwood.drafters.features import MARGIN, Features
+from draftwood.drafters.heads import Heads
 from draftwood.drafters.nets.build import filled
+from draftwood.drafters.nets.language_model import language_model
 from draftwood.drafters.nets.runner import FeatureModel, FloatRunner
+from draftwood.drafters.nets.stages import StageModel
 from draftwood.drafters.nets.store import Head
 from draftwood.errors import OptionError
 
@@ -24,14 +28,18 @@ def feature_model(head: Head, target: Model) -> FeatureModel:
     return FloatRunner(filled(head).to(device=device, dtype=dtype), target, ids)
 
 
-def heads_drafter(head: Head, target: Model) -> Drafter:
+def heads_drafter(head: Head, target: Model) -> Heads:
     """The drafter of heads on one feature."""
-    raise NotImplementedError(head.config.kind)
+    device, dtype = getattr(target, "device", "cpu"), getattr(target, "dtype", None)
+    ids = None if head.ids is None else head.ids.to(device)
+    return Heads(StageModel(filled(head).to(device=device, dtype=dtype), target, ids))
 
 
-def language_drafter(head: Head, target: Model) -> Drafter:
+def language_drafter(head: Head, target: Model) -> Autoregressive:
     """The drafter of a small language model."""
-    raise NotImplementedError(head.config.kind)
+    model = language_model(head, target)
+    ids = None if head.ids is None else head.ids.to(getattr(target, "device", "cpu"))
+    return Autoregressive(model, partial(_cache, model, target), ids)
 
 
 def levels(head: Head, depth: int | None) -> int:
@@ -44,6 +52,6 @@ def levels(head: Head, depth: int | None) -> int:
     return most if depth is None else depth
 
 
-def _cache(model: FeatureModel, target: Model, slots: int) -> Cache:
+def _cache(model: FeatureModel | Model, target: Model, slots: int) -> Cache:
     capacity = target.max_positions + MARGIN
     return DenseCache(model.row_specs, slots=slots, capacity=capacity, device=getattr(target, "device", "cpu"))
