@@ -1,0 +1,1 @@
+"""Teaching drafters to speak like their target: data, capture, objectives, trainer."""
