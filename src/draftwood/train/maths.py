@@ -196,7 +196,7 @@ def _equation(d: Draw) -> str:
 def _clock(d: Draw) -> str:
     return (
         f"{d.a} leaves home at {d.n(6, 11)}:{d.n(10, 55, 5)}, walks {d.n(10, 40)} minutes to the {d.place}, stays "
-        f"there for {d.n(1, 3)} hours and {d.n(5, 50, 5)} minutes and needs {d.n(10, 50)} minutes to come back. At "
+        f"there for {d.n(2, 4)} hours and {d.n(5, 50, 5)} minutes and needs {d.n(10, 50)} minutes to come back. At "
         f"what time is {d.a} home?"
     )
 

@@ -69,7 +69,8 @@ class Prompts:
             return Prompt(kind, turn, held)
         if kind == "extraction":
             return Prompt(kind, _extraction(rng, [p.text for p in parts]), held)
-        return _translation(rng, own or parts[0].text, held)
+        tries = [own] if own is not None else [p.text for p in parts + rng.choices(self.prose[held], k=4)]
+        return next((found for text in tries if (found := _translation(rng, text, held)) is not None), None)
 
     def back(self, rng: random.Random, prompt: Prompt, answer: str) -> Prompt:
         """The way back: what the target translated, to be put into English again."""
@@ -87,9 +88,9 @@ class Prompts:
     def _question(self, rng: random.Random) -> str:
         if rng.random() < 0.25:
             return _fill(rng.choice(say.DAILY), task=rng.choice(say.CHORES))
-        known = self.names if len(self.names) > 1 and rng.random() < 0.4 else say.TOPICS
+        known = self.names if len(self.names) > 1 and rng.random() < 0.3 else say.TOPICS
         name, other = rng.sample(known, 2)
-        return _fill(rng.choice(say.ABOUT), name=name, other=other)
+        return _fill(_agreeing(rng.choice(say.ABOUT), name), name=name, other=other)
 
     def _code(self, rng: random.Random) -> Prompt:
         if not self.code[False] or rng.random() < 0.35:
@@ -123,11 +124,20 @@ def _fill(wording: str, **parts: str) -> str:
     return re.sub(r"\{(\w+)\}", lambda found: parts.get(found[1], found[0]), wording)
 
 
+def _agreeing(wording: str, name: str) -> str:
+    """is, was, does -> are, were, do before a plural."""
+    if not name.endswith("s") or name.endswith(("ss", "sis", "us")) or name[-2:-1].isupper():
+        return wording
+    many = {"is": "are", "Is": "Are", "was": "were", "does": "do"}
+    return re.sub(r"\b(is|Is|was|does) (?=\{name\})", lambda found: many[found[1]] + " ", wording)
+
+
 def _extraction(rng: random.Random, texts: list[str]) -> str:
     terms = terms_in(texts[0])
-    term = rng.choice(terms) if terms else "the subject"
+    term = rng.choice(terms) if terms else ""
     if rng.random() < 0.3:
-        return _fill(rng.choice(say.LISTING), text=texts[0], term=term)
+        listing = [wording for wording in say.LISTING if terms or "{term}" not in wording]
+        return _fill(rng.choice(listing), text=texts[0], term=term)
     asked = [q for q in say.QUESTIONS if terms or "{term}" not in q]
     question = _fill(rng.choice(asked), term=term)
     order = rng.sample(texts, len(texts))

@@ -19,7 +19,7 @@ PROSE = {".txt", ".md", ".rst", ".adoc"}
 CODE = {".py", ".c", ".h", ".cpp", ".cc", ".hpp", ".js", ".ts", ".java", ".go", ".rs", ".sh", ".sql", ".rb", ".pl"}
 BARE = re.compile(r"(README|NEWS|FAQ|HACKING|CONTRIBUTING|INTRO|OVERVIEW|HISTORY|ABOUT)", re.IGNORECASE)
 SMALLEST, LARGEST = 300, 2 << 20  # bytes of a file
-MOST_FILES, MOST_PASSAGES, PER_FILE = 8_000, 24_000, 24
+MOST_FILES, MOST_PASSAGES, PER_FILE = 8_000, 24_000, 16
 SHORT, LONG = 60, 700  # tokens of a passage
 SAMPLE = 40
 
@@ -54,9 +54,11 @@ def read_texts(paths: Sequence[Path], tokenizer: Tokenizer, seed: int = 0, longe
     seen: set[str] = set()
     found: list[Passage] = []
     for path, text in read:
-        cut = _code(text, path.suffix, high) if path.suffix in CODE else _prose(text, seen, rng, low, high)
-        good = [p for p in cut if low <= len(p.text) <= high and "<|" not in p.text]
-        found += rng.sample(good, min(len(good), PER_FILE))
+        code = _code(text, path.suffix, high) if path.suffix in CODE else ()
+        prose = _prose(_words_of(text) if path.suffix == ".py" else "" if code else text, seen, rng, low, high)
+        for cut in (code, prose):
+            good = [p for p in cut if low <= len(p.text) <= high and "<|" not in p.text]
+            found += rng.sample(good, min(len(good), PER_FILE))
         if len(found) >= MOST_PASSAGES:
             break
     if not found:
@@ -120,6 +122,12 @@ def _prose(text: str, seen: set[str], rng: random.Random, low: int, high: int) -
         yield Passage("\n\n".join(parts))
 
 
+def _words_of(code: str) -> str:
+    """What Python code says in words: its longer docstrings."""
+    found = re.findall(r'"""(.*?)"""', code, re.DOTALL)
+    return "\n\n".join(text for text in found if len(text) > 200)
+
+
 def _size(rng: random.Random, low: int, high: int) -> float:
     return low * (high / low) ** rng.random()
 
@@ -130,10 +138,13 @@ def _readable(paragraph: str) -> bool:
     lower = sum(c.islower() for c in paragraph)
     return (
         len(paragraph) >= 60
-        and letters > 0.7 * len(paragraph)
+        and letters > 0.86 * len("".join(paragraph.split()))
         and lower > 0.75 * letters
-        and not paragraph.startswith(("..", ">>>", "```", "$ ", "|", "#!", "<"))
-        and "\ufffd" not in paragraph
+        and paragraph.lstrip("\"'(").partition(" ")[0].isalpha()  # no listings, directives, options, prompts
+        and not any(mark in paragraph for mark in ("\ufffd", "](", ">>>", "::\n", "/**", "{@"))
+        and sum(paragraph.count(sign) for sign in "={}<>#\\|_()[]") <= 0.02 * len(paragraph)
+        and paragraph.count("`") <= 8
+        and paragraph.count("://") <= 1
         and re.search(r"[a-z][.!?:](\s|$)", paragraph) is not None
     )
 
@@ -152,10 +163,13 @@ def _code(text: str, suffix: str, high: int) -> Iterator[Passage]:
         inner = [_dedent(m) for p in pieces if len(p) > high for m in re.split(r"\n(?=    def )", p)[1:]]
         pieces = [_whole(p) for p in pieces + inner]
     else:
-        pieces = [p for p in re.split(r"(?<=\n[}])\n+", text) if "(" in p]
+        pieces = [_BANNER.sub("", p) for p in re.split(r"(?<=\n[}])\n+", text) if "(" in p]
     for piece in pieces:
         if piece.strip().count("\n") >= 3:
             yield Passage(piece.strip("\n").rstrip(), True, _LANGUAGES.get(suffix, ""))
+
+
+_BANNER = re.compile(r"^(?:\s+|//[^\n]*\n|/\*.*?\*/|#(?!include|define|if)[^\n]*\n)+", re.DOTALL)
 
 
 def _dedent(method: str) -> str:
@@ -179,6 +193,13 @@ _DULL = set(
 )
 
 
+_VAGUE = set(
+    "always without because should before during between another through already however therefore whether either though "
+    "becomes instead almost rather unless within around behind others itself possible available necessary different "
+    "following several things something anything everything cannot really usually certain various specific".split()
+)
+
+
 def names_in(text: str) -> list[str]:
     """Proper names, as far as capital letters within sentences tell."""
     return [name for name in dict.fromkeys(_NAME.findall(text)) if name not in _DULL and len(name) > 3]
@@ -194,7 +215,7 @@ def _names(texts: list[str]) -> list[str]:
 def terms_in(text: str) -> list[str]:
     """Words a question about the text could ask for: names first, then long words that come back."""
     words = re.findall(r"\b[a-z]{6,14}\b", text)
-    often = [word for word in dict.fromkeys(words) if words.count(word) > 1]
+    often = [word for word in dict.fromkeys(words) if words.count(word) > 1 and word not in _VAGUE]
     return names_in(text) + sorted(often, key=words.count, reverse=True)[:8]
 
 

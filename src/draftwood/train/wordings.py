@@ -48,7 +48,7 @@ EXTRACTION = (
     "Read the documents and answer in one or two sentences.\n\n{passages}\n\nQ: {question}\nA:",
     "{passages}\n\nBased on the text above: {question} Quote the sentence that supports your answer.",
     "You are given search results. Answer the question and name the passage you used.\n\n{passages}\n\n{question}",
-    "Given these notes, {question}\n\n{passages}",
+    "Given these notes: {question}\n\n{passages}",
 )
 LISTING = (
     "List all names that appear in this text:\n\n{text}",
@@ -91,7 +91,7 @@ CODE = (
     "Refactor this {language} code so that it is easier to read:\n{fence}",
     "Write unit tests for this:\n\n{fence}",
     "What are the inputs and outputs of this code?\n\n{fence}",
-    "Review this change and suggest improvements.\n{fence}",
+    "Review this code and suggest improvements.\n{fence}",
     "Rename the variables to something clearer and show the whole code again:\n\n{fence}",
 )
 COMPLETE = (
@@ -136,8 +136,8 @@ ABOUT = (
     "misunderstandings about {name}?|Compare {name} with {other}.|What is the difference between {name} and {other}?|"
     "What does {name} have to do with {other}?|Why do people talk about {name}?|Name five things connected with "
     "{name}.|How did {name} change over time?|What would happen without {name}?|Is {name} better than {other}?|"
-    "Define {name} in one sentence.|who invented {name}|when was {name} first described|where does {name} come from|"
-    "what is {name} used for|how many kinds of {name} are there|who discovered {name}|which country is known for "
+    "Define {name} in one sentence.|who invented {name}|when was {name} first described|origin of {name}|"
+    "what is {name} used for|different kinds of {name}|who discovered {name}|which country is known for "
     "{name}|why is {name} called that"
 ).split("|")
 TOPICS = (
@@ -150,7 +150,7 @@ TOPICS = (
     "batteries|migration|rice|the periodic table|tides|sugar|comets|the bicycle|poetry|mushrooms|the Sahara|"
     "lightning|the piano|wind turbines|taxes|the pyramids of Egypt|memory|fermentation|the microscope|football|the "
     "Vikings|glass|allergies|the subway|wolves|insurance|silk|the equator|the camera|rubber|the brain|gold|cats|"
-    "elections|compost|the lighthouse|the vitamin C|tennis|the Mongol Empire|concrete|the nervous system|honey|the "
+    "elections|compost|the lighthouse|vitamin C|tennis|the Mongol Empire|concrete|the nervous system|honey|the "
     "helicopter|parliaments|origami|the North Star|the zipper|blood types|the Black Death|maple syrup|robots|the "
     "abacus|spiders|ballet|encryption|the Panama Canal|perfume|nuclear energy|the flute|the Inca|chocolate|the "
     "elevator|dreams|asteroids"
