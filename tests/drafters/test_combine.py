@@ -162,7 +162,8 @@ def test_trims_inside_trims_meet() -> None:
             seen.append(rnd.columns)
             return TableDrafter.propose(self, state, rnd, *rest)
 
-    drafter = VocabTrim(VocabTrim(Look(context_free(Q)), torch.tensor([1, 2, 3])), torch.tensor([0, 2, 3]))
+    inner: Any = Look(context_free(Q))
+    drafter = VocabTrim(VocabTrim(inner, torch.tensor([1, 2, 3])), torch.tensor([0, 2, 3]))
     rnd = toy_round([[1]], 4)
     drafter.propose(None, rnd, Proposal.roots(rnd.roots()), Limit.of([1], [1]), Chain())
     assert seen[0].tolist() == [2, 3] and rnd.columns is None

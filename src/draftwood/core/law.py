@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from draftwood.core.host import put
 from draftwood.core.sampling import SamplingParams
 
 
@@ -27,7 +28,7 @@ class Shaping:
 
     def column(self, name: str, dtype: torch.dtype) -> Tensor:
         """One option of all rows."""
-        return torch.tensor([getattr(p, name) for p in self.params], device=self.device, dtype=dtype)
+        return put([getattr(p, name) for p in self.params], self.device, dtype)
 
     def law(self, logits: Float[Tensor, "B K W"], ranked: bool = False) -> Float[Tensor, "B K W"]:
         """Probabilities after temperature and truncation; greedy rows become one-hot. At least float32.

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from draftwood.core.history import adjust
-from draftwood.core.host import host
+from draftwood.core.host import host, put
 from draftwood.core.law import Shaping, top
 from draftwood.core.noise import Keyed, Noise, fold, word
 from draftwood.core.proposal import Draw
@@ -69,7 +69,7 @@ class Round:
 
     def roots(self) -> Int[Tensor, "B"]:
         """The newest known token of each row."""
-        return torch.tensor([r.root for r in self.requests], dtype=torch.int64, device=self.device)
+        return put([r.root for r in self.requests], self.device)
 
     def law(
         self,
@@ -124,7 +124,7 @@ class Round:
     @property
     def seeds(self) -> Int[Tensor, "B"]:
         if self._seeds is None:
-            self._seeds = torch.tensor([r.params.seed for r in self.requests], device=self.device)
+            self._seeds = put([r.params.seed for r in self.requests], self.device)
         return self._seeds
 
     def coin(
