@@ -130,12 +130,14 @@ class _Draft:
             self.carries[k] = torch.cat([held, carry])
             places.append(at)
             outputs.append(y)
-        width = self.rnd.requests[0].vocab if self.columns is None else len(self.columns)
-        logits = self.start.new_zeros(node.numel(), width)
-        if outputs:
-            found = self.model.logits(torch.cat(outputs), self.columns)
-            logits = logits.to(found.dtype).index_copy(0, torch.cat(places), found)
-        return self._law(logits.view(*node.shape, width), tree, frontier)
+        if not outputs:
+            width = self.rnd.requests[0].vocab if self.columns is None else len(self.columns)
+            return self.start.new_zeros(*node.shape, width)
+        logits = self.model.logits(torch.cat(outputs), self.columns)
+        if len(places) > 1 or len(logits) < node.numel():
+            some = logits.new_zeros(node.numel(), logits.shape[-1])
+            logits = some.index_copy(0, torch.cat(places), logits)
+        return self._law(logits.view(*node.shape, -1), tree, frontier)
 
     def _law(
         self, logits: Float[Tensor, "B K W"], tree: TokenTree, nodes: Int[Tensor, "B K"]
