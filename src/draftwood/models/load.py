@@ -25,6 +25,7 @@ from draftwood.models.checkpoint import Checkpoint, read_config
 from draftwood.models.lanes import int8
 from draftwood.models.lanes.choose import AUTO, INT8, int8_decoder, precision, supported
 from draftwood.models.names import EMBEDDING
+from draftwood.models.origin import Origin, remember
 from draftwood.models.resolve import resolve
 from draftwood.models.tokenizer import Tokenizer
 
@@ -41,6 +42,9 @@ class Loaded:
     model: Any  # a decoder of models.lanes, models.decoder.Decoder, or the wrapper of an hf: model
     tokenizer: Tokenizer
     fingerprint: str
+
+    def __post_init__(self) -> None:
+        remember(self.model, Origin(self.name, self.tokenizer, self.config.eos_tokens))
 
     @property
     def lane(self) -> str:
