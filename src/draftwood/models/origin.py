@@ -15,6 +15,7 @@ class Origin:
     name: str
     tokenizer: Tokenizer
     eos_tokens: tuple[int, ...]
+    fingerprint: str  # tells two targets apart, for parts that were trained on one of them
 
     @property
     def control_tokens(self) -> tuple[int, ...]:
