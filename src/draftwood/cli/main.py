@@ -64,7 +64,7 @@ app = typer.Typer(
 )
 for command in (generate, chat, papers, convert, demo):
     app.command()(command)
-for name in ("bench",):  # sub-apps in files of their own, which import nothing heavy before a command needs it
+for name in ("bench", "train"):  # sub-apps in files of their own, which import nothing heavy before a command needs it
     if importlib.util.find_spec(f"draftwood.cli.{name}") is not None:
         app.add_typer(importlib.import_module(f"draftwood.cli.{name}").app, name=name)
 

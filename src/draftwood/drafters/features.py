@@ -140,7 +140,8 @@ class Features:
             return base
         staged = limit.tier.depth * limit.tier.nodes  # at most: a level's frontier is never wider than the budget
         state.cache.reserve(list(counts), [count + min(staged, MARGIN) for count in counts.values()])
-        draft = _Draft(self.model, state.cache, rnd, rows, self._chains(state, counts), list(counts.values()))
+        ranked = policy.draw is Draw.GIVEN  # given children of greedy requests are ranked, not one alone
+        draft = _Draft(self.model, state.cache, rnd, rows, self._chains(state, counts), list(counts.values()), ranked)
         proposal = grow(base, limit, policy, rnd, draft.step)
         # Rows behind guesses go. The pairs of known tokens stay: their features are the target's own.
         kept = list(counts.values()) if draft.outputs is not None else [0] * len(counts)
@@ -183,9 +184,16 @@ class _Draft:
     """One round's draft in the making: outputs and staged rows of the nodes that were run."""
 
     def __init__(
-        self, model: FeatureModel, cache: Cache, rnd: Round, rows: list[int], chain: Tokens, counts: list[int]
+        self,
+        model: FeatureModel,
+        cache: Cache,
+        rnd: Round,
+        rows: list[int],
+        chain: Tokens,
+        counts: list[int],
+        ranked: bool,
     ) -> None:
-        self.model, self.cache, self.rnd, self.chain = model, cache, rnd, chain
+        self.model, self.cache, self.rnd, self.chain, self.ranked = model, cache, rnd, chain, ranked
         self.rows = torch.tensor(rows, device=rnd.device)
         self.everyone = len(rows) == rnd.batch
         last = torch.zeros(rnd.batch, 1, dtype=torch.int64, device=rnd.device)
@@ -210,7 +218,7 @@ class _Draft:
         self.passes += 1
         self.seconds += perf_counter() - started
         ids = self.model.ids
-        law = self.rnd.law(logits, tree, frontier.clamp_min(0), ids)
+        law = self.rnd.law(logits, tree, frontier.clamp_min(0), ids, ranked=self.ranked)
         if not self.everyone and tree.num_nodes == 1:
             waiting = torch.ones(self.rnd.batch, dtype=torch.bool, device=law.device)
             waiting[self.rows] = False

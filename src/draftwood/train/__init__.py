@@ -1,1 +1,1 @@
-"""Training: data, the loop, checkpoints. Optional: nothing else imports it."""
+"""Teaching drafters to speak like their target: data, capture, objectives, trainer."""

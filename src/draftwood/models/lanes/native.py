@@ -107,8 +107,7 @@ class NativeDecoder:
             features[FINAL] = self._final(h)
         if stop < self.num_layers or not len(x.want):
             return Seen(h.new_zeros(0, self.vocab), h, logit_places(x.want, x.size), features, tokens=x)
-        # Rows a power of two apart would fight for the same lines of the cache.
-        logits = torch.empty(len(x.want), self.vocab + 16)[:, : self.vocab]
+        logits = _apart(len(x.want), self._head.rows)  # a draft's head may know less than the vocabulary
         best = torch.empty(len(x.want), dtype=torch.int64)
         want = x.want.contiguous()
         self.library.calls.draftwood_head(
@@ -144,7 +143,7 @@ class NativeDecoder:
         self.library.threads(torch.get_num_threads())
         kept, matrix = (None, self._head) if ids is None else self._subset(ids)
         h = hidden.reshape(-1, hidden.shape[-1]).float().contiguous()
-        out = torch.empty(len(h), matrix.rows)
+        out = _apart(len(h), matrix.rows)
         self.library.calls.draftwood_head(
             byref(matrix), self.weights.norm.data_ptr() if norm else None, self.config.rms_eps, h.data_ptr(), None,
             len(h), out.data_ptr(), out.stride(0), None,
@@ -241,6 +240,11 @@ class _Pass:
             byref(m._shape), m._layers, first, last, skip, pointer(self.what), h.data_ptr(),
             None if apart is None else apart.data_ptr(),
         )  # fmt: skip
+
+
+def _apart(rows: int, columns: int) -> Float[Tensor, "rows columns"]:
+    """Room for logits. Rows a power of two apart would fight for the same lines of the cache."""
+    return torch.empty(rows, columns + 16)[:, :columns]
 
 
 def _matrix(packed: Packed, bias: Tensor | None = None) -> native.Matrix:
