@@ -106,7 +106,7 @@ class _Draft:
         if self.level_laws is None:
             root = tree.tokens[:, 0]
             y = torch.stack([self.model.step(k, self.start, root)[1] for k in range(stages)], dim=1)
-            logits = self.model.logits(y, self.columns)
+            logits = self.model.logits(y, self.columns, torch.arange(stages, device=y.device).expand(y.shape[:-1]))
             self.level_laws = self._law(logits, tree, torch.zeros_like(logits[..., 0]).long()) if plain else logits
         at = depth.clamp_max(stages - 1)[..., None].expand(-1, -1, self.level_laws.shape[-1])
         found = self.level_laws.gather(1, at)
@@ -121,6 +121,7 @@ class _Draft:
         tokens = tree.tokens.gather(1, node).flatten()
         places: list[Tensor] = []
         outputs: list[Tensor] = []
+        stages: list[Tensor] = []
         for k in sorted(set(depth[speaks].tolist())):  # one, where the policy grows level by level
             at = (speaks & (depth == k)).flatten().nonzero()[:, 0]
             before = self.start[row[at]] if k == 0 else self.carries[k - 1][above[at]]
@@ -130,10 +131,11 @@ class _Draft:
             self.carries[k] = torch.cat([held, carry])
             places.append(at)
             outputs.append(y)
+            stages.append(torch.full_like(at, k))
         if not outputs:
             width = self.rnd.requests[0].vocab if self.columns is None else len(self.columns)
             return self.start.new_zeros(*node.shape, width)
-        logits = self.model.logits(torch.cat(outputs), self.columns)
+        logits = self.model.logits(torch.cat(outputs), self.columns, torch.cat(stages))
         if len(places) > 1 or len(logits) < node.numel():
             some = logits.new_zeros(node.numel(), logits.shape[-1])
             logits = some.index_copy(0, torch.cat(places), logits)

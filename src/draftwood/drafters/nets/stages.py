@@ -3,23 +3,26 @@
     carry = f      carry, y_k = step(k, carry, E[x_k])      logits_k = W[ids] y_k      x_0 is the root
 
 Medusa leaves the feature as it is and reads no token, Hydra collects embeddings behind it, the MLP speculator turns it
-into a state.
+into a state. With tables of their own, they look up and multiply those instead of the target's.
 """
 
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.core.protocols import Model
 from draftwood.drafters.nets.hydra import HydraNet
 from draftwood.drafters.nets.medusa import MedusaNet
+from draftwood.drafters.nets.medusa_rows import MedusaRowsNet
 from draftwood.drafters.nets.mlp import MLPNet
+from draftwood.drafters.nets.mlp_tables import MLPTablesNet
 
 
 class StageModel:
-    """A MedusaNet, HydraNet or MLPNet beside its target, whose embedding and head rows it shares."""
+    """A MedusaNet, HydraNet or MLPNet beside its target, whose embedding and head rows it shares, or one with tables."""
 
     def __init__(self, net: Any, target: Model, ids: Int[Tensor, "W"] | None) -> None:
         self.net, self.target, self.ids = net, target, ids
@@ -31,13 +34,13 @@ class StageModel:
     @property
     def reads_tokens(self) -> bool:
         """False: all nodes of a level have the same logits."""
-        return not isinstance(self.net, MedusaNet)
+        return not isinstance(self.net, MedusaNet | MedusaRowsNet)
 
     @torch.inference_mode()
     def start(self, f: Float[Tensor, "n H"]) -> Float[Tensor, "n H"]:
         """What the first stage reads: the feature of the position that produced the root."""
         f = f.to(next(self.net.parameters()).dtype)
-        return self.net.start(f) if isinstance(self.net, MLPNet) else f
+        return self.net.start(f) if isinstance(self.net, MLPNet | MLPTablesNet) else f
 
     @torch.inference_mode()
     def step(
@@ -45,8 +48,11 @@ class StageModel:
     ) -> tuple[Float[Tensor, "n C"], Float[Tensor, "n H"]]:
         """(what the next stage reads, what the head rows multiply)."""
         net = self.net
-        if isinstance(net, MedusaNet):
+        if isinstance(net, MedusaNet | MedusaRowsNet):
             return carry, net.head(index, carry)
+        if isinstance(net, MLPTablesNet):
+            carry = net.step(index, carry, tokens)
+            return carry, carry
         e = self.target.embed(tokens).to(carry.dtype)
         if isinstance(net, MLPNet):
             carry = net.step(index, carry, e)
@@ -57,5 +63,23 @@ class StageModel:
         return carry, net.head(index, f, path)
 
     @torch.inference_mode()
-    def logits(self, y: Float[Tensor, "*S H"], columns: Int[Tensor, "W"] | None) -> Float[Tensor, "*S W"]:
-        return self.target.head(y, ids=columns, norm=False)
+    def logits(
+        self, y: Float[Tensor, "*S H"], columns: Int[Tensor, "W"] | None, stage: Int[Tensor, "*S"] | None = None
+    ) -> Float[Tensor, "*S W"]:
+        """`stage`: which one left each y; only heads with tables of their own ask."""
+        if not isinstance(self.net, MedusaRowsNet | MLPTablesNet):
+            return self.target.head(y, ids=columns, norm=False)
+        assert stage is not None
+        tables = self.net.rows if isinstance(self.net, MedusaRowsNet) else self.net.head
+        found = y.new_empty(*y.shape[:-1], tables.shape[1] if columns is None else len(columns))
+        for k in stage.unique().tolist():
+            table = tables[min(k, len(tables) - 1)]  # one for all stages, or one for each
+            found[stage == k] = F.linear(y[stage == k], table if columns is None else table[self._rows(columns)])
+        return found
+
+    def _rows(self, columns: Int[Tensor, "W"]) -> Int[Tensor, "W"]:
+        """Where a token's row lies in a table that may be trimmed."""
+        if self.ids is None:
+            return columns
+        ids, order = self.ids.sort()
+        return order[torch.searchsorted(ids, columns)]
