@@ -70,3 +70,11 @@ def test_the_greatest_of_a_row_are_found_by_groups_as_by_searching_it_whole() ->
         value, column = top(prob, k)
         assert torch.equal(value, prob.topk(k).values) and torch.equal(prob.gather(-1, column), value)
         assert all(len(set(row)) == k for row in column.flatten(0, 1).tolist())
+
+
+def test_greedy_rows_keep_their_ranks_where_nothing_is_drawn() -> None:
+    logits = torch.tensor([[2.0, 1.0, 0.0], [2.0, 1.0, 0.0]])[:, None]
+    shaping = Shaping([SamplingParams(temperature=0), SamplingParams(temperature=0.5)], "cpu")
+    ranked, plain = shaping.law(logits, ranked=True), shaping.law(logits)
+    assert torch.allclose(ranked[0], torch.softmax(logits[0], -1)) and torch.equal(ranked[1], plain[1])
+    assert plain[0].tolist() == [[1.0, 0.0, 0.0]] == shaping.certain(ranked[:, 0])[:1].tolist()

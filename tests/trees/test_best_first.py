@@ -143,3 +143,10 @@ def test_columns_are_mapped_to_their_tokens(each: bool) -> None:
 def test_a_beam_of_nothing_is_refused() -> None:
     with pytest.raises(OptionError, match="beam"):
         BestFirst(0)
+
+
+def test_greedy_requests_get_a_tree_too() -> None:
+    rnd, limit = toy_round([[1]], 3, temperature=0.0), Limit.of([3], [4])
+    drafter = TableDrafter(context_free((0.6, 0.3, 0.1)))
+    tree = drafter.propose(None, rnd, Proposal.roots(rnd.roots()), limit, BestFirst(2)).tree
+    assert paths(tree, BestFirst(2).select(tree, limit)) == [(0,), (1,), (0, 0), (0, 0, 0)]

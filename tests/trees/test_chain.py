@@ -35,3 +35,12 @@ def test_a_given_chain_guesses_with_the_targets_own_uniform() -> None:
         text += (int(rnd.pick(TARGET, torch.tensor([depth]), p, torch.ones(1).bool())),)
     assert drafted.tree.tokens[0].tolist() == list(text), "a draft that equals the target guesses every token"
     assert drafted.q is None and not drafted.tree.copies.any()
+
+
+def test_a_given_chain_of_a_greedy_request_is_the_best_token_each_time() -> None:
+    law, rnd = random_law(6, 1), toy_round([[1]], 6, temperature=0.0)
+    drafted = TableDrafter(law).propose(None, rnd, Proposal.roots(rnd.roots()), Limit.of([4], [4]), Chain(Draw.GIVEN))
+    text: tuple[int, ...] = (1,)
+    for _ in range(4):
+        text += (int(torch.tensor(law(text)).argmax()),)
+    assert drafted.tree.tokens[0].tolist() == list(text)

@@ -19,6 +19,8 @@ from draftwood.core.passes import RowSpec, Segment, Tokens
 from draftwood.errors import EngineError, OutOfBlocks
 
 _FIRST_ROWS = 512
+_NOBODY = np.zeros((0, 0), dtype=bool)
+_ALONE = np.ones((1, 1), dtype=bool)
 
 
 @dataclass(slots=True)
@@ -29,7 +31,7 @@ class _Slot:
     reserved: int = 0
     written: int = 0  # rows behind this one hold zeros
     ids: list[int] = field(default_factory=list[int])  # token of each staged row
-    sees: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))  # staged row -> staged rows it sees
+    sees: np.ndarray = field(default_factory=lambda: _NOBODY)  # staged row -> staged rows it sees
 
 
 class DenseCache:
@@ -48,6 +50,7 @@ class DenseCache:
         self.max_rows = slots * capacity if max_rows is None else max_rows
         rows = min(capacity, _FIRST_ROWS)
         self._stores = {s.name: torch.zeros(slots, s.heads, rows, s.width, dtype=s.dtype, device=device) for s in specs}
+        self._rows = rows  # of a slot in the stores
         self._slots = [_Slot() for _ in range(slots)]
         self._clock = 0
 
@@ -57,10 +60,11 @@ class DenseCache:
 
     def _grow(self, rows: int) -> None:
         """Room for `rows` rows in every slot."""
-        have = next(iter(self._stores.values())).shape[2]
+        have = self._rows
         if rows <= have:
             return
-        more = min(self.capacity, max(rows, 2 * have)) - have
+        self._rows = min(self.capacity, max(rows, 2 * have))
+        more = self._rows - have
         for name, store in self._stores.items():
             self._stores[name] = torch.nn.functional.pad(store, (0, 0, 0, more))
 
@@ -74,7 +78,8 @@ class DenseCache:
 
     def prefer(self, tokens: Sequence[int], free: Sequence[int]) -> int:
         """Of the free slots the one to use: the one that holds most of this text, else the one unused for longest."""
-        return max(free, key=lambda i: (_shared(self._slots[i].text, tokens), -self._slots[i].used))
+        want = list(tokens)
+        return max(free, key=lambda i: (_shared(self._slots[i].text, want), -self._slots[i].used))
 
     def admit(self, slot: int, tokens: Sequence[int], most: int | None = None) -> int:
         """Start from the longest prefix any slot holds, or from `most` rows of it. The last token is never taken over: it
@@ -82,7 +87,8 @@ class DenseCache:
         mine = self._slots[slot]
         if mine.owned:
             raise EngineError(f"slot {slot} is admitted twice")
-        shared = [_shared(s.text, tokens[:-1]) for s in self._slots]
+        want = list(tokens[:-1])
+        shared = [_shared(s.text, want) for s in self._slots]
         best = max(range(self.slots), key=lambda i: (shared[i], i == slot))
         rows = shared[best] if most is None else min(shared[best], most)
         self._grow(rows)
@@ -109,8 +115,8 @@ class DenseCache:
 
     def stage(self, x: Tokens) -> list[Segment]:
         """Tokens of one slot must stand together in the pass, parents before children."""
-        slots = x.slots.tolist()
-        ids, rows, parents = (t.tolist() for t in (x.ids, x.rows, x.parents))
+        columns = x.lists()
+        slots, ids, rows, parents = columns.slots, columns.ids, columns.rows, columns.parents
         segments: list[Segment] = []
         start = 0
         while start < len(slots):
@@ -125,6 +131,12 @@ class DenseCache:
 
     def _stage_slot(self, slot: int, start: int, ids: list[int], rows: list[int], parents: list[int]) -> Segment:
         s = self._slots[slot]
+        if len(rows) == 1 and rows[0] == 0 and not s.ids and s.owned and len(s.text) < self._rows:
+            # Plain decoding, a thousand times a pass: one token behind the committed text.
+            s.ids, s.sees = ids, _ALONE
+            s.written = max(s.written, len(s.text) + 1)
+            self._touch(slot)
+            return Segment(slot, start, start + 1, len(s.text), 1, 0, True, None)
         size = max(rows) + 1
         if not s.owned:
             raise EngineError(f"slot {slot} is written without being admitted")
@@ -165,6 +177,10 @@ class DenseCache:
         """Keep these staged rows in this order, drop the rest."""
         for slot, kept in zip(slots, rows, strict=True):
             s = self._slots[slot]
+            if kept == [0] and s.ids and s.ids[0] >= 0:
+                s.text.append(s.ids[0])
+                self._drop_staged(s)
+                continue
             wrong = [r for r in kept if not 0 <= r < len(s.ids) or s.ids[r] < 0]
             if wrong:
                 raise EngineError(f"slot {slot} has no staged rows {wrong}")
@@ -204,14 +220,15 @@ class DenseCache:
 
     @staticmethod
     def _drop_staged(s: _Slot) -> None:
-        s.ids, s.reserved, s.sees = [], 0, np.zeros((0, 0), dtype=bool)
+        s.ids, s.reserved, s.sees = [], 0, _NOBODY
 
 
 def _note(sees: np.ndarray, rows: list[int], parents: list[int], size: int) -> np.ndarray:
     """Who sees whom after these rows: a row sees itself and whatever the row it follows sees."""
     if not len(sees) and rows == list(range(size)) and parents == list(range(-1, size - 1)):
         return np.tri(size, dtype=bool)
-    if size > len(sees):
+    if size > len(sees) or sees is _ALONE:  # what everybody shares is never written to
+        size = max(size, len(sees))
         grown = np.zeros((size, size), dtype=bool)
         grown[: len(sees), : len(sees)] = sees
         sees = grown
@@ -221,16 +238,14 @@ def _note(sees: np.ndarray, rows: list[int], parents: list[int], size: int) -> n
     return sees
 
 
-def _shared(have: Sequence[int], want: Sequence[int]) -> int:
-    """Length of the common prefix."""
+def _shared(have: list[int], want: list[int]) -> int:
+    """Length of the common prefix. Asked of every slot at every admission, so most answers must come from a few tokens:
+    pieces double for as long as they agree."""
     size = min(len(have), len(want))
-    if list(have[:size]) == list(want[:size]):
-        return size
-    low, high = 0, size  # equal up to low, different somewhere before high
-    while high - low > 1:
-        middle = (low + high) // 2
-        if list(have[low:middle]) == list(want[low:middle]):
-            low = middle
-        else:
-            high = middle
-    return low
+    low, step = 0, 8
+    while low < size:
+        here, there = have[low : low + step], want[low : low + step]
+        if here != there:
+            return low + next((i for i, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), size - low)
+        low, step = low + step, 2 * step
+    return size

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from draftwood.core.request import Request
 
@@ -25,13 +26,13 @@ class Work:
         return self.request.known_from(self.done, self.done + self.take)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Batch:
     """Rows to run. The rows that decode stand first."""
 
     rows: tuple[Work, ...] = ()
 
-    @property
+    @cached_property
     def ready(self) -> tuple[Work, ...]:
         return tuple(w for w in self.rows if w.ready)
 

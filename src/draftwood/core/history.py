@@ -23,7 +23,7 @@ def adjust(
     never on columns.
     """
     if ids is not None:
-        whole = logits.new_zeros(request.vocab)
+        whole = logits.new_full((request.vocab,), -torch.inf)  # a token without a column cannot be what is left
         whole[ids] = logits
         return adjust(whole, request, path)[ids]
     p = request.params

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from draftwood.core.host import put
 from draftwood.core.sampling import SamplingParams
 
 
@@ -27,12 +28,15 @@ class Shaping:
 
     def column(self, name: str, dtype: torch.dtype) -> Tensor:
         """One option of all rows."""
-        return torch.tensor([getattr(p, name) for p in self.params], device=self.device, dtype=dtype)
+        return put([getattr(p, name) for p in self.params], self.device, dtype)
 
-    def law(self, logits: Float[Tensor, "B K W"]) -> Float[Tensor, "B K W"]:
-        """Probabilities after temperature and truncation; greedy rows become one-hot. At least float32."""
+    def law(self, logits: Float[Tensor, "B K W"], ranked: bool = False) -> Float[Tensor, "B K W"]:
+        """Probabilities after temperature and truncation; greedy rows become one-hot. At least float32.
+
+        `ranked`: greedy rows keep the probabilities of temperature 1, for whoever asks which token is the second best.
+        """
         x = logits if logits.dtype == torch.float64 else logits.float()
-        if self.all_greedy:
+        if self.all_greedy and not ranked:
             return _one_hot(x)
         heat = self.column("temperature", x.dtype)[:, None, None]
         greedy = self.column("greedy", torch.bool)[:, None, None]
@@ -46,7 +50,13 @@ class Shaping:
         prob = torch.softmax(scaled, dim=-1)
         if self.any_top_p:
             prob = _top_p(prob, self.column("top_p", torch.float64))
-        return torch.where(greedy, _one_hot(x), prob) if self.any_greedy else prob
+        return torch.where(greedy, _one_hot(x), prob) if self.any_greedy and not ranked else prob
+
+    def certain(self, law: Float[Tensor, "B W"]) -> Float[Tensor, "B W"]:
+        """Laws of which greedy rows take the best token and nothing else."""
+        if not self.any_greedy:
+            return law
+        return torch.where(self.column("greedy", torch.bool)[:, None], _one_hot(law), law)
 
     def _top_k(self, x: Float[Tensor, "B K W"]) -> Float[Tensor, "B K W"]:
         width = x.shape[-1]
@@ -79,7 +89,7 @@ def top(prob: Float[Tensor, "*S W"], k: int) -> tuple[Float[Tensor, "*S k"], Int
     return best.values, head.gather(-1, at % k) + at // k * groups.shape[-1]
 
 
-def _one_hot(x: Float[Tensor, "B K W"]) -> Float[Tensor, "B K W"]:
+def _one_hot(x: Float[Tensor, "*S W"]) -> Float[Tensor, "*S W"]:
     return torch.zeros_like(x).scatter_(-1, x.argmax(-1, keepdim=True), 1.0)
 
 

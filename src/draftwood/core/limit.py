@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core.host import host
 from draftwood.core.proposal import Laws
 from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Times
@@ -65,7 +66,8 @@ class Limit:
         deep = torch.minimum(self.depth, depth).clamp_min(0)
         wide = torch.minimum(self.nodes, nodes).clamp_min(0)
         wide = torch.where(deep > 0, wide, 0)
-        tier = Tier(int(deep.max()) if len(deep) else 0, 1 + (int(wide.max()) if len(wide) else 0))
+        depth_most, nodes_most = host(torch.stack([deep, wide]).amax(1)) if len(deep) else (0, 0)
+        tier = Tier(depth_most, 1 + nodes_most)
         return Limit(tier, deep, wide, self.total, self.price, self.proceed)
 
 

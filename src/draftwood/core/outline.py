@@ -5,14 +5,15 @@ hangs below whom is looked up in lists.
 """
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
-from jaxtyping import Int
-from torch import Tensor
 
-from draftwood.core.host import host
+from draftwood.core.host import host, put
 from draftwood.core.tree import AHEAD, SCORED, TokenTree
-from draftwood.core.verdict import Verdict
+from draftwood.core.verdict import ListedVerdict, Verdict
+
+T = TypeVar("T", int, bool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +31,10 @@ class Outline:
 
     @staticmethod
     def of(tree: TokenTree) -> "Outline":
-        whole: list[list[list[int]]] = host(
-            torch.stack([tree.tokens, tree.parents, tree.live.long(), tree.role, tree.source])
-        )
+        columns = torch.stack([tree.tokens, tree.parents, tree.live.long(), tree.role, tree.source])
+        if tree.num_nodes == 1:
+            return Outline._bare(*host(columns[..., 0]))
+        whole: list[list[list[int]]] = host(columns)
         tokens, parents, alive, roles, source = whole
         depth: list[list[int]] = []
         rank: list[list[int]] = []
@@ -63,14 +65,41 @@ class Outline:
             scored=scored,
         )
 
+    @staticmethod
+    def _bare(
+        tokens: list[int], parents: list[int], alive: list[int], roles: list[int], source: list[int]
+    ) -> "Outline":
+        """Nothing is drafted, and there may be a thousand rows: equal rows are one list."""
+        none = [0] * len(tokens)
+        live = [bool(on) for on in alive]
+        scored = [on and role == SCORED for on, role in zip(live, roles, strict=True)]
+        return Outline(
+            tokens=_rows(tokens),
+            parents=_rows(parents),
+            live=_rows(live),
+            source=_rows(source),
+            depth=_rows(none),
+            rank=_rows(none),
+            drafted=none,
+            deepest=none,
+            scored=_rows(scored),
+        )
+
     @property
     def batch(self) -> int:
         return len(self.tokens)
+
+    @property
+    def width(self) -> int:
+        """Nodes of every row, dead ones counted."""
+        return len(self.tokens[0]) if self.tokens else 1
 
     def follow(self, choice: list[list[int]], device: torch.device) -> Verdict:
         """From the root down: the chosen token after each node, as long as a scored child carries it."""
         paths: list[list[int]] = []
         after: list[int] = []
+        if self.width == 1:
+            return verdict([[0] for _ in choice], [tokens[0] for tokens in choice], device)
         for b, tokens in enumerate(choice):
             child = {
                 (parent, token): i
@@ -87,16 +116,19 @@ class Outline:
         return verdict(paths, after, device)
 
 
+def _rows(column: list[T]) -> list[list[T]]:
+    """A column as rows of one node."""
+    rows = {x: [x] for x in set(column)}
+    return [rows[x] for x in column]
+
+
 def verdict(paths: list[list[int]], after: list[int], device: torch.device) -> Verdict:
     """Accepted nodes of every row, root first, and the token after them."""
     width = max((len(p) for p in paths), default=1)
     padded = [p + [-1] * (width - len(p)) for p in paths]
     return Verdict(
-        path=_whole(padded, device).view(len(paths), width),
-        count=_whole([len(p) - 1 for p in paths], device),
-        next_token=_whole(after, device),
+        path=put(padded, device).view(len(paths), width),
+        count=put([len(p) - 1 for p in paths], device),
+        next_token=put(after, device),
+        listed=ListedVerdict(paths, after),
     )
-
-
-def _whole(x: list[int] | list[list[int]], device: torch.device) -> Int[Tensor, "..."]:
-    return torch.tensor(x, dtype=torch.int64, device=device)

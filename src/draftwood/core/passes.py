@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core.host import host, put
+
 FINAL = -1
 """Tap after the final norm. Taps 0..L: the residual after layer l, 0 being the embedding, L before the final norm."""
 
@@ -48,10 +50,37 @@ class Tokens:
     parents: Int[Tensor, "T"]  # staged row it follows, -1 = committed text
     want: Int[Tensor, "U"]  # places in T where logits are wanted
     hidden: Float[Tensor, "T H"] | None = None  # enters layers.start instead of the embedding of ids
+    _listed: "Listed | None" = field(default=None, init=False, repr=False)  # never handed on to a changed pass
+
+    @staticmethod
+    def of(listed: "Listed", positions: list[int], want: list[int], device: torch.device) -> "Tokens":
+        """From lists, which are remembered."""
+        ids, slots, rows, parents, at = put(
+            [listed.ids, listed.slots, listed.rows, listed.parents, positions], device
+        ).unbind(0)
+        tokens = Tokens(ids, slots, at, rows, parents, want=put(want, device))
+        object.__setattr__(tokens, "_listed", listed)
+        return tokens
+
+    def lists(self) -> "Listed":
+        """What a cache keeps its books with; from the device only if the pass was made there."""
+        if self._listed is not None:
+            return self._listed
+        return Listed(*host(torch.stack([self.ids, self.slots, self.rows, self.parents])))
 
     @property
     def size(self) -> int:
         return self.ids.shape[0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Listed:
+    """Columns of a pass as lists."""
+
+    ids: list[int]
+    slots: list[int]
+    rows: list[int]
+    parents: list[int]
 
 
 @dataclass(frozen=True, slots=True)

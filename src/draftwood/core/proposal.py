@@ -35,8 +35,8 @@ class Laws:
 
     def join(self, other: "Laws") -> "Laws":
         """Rows of `other` behind ours; both must have the same columns."""
-        if self.ids is None and other.ids is None:
-            return Laws(torch.cat([self.prob, other.prob]))
+        if self.ids is other.ids and (self.ids is None or self.ids.ndim == 1):
+            return Laws(torch.cat([self.prob, other.prob]), self.ids)
         ids, other_ids = (_row_ids(law) for law in (self, other))
         return Laws(torch.cat([self.prob, other.prob]), torch.cat([ids, other_ids]))
 

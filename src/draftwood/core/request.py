@@ -43,14 +43,15 @@ class Stats:
         """One round that drafted `nodes` nodes down to `depth` and kept `accepted` of them."""
         self.target_passes += 1
         self.draft_tokens += nodes
+        if not depth:
+            return
         for levels, reached in ((self.drafted, depth), (self.accepted, accepted)):
             levels.extend([0] * (reached - len(levels)))
             for level in range(reached):
                 levels[level] += 1
-        if depth:
-            self.rounds_all += accepted == depth
-            self.rounds_none += accepted == 0
-            self.rounds_some += 0 < accepted < depth
+        self.rounds_all += accepted == depth
+        self.rounds_none += accepted == 0
+        self.rounds_some += 0 < accepted < depth
 
     @property
     def acceptance_by_position(self) -> list[float]:

@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from draftwood.core.host import host
+from draftwood.core.host import put
 from draftwood.core.outline import Outline
-from draftwood.core.passes import ALL, LayerPlan, Seen, Tokens
+from draftwood.core.passes import ALL, LayerPlan, Listed, Seen, Tokens
 from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import Cache, Model
 from draftwood.core.round import Round
@@ -53,7 +53,10 @@ def assemble(chains: list[Chain], outline: Outline, device: torch.device) -> tup
         rows += range(length)
         parents += range(-1, last)
         positions += range(chain.done, chain.done + length)
-        if b < outline.batch:
+        if b < outline.batch and outline.width == 1:
+            want.append(root)
+            places.append([root])
+        elif b < outline.batch:
             rank, depth, above = outline.rank[b], outline.depth[b], outline.parents[b]
             want.append(root)
             # Dead nodes point at the root, so that gathers stay in range; nobody may believe what they say.
@@ -68,9 +71,8 @@ def assemble(chains: list[Chain], outline: Outline, device: torch.device) -> tup
                     positions.append(chain.done + last + depth[i])
             places.append(place)
         slots += [chain.slot] * (len(ids) - len(slots))
-    whole = torch.tensor([ids, slots, positions, rows, parents], dtype=torch.int64, device=device).unbind(0)
-    tokens = Tokens(*whole, want=torch.tensor(want, dtype=torch.int64, device=device))
-    nodes = torch.tensor(places, dtype=torch.int64, device=device)
+    tokens = Tokens.of(Listed(ids, slots, rows, parents), positions, want, device)
+    nodes = put(places, device)
     return tokens, nodes if places else nodes.view(0, 1)
 
 
@@ -112,11 +114,11 @@ def review(
 
 def staged_rows(chains: list[Chain], outline: Outline, verdict: Verdict) -> list[list[int]]:
     """The staged rows to commit: the whole chain, then the rows of the accepted nodes, in path order."""
-    paths: list[list[int]] = host(verdict.path)
+    paths = verdict.lists().paths
     kept: list[list[int]] = []
     for b, chain in enumerate(chains):
         rows = list(range(len(chain.tokens)))
-        if b < outline.batch:
-            rows += [len(chain.tokens) - 1 + outline.rank[b][node] for node in paths[b][1:] if node >= 0]
+        if b < outline.batch and len(paths[b]) > 1:
+            rows += [len(chain.tokens) - 1 + outline.rank[b][node] for node in paths[b][1:]]
         kept.append(rows)
     return kept

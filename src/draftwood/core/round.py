@@ -1,5 +1,6 @@
 """Round: the B rows that decode together now, with their chance and their one road from logits to laws."""
 
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from draftwood.core.history import adjust
-from draftwood.core.host import host
+from draftwood.core.host import host, put
 from draftwood.core.law import Shaping, top
 from draftwood.core.noise import Keyed, Noise, fold, word
 from draftwood.core.proposal import Draw
@@ -68,7 +69,7 @@ class Round:
 
     def roots(self) -> Int[Tensor, "B"]:
         """The newest known token of each row."""
-        return torch.tensor([r.root for r in self.requests], dtype=torch.int64, device=self.device)
+        return put([r.root for r in self.requests], self.device)
 
     def law(
         self,
@@ -78,12 +79,16 @@ class Round:
         ids: Int[Tensor, "W"] | None = None,
         *,
         strict: bool = False,
+        ranked: bool = False,
     ) -> Float[Tensor, "B K W"]:
         """The one road from logits to a law, p and q alike: history of each node's own path, then temperature and
         truncation. Options act before any token is drawn, so a mask can never bias a draw.
 
         Where the options leave no token at all, a draft has nothing to say (a law of zeros, no children); `strict`, for
         the target, makes it an OptionError.
+
+        `ranked`, for given children: nothing is drawn from the law, it only says which tokens are likely and how much, and
+        a greedy row's one-hot law would forget all but one. Such rows keep the law of temperature 1.
         """
         dead: list[tuple[int, int]] = []
         special = [b for b, r in enumerate(self.requests) if not r.params.plain]
@@ -102,7 +107,7 @@ class Round:
                         if strict:
                             raise
                         dead.append((b, k))
-        law = self.shaping.law(logits)
+        law = self.shaping.law(logits, ranked)
         for b, k in dead:
             law[b, k] = 0.0
         return law
@@ -119,7 +124,7 @@ class Round:
     @property
     def seeds(self) -> Int[Tensor, "B"]:
         if self._seeds is None:
-            self._seeds = torch.tensor([r.params.seed for r in self.requests], device=self.device)
+            self._seeds = put([r.params.seed for r in self.requests], self.device)
         return self._seeds
 
     def coin(
@@ -145,8 +150,9 @@ class Round:
         return self.noise.pick(self.key(purpose, at, turn), law, where, self.ids)
 
     def guess(self, depth: Int[Tensor, "B"], law: Float[Tensor, "B V"], where: Bool[Tensor, "B"]) -> Int[Tensor, "B"]:
-        """What a draft law would emit with the target's own uniform of that position: a good guess, never a draw."""
-        return self.noise.pick(self.key(TARGET, depth), law, where, self.ids)
+        """What a draft law would emit with the target's own uniform of that position: a good guess, never a draw. A greedy
+        row's guess is its best token."""
+        return self.noise.pick(self.key(TARGET, depth), self.shaping.certain(law), where, self.ids)
 
     def draw(
         self, at: Int[Tensor, "B F"], law: Float[Tensor, "B F W"], k: int, draw: Draw, where: Bool[Tensor, "B F"]
@@ -181,6 +187,14 @@ class Round:
             noise=self.noise,
             stream=f"{self.stream}/{stream}",
         )
+
+    def trimmed(self, columns: Int[Tensor, "W"]) -> "Round":
+        """The same rows and noise; drafters with a head use these of its rows alone. Trims inside trims meet."""
+        other = copy(self)
+        outer = self.columns
+        columns = columns.to(self.device)
+        other.columns = columns if outer is None else columns[torch.isin(columns, outer)]
+        return other
 
     def take(self, rows: list[int]) -> "Round":
         """Some rows of the round, with the same noise."""

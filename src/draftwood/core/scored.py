@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core.host import put
 from draftwood.core.outline import Outline
 from draftwood.core.passes import Seen
 from draftwood.core.round import TARGET, Round
@@ -61,12 +62,12 @@ class Scored:
             token = self.best().gather(1, nodes.clamp_min(0)[:, None])[:, 0]
         rest = [b for b, simple in enumerate(self._simple) if not simple]
         if rest:
-            part = self if len(rest) == self.rnd.batch else self.take(rest)
-            law = part.law(nodes[rest][:, None])[:, 0]
-            at = torch.full_like(nodes[rest], depth)
-            token = token.index_copy(
-                0, torch.tensor(rest, device=nodes.device), part.rnd.pick(TARGET, at, law, where[rest])
-            )
+            everyone = len(rest) == self.rnd.batch
+            part = self if everyone else self.take(rest)
+            rows = slice(None) if everyone else put(rest, nodes.device)
+            law = part.law(nodes[rows][:, None])[:, 0]
+            drawn = part.rnd.pick(TARGET, torch.full_like(nodes[rows], depth), law, where[rows])
+            token = drawn if isinstance(rows, slice) else token.index_copy(0, rows, drawn)
         return torch.where(where, token, -1)
 
     def feature(self, tap: int, nodes: Int[Tensor, "B K"]) -> Float[Tensor, "B K H"]:

@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass, field
 
+import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from draftwood.core.host import host
 from draftwood.core.proposal import Proposal
 
 PARTS = ("plan", "propose", "score", "verify", "commit", "emit")
@@ -17,6 +19,22 @@ class Verdict:
     path: Int[Tensor, "B D"]  # accepted SCORED nodes, root first, -1 after the end
     count: Int[Tensor, "B"]  # accepted draft tokens; the round emits count + 1
     next_token: Int[Tensor, "B"]  # corrected, bonus or accepted AHEAD token: the next root
+    listed: "ListedVerdict | None" = None  # the same on the host, from rules that decide there
+
+    def lists(self) -> "ListedVerdict":
+        """In one copy from the device, if nobody has it."""
+        if self.listed is not None:
+            return self.listed
+        whole: list[list[int]] = host(torch.cat([self.path, self.next_token[:, None]], dim=1))
+        return ListedVerdict([[n for n in row[:-1] if n >= 0] for row in whole], [row[-1] for row in whole])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ListedVerdict:
+    """A verdict as lists: accepted nodes of each row, root first, and the token after them."""
+
+    paths: list[list[int]]
+    after: list[int]
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ undrafted rounds and the token it never saw after a full acceptance are all the 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -19,7 +19,7 @@ from draftwood.core.passes import Needs, Seen, Tokens
 from draftwood.core.proposal import Draw, Laws, Proposal
 from draftwood.core.protocols import Cache, Model, TreePolicy
 from draftwood.core.request import Request
-from draftwood.core.review import Chain, assemble, score
+from draftwood.core.review import Chain, assemble
 from draftwood.core.round import Round
 from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Outcome
@@ -41,6 +41,7 @@ class Autoregressive:
 
     model: Model
     make_cache: Callable[[int], Cache]
+    trims: ClassVar[bool] = True  # honours rnd.columns
     needs: Needs = Needs()
     draws: frozenset[Draw] = frozenset(Draw)
 
@@ -77,36 +78,46 @@ class Autoregressive:
     def propose(self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
         chains = self._chains(state, rnd)
         state.cache.reserve([c.slot for c in chains], [len(c.tokens) + limit.tier.nodes for c in chains])
-        roots = torch.tensor([len(c.tokens) - 1 for c in chains], device=rnd.device)
         seconds = 0.0
-        rows = [roots[:, None]]  # staged row of every node that was run, -1 for the others
+        # Staged row (-1: none) and position of every node that was run.
+        table = torch.tensor([[len(c.tokens) - 1, c.done + len(c.tokens) - 1] for c in chains], device=rnd.device)
+        run = [table.T[..., None]]
 
         def step(tree: TokenTree, frontier: Int[Tensor, "B F"]) -> tuple[Laws, Float[Tensor, "B F H"] | None]:
             nonlocal seconds
             started = perf_counter()
             if tree.num_nodes == 1:
-                logits = score(self.model, state.cache, chains, base, rnd).logits(frontier)
+                x, _ = assemble(chains, Outline.of(base.tree), rnd.device)
+                logits = self._logits(state, x, rnd)[:, None]
             else:
-                logits = self._run(state, rnd, tree, frontier, rows)
+                logits = self._run(state, rnd, tree, frontier, run)
             seconds += perf_counter() - started
-            law = rnd.law(logits, tree, frontier.clamp_min(0))
-            return Laws(law.flatten(0, 1)), None
+            given = policy.draw is Draw.GIVEN
+            law = rnd.law(logits, tree, frontier.clamp_min(0), rnd.columns, ranked=given)
+            return Laws(law.flatten(0, 1), rnd.columns), None
 
         proposal = grow(base, limit, policy, rnd, step)
-        self._remember(state, rnd, proposal.tree, rows[0])
+        self._remember(state, rnd, proposal.tree, run[0][0])
         return replace(proposal, pass_seconds=seconds)
 
+    def _logits(self, state: _State, x: Tokens, rnd: Round) -> Float[Tensor, "U W"]:
+        """Logits where the pass wants them, of the columns that the round asks for."""
+        if rnd.columns is None:
+            return self.model.forward(x, state.cache).logits
+        seen = self.model.forward(replace(x, want=x.want[:0]), state.cache)
+        return self.model.head(seen.hidden[x.want], ids=rnd.columns)
+
     def _run(
-        self, state: _State, rnd: Round, tree: TokenTree, frontier: Int[Tensor, "B F"], rows: list[Tensor]
-    ) -> Float[Tensor, "B F V"]:
+        self, state: _State, rnd: Round, tree: TokenTree, frontier: Int[Tensor, "B F"], run: list[Tensor]
+    ) -> Float[Tensor, "B F W"]:
         """One draft pass over the frontier, each node behind the staged row of its parent."""
-        table = torch.nn.functional.pad(rows[0], (0, tree.num_nodes - rows[0].shape[1]), value=-1)
+        table = torch.nn.functional.pad(run[0], (0, tree.num_nodes - run[0].shape[2]), value=-1)  # [2, B, N]
         real = frontier >= 0
         node = frontier.clamp_min(0)
-        own = table.amax(1, keepdim=True) + real.long().cumsum(1)
-        rows[0] = table.scatter(1, node, torch.where(real, own, table.gather(1, node)))
-        parent = table.gather(1, tree.parents.gather(1, node).clamp_min(0))
-        position = rnd.lengths[:, None] - 1 + tree.depths().gather(1, node)
+        parent, above = table.gather(2, tree.parents.gather(1, node).clamp_min(0).expand(2, -1, -1))
+        own, position = table[0].amax(1, keepdim=True) + real.long().cumsum(1), above + 1
+        both = node.expand(2, -1, -1)
+        run[0] = table.scatter(2, both, torch.where(real, torch.stack([own, position]), table.gather(2, both)))
         flat = real.flatten().nonzero()[:, 0]
         x = Tokens(
             ids=tree.tokens.gather(1, node).flatten()[flat],
@@ -116,9 +127,9 @@ class Autoregressive:
             parents=parent.flatten()[flat],
             want=torch.arange(len(flat), device=flat.device),
         )
-        seen = self.model.forward(x, state.cache)
-        logits = seen.logits.new_zeros(real.numel(), seen.logits.shape[-1])
-        return logits.index_copy(0, flat, seen.logits).view(*real.shape, -1)
+        found = self._logits(state, x, rnd)
+        logits = found.new_zeros(real.numel(), found.shape[-1])
+        return logits.index_copy(0, flat, found).view(*real.shape, -1)
 
     @staticmethod
     def _remember(state: _State, rnd: Round, tree: TokenTree, rows: Int[Tensor, "B M"]) -> None:

@@ -12,7 +12,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from draftwood.core.check import BAD_LAW, faults, lawful
-from draftwood.core.host import host
+from draftwood.core.host import host, put
 from draftwood.core.limit import Limit
 from draftwood.core.passes import Seen
 from draftwood.core.proposal import Proposal
@@ -30,6 +30,8 @@ log = logging.getLogger("draftwood")
 def propose(e: "Engine", rnd: Round, limit: Limit) -> Proposal:
     """The drafter's tree, selected and compacted; bare roots where there is no draft, or one that nobody may trust."""
     bare = Proposal.roots(rnd.roots())
+    if not limit.tier.depth:
+        return bare
     rows = [b for b, deep in enumerate(limit.depth.tolist()) if deep > 0]
     if not rows:
         return bare
@@ -62,7 +64,7 @@ def propose(e: "Engine", rnd: Round, limit: Limit) -> Proposal:
 
 
 def index(e: "Engine", rows: list[int] | list[list[int]]) -> Int[Tensor, "R ..."]:
-    return torch.tensor(rows, dtype=torch.int64, device=e.device)
+    return put(rows, e.device)
 
 
 def _selected(e: "Engine", proposal: Proposal, limit: Limit) -> Proposal:
@@ -115,7 +117,8 @@ def tell(e: "Engine", chunked: Round, rnd: Round, outcome: Outcome, seen: Seen) 
             e.recipe.drafter.begin(e.drafter_state, chunked, seen)
         except Exception as error:
             bench(e, chunked, {b: f"begin: {error}" for b in range(chunked.batch)})
-    rows = [b for b, slot in enumerate(rnd.slots.tolist()) if slot not in e.benched]
+    slots = rnd.slots.tolist() if e.benched else []
+    rows = [b for b, slot in enumerate(slots) if slot not in e.benched] if slots else list(range(rnd.batch))
     if not rows:
         return
     part, told, seen_by = rnd, outcome, seen

@@ -90,7 +90,7 @@ def _plan(e: "Engine", batch: Batch) -> tuple[Round, Limit, Batch]:
         limit = _limit(e, batch, rnd)
         for drafting in (True, False):
             asked = limit if drafting else limit.at_most(*[torch.zeros_like(limit.depth)] * 2)
-            nodes = host(asked.nodes)
+            nodes = host(asked.nodes) if asked.tier.nodes > 1 else [0] * len(ready)
             extra = [w.take + (nodes[b] if b < len(ready) else 0) for b, w in enumerate(batch.rows)]
             try:
                 e.cache.reserve([w.slot for w in batch.rows], extra)
@@ -108,10 +108,10 @@ def _plan(e: "Engine", batch: Batch) -> tuple[Round, Limit, Batch]:
 
 
 def _round(e: "Engine", ready: tuple[Work, ...]) -> Round:
-    slots = torch.tensor([w.slot for w in ready], dtype=torch.int64, device=e.device)
+    slots = index(e, [w.slot for w in ready])
     return Round(
         slots=slots,
-        lengths=torch.tensor([w.done + w.take for w in ready], dtype=torch.int64, device=e.device),
+        lengths=index(e, [w.done + w.take for w in ready]),
         requests=tuple(w.request for w in ready),
         origin={tap: x[slots] for tap, x in e.origin.items()},
         target=Borrowed(e.model, e.cache) if e.recipe.needs.borrow else None,
@@ -135,10 +135,9 @@ def _limit(e: "Engine", batch: Batch, rnd: Round) -> Limit:
         spare=e.cache.spare,
     )
     limit = e.recipe.controller.plan(e.controller_state, rnd, load)
-    room = [
-        0 if w.slot in e.benched else min(w.request.remaining - 1, e.longest - w.done - w.take) for w in batch.ready
-    ]
-    held = [e.cache.capacity - w.done - w.take for w in batch.ready]
+    longest, capacity = e.longest, e.cache.capacity
+    room = [0 if w.slot in e.benched else min(w.request.remaining - 1, longest - w.done - w.take) for w in batch.ready]
+    held = [capacity - w.done - w.take for w in batch.ready]
     return limit.at_most(index(e, room), index(e, held))
 
 
@@ -149,7 +148,8 @@ def _verify(e: "Engine", proposal: Proposal, scored: Scored, rnd: Round) -> Verd
         return Verdict(path=none[:, None], count=none, next_token=none)
     try:
         verdict = e.recipe.verifier.verify(proposal, scored, rnd)
-        if not bool((verdict.next_token < 0).any()):
+        verdict = replace(verdict, listed=verdict.lists())  # the round's one wait for its results
+        if min(verdict.lists().after) >= 0:
             return verdict
     except Exception:
         log.debug("a rule failed on the batch; each row is asked alone", exc_info=True)
@@ -186,11 +186,13 @@ def _verify_alone(e: "Engine", proposal: Proposal, scored: Scored, rnd: Round) -
 
 def _emitted(outline: Outline, verdict: Verdict) -> list[list[int]]:
     """Accepted tokens, then the next root, -1 padded."""
-    paths, after = host(verdict.path), host(verdict.next_token)
+    told, width = verdict.lists(), verdict.path.shape[1]
+    if width == 1:
+        return [[last] for last in told.after]
     rows: list[list[int]] = []
-    for tokens, path, last in zip(outline.tokens, paths, after, strict=True):
-        kept = [tokens[node] for node in path[1:] if node >= 0]
-        rows.append([*kept, last] + [-1] * (len(path) - 1 - len(kept)))
+    for tokens, path, last in zip(outline.tokens, told.paths, told.after, strict=True):
+        kept = [tokens[node] for node in path[1:]]
+        rows.append([*kept, last] + [-1] * (width - len(path)))
     return rows
 
 
@@ -208,13 +210,13 @@ def _keep_origin(e: "Engine", rnd: Round, verdict: Verdict, scored: Scored) -> N
 
 def _emit(e: "Engine", rnd: Round, emitted: list[list[int]], outcome: Outcome, scored: Scored) -> tuple[int, ...]:
     """Tokens to their requests, clipped there; the round's counts; log-probabilities where they were asked for."""
-    outline, paths = scored.outline, host(outcome.verdict.path)
+    outline, paths, longest = scored.outline, outcome.verdict.lists().paths, e.longest
     clipped: list[int] = []
     for b, request in enumerate(rnd.requests):
         if request.finished:
             clipped.append(0)
             continue
-        path = [node for node in paths[b] if node >= 0]
+        path = paths[b]
         tokens = emitted[b][: len(path)]
         if request.params.logprobs is not None:
             nodes = outcome.verdict.path[b, : len(path)]
@@ -223,7 +225,7 @@ def _emit(e: "Engine", rnd: Round, emitted: list[list[int]], outcome: Outcome, s
         del request.logprobs[len(request.output) :]
         request.stats.count(outline.deepest[b], outline.drafted[b], min(len(path) - 1, taken))
         clipped.append(taken)
-        if not request.finished and request.num_known > e.longest:
+        if not request.finished and request.num_known > longest:
             request.finish("length")
     return tuple(clipped)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -25,6 +25,7 @@ class TableDrafter:
     """q(next | text) from a function, shaped by the request's own sampling options as any draft is."""
 
     law: Law
+    trims: ClassVar[bool] = True
     needs: Needs = Needs()
     draws: frozenset[Draw] = frozenset(Draw)
 
@@ -48,7 +49,10 @@ class TableDrafter:
                 ],
                 dtype=torch.float64,
             ).log()
-            return Laws(rnd.law(logits, tree, node).flatten(0, 1)), None
+            if rnd.columns is not None:
+                logits = logits[..., rnd.columns]
+            law = rnd.law(logits, tree, node, rnd.columns, ranked=policy.draw is Draw.GIVEN)
+            return Laws(law.flatten(0, 1), rnd.columns), None
 
         return grow(base, limit, policy, rnd, step)
 

@@ -1,0 +1,200 @@
+"""draftwood train RECIPE: teach a drafter to speak like its target."""
+
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from draftwood.cli.screen import Screen, table
+
+if TYPE_CHECKING:
+    from draftwood.train.learn import Learning, Session
+    from draftwood.train.measure import Acceptance
+    from draftwood.train.trainer import Report
+
+DATA_SHARE = 0.35  # of the minutes, where the data must be made first
+
+
+def learn(
+    names: Annotated[
+        str, typer.Argument(metavar="RECIPE[,RECIPE...]", help="What to train; several share one teacher.")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="The folder for weights, checkpoint and log.")],
+    target: Annotated[str, typer.Option("--target", help="The model to imitate.")] = "smollm2",
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", help="Dialogues: a folder of `train data` or a .jsonl. Made first if missing."),
+    ] = None,
+    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Gradient steps.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", help="Or as many steps as fit; counted once, then kept.")
+    ] = None,
+    pause_after: Annotated[
+        float | None,
+        typer.Option("--pause-after", help="Save and stop after so many minutes; the same command goes on."),
+    ] = None,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="Tokens the draft can say.")] = 8192,
+    batch_tokens: Annotated[int | None, typer.Option("--batch-tokens", min=64, help="Positions of a batch.")] = None,
+    longest: Annotated[
+        int, typer.Option("--longest", min=16, help="Tokens of a dialogue; what is beyond is cut.")
+    ] = 1024,
+    device: Annotated[str, typer.Option("--device", help="cpu or cuda.")] = "cpu",
+    dtype: Annotated[
+        str, typer.Option("--dtype", help="Of the target. auto: int8 on a CPU, bfloat16 elsewhere.")
+    ] = "auto",
+    seed: Annotated[int, typer.Option("--seed", help="Of batches, noise and first weights.")] = 0,
+    measure_every: Annotated[
+        float, typer.Option("--measure-every", help="Minutes between looks through the engine.")
+    ] = 3.0,
+    prompts: Annotated[int, typer.Option("--prompts", min=1, help="Held-out prompts of a look.")] = 8,
+    option: Annotated[list[str] | None, typer.Option("--option", help="KEY=VALUE of the recipe's training.")] = None,
+    exclude: Annotated[
+        list[Path] | None, typer.Option("--exclude", help="Questions to keep out of data made here. Repeatable.")
+    ] = None,
+) -> None:
+    """Train drafters for a target: gradient steps with the target in the loop, no features on disk.
+
+    Without --data the target writes its own first, in a third of the minutes. Killed at any moment, the same command goes
+    on and ends where an unbroken run would.
+    """
+    from draftwood.train.learn import Learning, Session
+
+    screen = Screen()
+    wanted = tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    if steps is None and minutes is None:
+        minutes = 5.0
+    chosen = _options(wanted, option or [])
+    if data is None:
+        data = out / "data"
+        spend = None if minutes is None else DATA_SHARE * minutes
+        _make(screen, target, data, spend, device, dtype, seed, exclude or [])
+        minutes = None if minutes is None else minutes - (spend or 0.0)
+    learning = Learning(
+        recipes=wanted,
+        data=data,
+        out=out,
+        steps=steps,
+        minutes=minutes,
+        pause_after=pause_after,
+        rows=rows,
+        batch_tokens=batch_tokens,
+        longest=longest,
+        seed=seed,
+        measure_every=60 * measure_every,
+        prompts=prompts,
+        options=chosen,
+    )
+    session = Session(target, learning, device=device, dtype=dtype)
+    _introduce(screen, session)
+    done = session.run(_Watch(screen), lambda name, found, step: _tell(screen, name, found, step))
+    _finish(screen, session, learning, done)
+
+
+def _options(names: tuple[str, ...], words: list[str]) -> dict[str, dict[str, Any]]:
+    """KEY=VALUE words for every recipe whose training knows the key; RECIPE.KEY=VALUE for one."""
+    import inspect
+
+    from draftwood import recipes
+    from draftwood.cli.convert import converted
+    from draftwood.errors import OptionError
+
+    found: dict[str, dict[str, Any]] = {}
+    for name in names:
+        training = getattr(recipes.load(name), "training", None)
+        if training is None:
+            continue
+        known = {k: p for k, p in inspect.signature(training).parameters.items() if p.kind is p.KEYWORD_ONLY}
+        own = [w.removeprefix(f"{name}.") for w in words if w.startswith(f"{name}.") or "." not in w.partition("=")[0]]
+        mine = [w for w in own if len(names) == 1 or w.partition("=")[0] in known]
+        chosen = converted(name, training, known, mine)
+        if chosen:
+            found[name] = chosen
+    stray = [w for w in words if w.partition(".")[0] not in names and "." in w.partition("=")[0]]
+    if stray:
+        raise OptionError(f"--option {stray[0]} names no recipe that is trained here\nhint: {', '.join(names)}")
+    return found
+
+
+def _make(
+    screen: Screen,
+    target: str,
+    data: Path,
+    minutes: float | None,
+    device: str,
+    dtype: str,
+    seed: int,
+    exclude: list[Path],
+) -> None:
+    """The target's own dialogues, unless they are there already."""
+    from draftwood.cli.train_data import watch
+    from draftwood.train.data import Settings, make_data
+
+    if (data / "record.json").is_file():
+        return
+    screen.aside(f"no --data: {target} writes its own into {data}")
+    tokens = 200_000 if minutes is None else None
+    batch = 512 if device.startswith("cuda") else 16
+    settings = Settings(tokens=tokens, minutes=minutes, exclude=tuple(exclude), seed=seed, batch=batch)
+    with watch(tokens) as say:
+        make_data(target, data, settings, device=device, dtype=dtype, say=say)
+
+
+def _introduce(screen: Screen, session: "Session") -> None:
+    complaint = session.train.complaint()
+    if complaint:
+        screen.aside(complaint)
+    sizes = ", ".join(f"{name} {_size(plan.net)}" for name, plan in session.plans.items())
+    screen.aside(
+        f"{len(session.train)} dialogues, {session.train.num_answer_tokens:,} answer tokens; {len(session.held)} held out; "
+        f"{len(session.keep)} tokens cover {session.coverage:.1%}; {sizes}; target in {session.loaded.lane}"
+    )
+
+
+def _size(net: Any) -> str:
+    return f"{sum(p.numel() for p in net.parameters()) / 1e6:.2f} M parameters"
+
+
+class _Watch:
+    """A line now and then: step, speed, losses."""
+
+    def __init__(self, screen: Screen, every: float = 20.0) -> None:
+        self.screen, self.every, self.last, self.tokens, self.since = screen, every, monotonic(), 0, monotonic()
+
+    def __call__(self, report: "Report") -> None:
+        self.tokens += report.tokens
+        now = monotonic()
+        if now - self.last < self.every and report.step + 1 < report.steps:
+            return
+        self.last = now
+        losses = "  ".join(
+            f"{name} {loss:.3f} (hit {report.figures.get(name, {}).get('hit0', 0.0):.2f})"
+            for name, loss in report.losses.items()
+        )
+        speed = self.tokens / max(now - self.since, 1e-9)
+        self.screen.aside(f"step {report.step + 1}/{report.steps}  {speed:,.0f} tokens/s  {losses}")
+
+
+def _tell(screen: Screen, name: str, found: "Acceptance", step: int) -> None:
+    depths = " ".join(f"{share:.2f}" for share in found.by_position)
+    rounds = "/".join(map(str, found.rounds))
+    screen.aside(
+        f"step {step}  {name}: {found.tokens_per_pass:.2f} tokens per pass on held-out prompts; accepted by position "
+        f"{depths or 'nothing drafted'}; rounds all/some/none {rounds}"
+    )
+
+
+def _finish(screen: Screen, session: "Session", learning: "Learning", done: bool) -> None:
+    from draftwood.train.curves import draw
+    from draftwood.train.measure import head_file
+
+    rows = table("recipe", "file", "bytes", "tokens per pass", numbers={"bytes", "tokens per pass"})
+    for name in session.plans:
+        path = head_file(learning.out, name)
+        looks = [e["tokens_per_pass"] for e in session.log if e.get("recipe") == name]
+        rows.add_row(name, str(path), f"{path.stat().st_size:,}", f"{looks[-1]:.2f}" if looks else "-")
+    screen.show(rows)
+    picture = draw(learning.out)
+    if picture is not None:
+        screen.aside(f"curves: {picture}")
+    screen.aside("done" if done else "paused: the same command goes on")

@@ -1,0 +1,71 @@
+"""Drafters made of drafters."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jaxtyping import Int
+from torch import Tensor
+
+from draftwood.core.limit import Limit
+from draftwood.core.passes import Needs, Seen
+from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.protocols import Drafter, TreePolicy
+from draftwood.core.request import Request
+from draftwood.core.round import Round
+from draftwood.core.verdict import Outcome
+from draftwood.errors import CompositionError, OptionError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VocabTrim:
+    """A drafter that guesses among the tokens `keep` alone, so that its head has fewer rows to multiply.
+
+    q is a law over `keep`, with nothing outside; the rules know that. A token outside is never guessed and emitted as
+    ever: p is not touched. None keeps all.
+
+    Wraps drafters with `trims = True`, which promise to ask their head for `rnd.columns` and to return laws over them.
+    Ids rise, as in the whole vocabulary: guesses that share the target's uniform rely on the order.
+    """
+
+    drafter: Drafter
+    keep: Int[Tensor, "W"] | None
+
+    def __post_init__(self) -> None:
+        if not getattr(self.drafter, "trims", False):
+            name = type(self.drafter).__name__
+            raise CompositionError(f"VocabTrim trims the head of a drafter, {name} has none that it could trim")
+        keep = self.keep
+        if keep is not None and (not len(keep) or bool((keep.diff() <= 0).any())):
+            raise OptionError("VocabTrim: ids to keep must rise, and there must be one at least")
+
+    @property
+    def trims(self) -> bool:
+        return True
+
+    @property
+    def needs(self) -> Needs:
+        return self.drafter.needs
+
+    @property
+    def draws(self) -> frozenset[Draw]:
+        return self.drafter.draws
+
+    def init(self, slots: int) -> Any:
+        return self.drafter.init(slots)
+
+    def admit(self, state: Any, slot: int, request: Request) -> int:
+        return self.drafter.admit(state, slot, request)
+
+    def begin(self, state: Any, rnd: Round, seen: Seen) -> None:
+        self.drafter.begin(state, rnd, seen)
+
+    def propose(self, state: Any, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
+        trimmed = rnd if self.keep is None else rnd.trimmed(self.keep)
+        return self.drafter.propose(state, trimmed, base, limit, policy)
+
+    def commit(self, state: Any, rnd: Round, outcome: Outcome, seen: Seen) -> None:
+        self.drafter.commit(state, rnd, outcome, seen)
+
+    def free(self, state: Any, slots: Sequence[int]) -> None:
+        self.drafter.free(state, slots)
