@@ -76,7 +76,6 @@ class Outline:
         return Outline(
             tokens=_rows(tokens),
             parents=_rows(parents),
-            live=_rows(live),
             source=_rows(source),
             depth=_rows(none),
             rank=_rows(none),
