@@ -218,6 +218,43 @@ def test_id_outside_the_vocabulary_is_refused(wrong: int) -> None:
         runner.forward(replace(x, ids=torch.tensor([3, wrong])), empty(runner))
 
 
+@pytest.mark.parametrize("level", EVERY_LEVEL)
+@pytest.mark.parametrize("name", ["eagle", "eagle, whole vocabulary"])
+def test_ranks_are_those_of_the_float_lane(name: str, level: str) -> None:
+    runner, right = ours(name, level), reference(name)
+    width = runner.head.config.rows
+    logits = 4 * torch.randn(9, width, generator=torch.Generator().manual_seed(1))
+    heat = [1.0, 0.3, 2.0, 1e-3, 1.0, 0.7, 1.0, 1.0, 5.0]
+    for k in (1, 2, 5, 17, width):
+        prob, tokens = runner.ranked(logits, heat, k)
+        wanted, same = right.ranked(logits.double(), heat, k)
+        torch.testing.assert_close(prob.double(), wanted, rtol=1e-5, atol=1e-7)
+        sure = wanted > 1e-30  # where a law has nothing left to say it does not rank
+        assert torch.equal(tokens[sure], same[sure])
+
+
+def test_wide_rows_are_ranked_wherever_the_best_stand() -> None:
+    runner = ours("eagle, whole vocabulary")
+    runner.ids = None
+    for width in (64, 100, 1000, 8192):
+        x = torch.randn(5, width + 16, generator=torch.Generator().manual_seed(width))[:, :width]
+        x[0, -1], x[1, 0], x[2] = 9.0, 9.0, x[2].sort().values
+        prob, tokens = runner.ranked(x, [1.0] * 5, 8)
+        best = x.softmax(-1).topk(8)
+        assert torch.equal(tokens, best.indices)
+        torch.testing.assert_close(prob, best.values)
+
+
+def test_equal_logits_are_ranked_by_place_and_what_is_no_number_stays_none() -> None:
+    runner = ours("eagle, whole vocabulary")
+    runner.ids = None
+    x = torch.zeros(3, 200)
+    x[1, 150] = torch.nan
+    prob, tokens = runner.ranked(x, [1.0] * 3, 4)
+    assert tokens[0].tolist() == tokens[2].tolist() == [0, 1, 2, 3]
+    assert prob[1].isnan().all() and torch.equal(prob[0], prob[2]) and prob[0].tolist() == pytest.approx([0.005] * 4)
+
+
 # --- the same bits
 
 

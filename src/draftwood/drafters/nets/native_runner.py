@@ -4,7 +4,7 @@ Blocks of a head's file are the blocks that the kernels multiply, so packing the
 """
 
 from collections.abc import Sequence
-from ctypes import byref
+from ctypes import byref, c_float
 
 import torch
 from jaxtyping import Float, Int
@@ -25,7 +25,8 @@ class Int8Runner:
     """An EAGLE or EAGLE-3 head over int8 kernels; a row has the same bits whatever runs with it."""
 
     def __init__(self, head: Head, target: NativeDecoder) -> None:
-        self.head, self.target, self.ids = head, target, head.ids
+        self.head, self.target = head, target
+        self.ids = None if head.ids is None else head.ids.cpu().contiguous()
         self._weights = _Weights(head, target)
         self._shape = shape_of(head.config.layer)
         self._turns, self._stores = Turns(head.config.layer), Stores(1)
@@ -39,7 +40,6 @@ class Int8Runner:
         c = self.head.config.layer
         return tuple(RowSpec(f"{kind}0", c.num_kv_heads, c.head_dim, torch.float16) for kind in "kv")
 
-    @torch.inference_mode()
     def fuse(self, features: Sequence[Float[Tensor, "T H"]]) -> Float[Tensor, "T d"]:
         w = self._weights
         if w.fuse is None:
@@ -61,7 +61,6 @@ class Int8Runner:
         self.target.library.calls.draftwood_norm(x.data_ptr(), weight.data_ptr(), eps, *x.shape, out.data_ptr())
         return out
 
-    @torch.inference_mode()
     def forward(self, x: Tokens, cache: Cache) -> tuple[Float[Tensor, "T d"], Float[Tensor, "U W"]]:
         assert x.hidden is not None
         library = self.target.library
@@ -77,6 +76,17 @@ class Int8Runner:
         if outside:
             raise DrafterError(f"a token id is outside the vocabulary of {self.target.vocab}: {ids.tolist()[:16]}")
         return out, logits
+
+    def ranked(
+        self, logits: Float[Tensor, "U W"], heat: list[float], k: int
+    ) -> tuple[Float[Tensor, "U k"], Int[Tensor, "U k"]]:
+        rows, columns = logits.shape
+        prob, tokens = torch.empty(rows, k), torch.empty(rows, k, dtype=torch.int64)
+        self.target.library.calls.draftwood_rank(
+            logits.data_ptr(), logits.stride(0), rows, columns, (c_float * rows)(*heat), k,
+            None if self.ids is None else self.ids.data_ptr(), prob.data_ptr(), tokens.data_ptr(),
+        )  # fmt: skip
+        return prob, tokens
 
 
 class _Weights:

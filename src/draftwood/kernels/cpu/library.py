@@ -89,6 +89,10 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
             c_int64,
         ],
     ),
+    "draftwood_rank": (
+        None,
+        [c_void_p, c_int64, c_int, c_int, POINTER(c_float), c_int, c_void_p, c_void_p, c_void_p],
+    ),
     "draftwood_embed": (c_int, [POINTER(Matrix), c_void_p, c_int, c_void_p]),
     "draftwood_norm": (None, [c_void_p, c_void_p, c_float, c_int, c_int, c_void_p]),
     "draftwood_product": (None, [POINTER(Matrix), c_void_p, c_int, c_void_p]),

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Sequence
 from ctypes import POINTER, cast
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -69,14 +70,15 @@ class Stores:
 
     def __init__(self, layers: int) -> None:
         self.layers = layers
-        self._held: WeakKeyDictionary[Cache, tuple[Tensor, object]] = WeakKeyDictionary()
+        self._held: WeakKeyDictionary[Cache, tuple[Tensor, Any]] = WeakKeyDictionary()
 
-    def of(self, cache: Cache) -> object:
+    def of(self, cache: Cache) -> Any:
+        """A pointer to one Store per layer."""
         first = cache.store("k0")
         held = self._held.get(cache)
         if held is None or held[0] is not first:
             rows = [(cache.store(f"k{i}").data_ptr(), cache.store(f"v{i}").data_ptr()) for i in range(self.layers)]
-            held = first, (native.Store * len(rows))(*rows)
+            held = first, cast((native.Store * len(rows))(*rows), POINTER(native.Store))
             self._held[cache] = held
         return held[1]
 
@@ -90,13 +92,8 @@ class NativePass:
         self.kept = [x.positions.contiguous(), x.rows.contiguous(), cos, sin, store]
         self.parts = (native.Segment * len(segments))()
         for part, s in zip(self.parts, segments, strict=True):
-            part.slot, part.start, part.stop, part.committed, part.staged = (
-                s.slot,
-                s.start,
-                s.stop,
-                s.committed,
-                s.staged,
-            )
+            part.slot, part.start, part.stop = s.slot, s.start, s.stop
+            part.committed, part.staged = s.committed, s.staged
             if s.visible is not None:
                 visible = s.visible.contiguous()
                 self.kept.append(visible)
@@ -104,9 +101,9 @@ class NativePass:
         self.what = native.Pass(
             tokens=x.size,
             segments=len(segments),
-            segment=cast(self.parts, POINTER(native.Segment)),
+            segment=self.parts,
             cache=native.Rows(store.stride(0), store.stride(1), self.kept[1].data_ptr()),
-            stores=cast(stores.of(cache), POINTER(native.Store)),  # type: ignore[arg-type]
+            stores=stores.of(cache),
             positions=self.kept[0].data_ptr(),
             cos=cos.data_ptr(),
             sin=sin.data_ptr(),

@@ -285,6 +285,53 @@ extern "C" int draftwood_features(const Shape* shape, const Reader* reader, cons
   return 0;
 }
 
+// The k greatest of n numbers in falling order, equal ones by place; and what each weighs in softmax(x / heat).
+static void rank(const float* x, int n, float heat, int k, float* prob, int64_t* place) {
+  int held = 0;
+  const auto take = [&](float v, int at) {  // prob holds the numbers themselves for now
+    int i = held < k ? held++ : k - 1;
+    for (; i > 0 && v > prob[i - 1]; i--) { prob[i] = prob[i - 1]; place[i] = place[i - 1]; }
+    prob[i] = v;
+    place[i] = at;
+  };
+  for (int j = 0; j < k; j++) take(x[j], j);
+  constexpr int STEP = 4 * LANES;
+  for (int j = k; j < n; j += STEP) {
+    F top = set1(-INFINITY);
+    for (int i = j; i < std::min(j + STEP, n); i += LANES) top = max(load_some(x + i, n - i, -INFINITY), top);
+    if (!(greatest(top) > prob[k - 1])) continue;
+    for (int i = j; i < std::min(j + STEP, n); i++)
+      if (x[i] > prob[k - 1]) take(x[i], i);
+  }
+  const F peak = set1(prob[0]), by = set1(1.0f / heat);
+  F total = set1(0.0f);
+  for (int i = 0; i < n; i += LANES) {
+    F e = exponential((load_some(x + i, n - i) - peak) * by);
+    if (n - i < LANES) {  // behind the row there is nothing
+      float t[LANES];
+      store(t, e);
+      e = load_some(t, n - i);
+    }
+    total = total + e;
+  }
+  const F share = set1(1.0f / sum(total));  // not a number if one of the row is none
+  for (int i = 0; i < k; i += LANES)
+    store_some(prob + i, exponential((load_some(prob + i, k - i) - peak) * by) * share, k - i);
+}
+
+// For `count` rows of y, `stride` numbers apart: their k <= columns most probable tokens at their own heat. ids: token of
+// each column, or null: the column itself.
+extern "C" void draftwood_rank(const float* y, int64_t stride, int count, int columns, const float* heat, int k,
+                               const int64_t* ids, float* prob, int64_t* tokens) {
+  if (count == 0 || k == 0) return;
+  Call call;
+  call.team.each(count, [&](int i, int) {
+    int64_t* found = tokens + (size_t)i * k;
+    rank(y + (size_t)i * stride, columns, heat[i], k, prob + (size_t)i * k, found);
+    for (int j = 0; ids != nullptr && j < k; j++) found[j] = ids[found[j]];
+  });
+}
+
 // Rows of a packed matrix as floats. 0, or 1 if some id names no row; then nothing is written.
 extern "C" int draftwood_embed(const Matrix* m, const int64_t* ids, int count, float* y) {
   for (int i = 0; i < count; i++)
