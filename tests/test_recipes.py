@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from draftwood import recipes
@@ -13,6 +14,8 @@ from draftwood.core.recipe import Recipe
 from draftwood.drafters.ngram import NGram
 from draftwood.drafters.nothing import Nothing
 from draftwood.errors import CompositionError, OptionError, UnknownNameError
+from draftwood.models.load import load
+from draftwood.testing.folder import write_folder
 from draftwood.testing.heads import random_head, write_head
 from draftwood.testing.tiny import tiny_decoder
 from draftwood.trees.chain import Chain
@@ -23,13 +26,22 @@ from draftwood.verifiers.rejection import Rejection
 KINDS = {"eagle2": "eagle", "mlp_speculator": "mlp", "fast_draft": "language"}  # whose weights a recipe loads
 
 
-@pytest.mark.parametrize("name", recipes.names())
-def test_every_recipe_builds_for_a_target_and_names_its_paper(name: str, tmp_path: Path) -> None:
-    target = tiny_decoder()
-    options: dict[str, Any] = {"draft": "first:2"} if "draft" in recipes.options(name) else {}
+def needed(name: str, target: Any, folder: Path) -> dict[str, Any]:
+    """Options that a recipe cannot do without on a small target, and the files that they name."""
+    np.save(folder / "counts.npy", np.arange(target.vocab))
+    (folder / "text.txt").write_text("some text")
+    files = {"draft": "first:2", "counts": str(folder / "counts.npy"), "texts": (str(folder / "text.txt"),)}
+    chosen = {key: value for key, value in files.items() if key in recipes.options(name)}
     if "weights" in recipes.options(name):
         head = random_head(KINDS.get(name, name), target)
-        options["weights"] = str(write_head(tmp_path / "head.safetensors", head))
+        chosen["weights"] = str(write_head(folder / "head.safetensors", head))
+    return chosen
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_every_recipe_builds_for_a_target_and_names_its_paper(name: str, tmp_path: Path) -> None:
+    target = load(str(write_folder(tmp_path / "model")), dtype="float32").model
+    options = needed(name, target, tmp_path)
     recipe = recipes.build(name, target, **options)
     assert isinstance(recipe, Recipe) and recipe.lossless == recipes.paper(name).lossless
     assert recipes.paper(name).title

@@ -35,12 +35,14 @@ class _State:
     )  # see _remember
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Autoregressive:
-    """`model` drafts; `make_cache(slots)` gives it a cache as long as the target's."""
+    """`model` drafts; `make_cache(slots)` gives it a cache as long as the target's. `ids`: token of each row of the model's
+    head where it covers less than the vocabulary."""
 
     model: Model
     make_cache: Callable[[int], Cache]
+    ids: Int[Tensor, "W"] | None = None
     trims: ClassVar[bool] = True  # honours rnd.columns
     needs: Needs = Needs()
     draws: frozenset[Draw] = frozenset(Draw)
@@ -76,6 +78,9 @@ class Autoregressive:
         return chains
 
     def propose(self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
+        rows, ids = self._columns(rnd)
+        if ids is not None and not len(ids):
+            return base
         chains = self._chains(state, rnd)
         state.cache.reserve([c.slot for c in chains], [len(c.tokens) + limit.tier.nodes for c in chains])
         seconds = 0.0
@@ -88,27 +93,40 @@ class Autoregressive:
             started = perf_counter()
             if tree.num_nodes == 1:
                 x, _ = assemble(chains, Outline.of(base.tree), rnd.device)
-                logits = self._logits(state, x, rnd)[:, None]
+                logits = self._logits(state, x, rows)[:, None]
             else:
-                logits = self._run(state, rnd, tree, frontier, run)
+                logits = self._run(state, rnd, tree, frontier, run, rows)
             seconds += perf_counter() - started
             given = policy.draw is Draw.GIVEN
-            law = rnd.law(logits, tree, frontier.clamp_min(0), rnd.columns, ranked=given)
-            return Laws(law.flatten(0, 1), rnd.columns), None
+            law = rnd.law(logits, tree, frontier.clamp_min(0), ids, ranked=given)
+            return Laws(law.flatten(0, 1), ids), None
 
         proposal = grow(base, limit, policy, rnd, step)
         self._remember(state, rnd, proposal.tree, run[0][0])
         return replace(proposal, pass_seconds=seconds)
 
-    def _logits(self, state: _State, x: Tokens, rnd: Round) -> Float[Tensor, "U W"]:
-        """Logits where the pass wants them, of the columns that the round asks for."""
-        if rnd.columns is None:
+    def _columns(self, rnd: Round) -> tuple[Int[Tensor, "W"] | None, Int[Tensor, "W"] | None]:
+        """(rows of the model's head to multiply, their tokens); None: all."""
+        if self.ids is None or rnd.columns is None:
+            return rnd.columns, self.ids if rnd.columns is None else rnd.columns
+        rows = torch.isin(self.ids, rnd.columns).nonzero()[:, 0]
+        return rows, self.ids[rows]
+
+    def _logits(self, state: _State, x: Tokens, rows: Int[Tensor, "W"] | None) -> Float[Tensor, "U W"]:
+        """Logits where the pass wants them, of these rows of the head."""
+        if rows is None:
             return self.model.forward(x, state.cache).logits
         seen = self.model.forward(replace(x, want=x.want[:0]), state.cache)
-        return self.model.head(seen.hidden[x.want], ids=rnd.columns)
+        return self.model.head(seen.hidden[x.want], ids=rows)
 
     def _run(
-        self, state: _State, rnd: Round, tree: TokenTree, frontier: Int[Tensor, "B F"], run: list[Tensor]
+        self,
+        state: _State,
+        rnd: Round,
+        tree: TokenTree,
+        frontier: Int[Tensor, "B F"],
+        run: list[Tensor],
+        rows: Int[Tensor, "W"] | None,
     ) -> Float[Tensor, "B F W"]:
         """One draft pass over the frontier, each node behind the staged row of its parent."""
         table = torch.nn.functional.pad(run[0], (0, tree.num_nodes - run[0].shape[2]), value=-1)  # [2, B, N]
@@ -127,7 +145,7 @@ class Autoregressive:
             parents=parent.flatten()[flat],
             want=torch.arange(len(flat), device=flat.device),
         )
-        found = self._logits(state, x, rnd)
+        found = self._logits(state, x, rows)
         logits = found.new_zeros(real.numel(), found.shape[-1])
         return logits.index_copy(0, flat, found).view(*real.shape, -1)
 

@@ -25,6 +25,7 @@ from draftwood.models.checkpoint import Checkpoint, read_config
 from draftwood.models.lanes import int8
 from draftwood.models.lanes.choose import AUTO, INT8, int8_decoder, precision, supported
 from draftwood.models.names import EMBEDDING
+from draftwood.models.origin import Origin, remember
 from draftwood.models.resolve import resolve
 from draftwood.models.tokenizer import Tokenizer
 
@@ -41,6 +42,9 @@ class Loaded:
     model: Any  # a decoder of models.lanes, models.decoder.Decoder, or the wrapper of an hf: model
     tokenizer: Tokenizer
     fingerprint: str
+
+    def __post_init__(self) -> None:
+        remember(self.model, Origin(self.name, self.tokenizer, self.config.eos_tokens, self.fingerprint))
 
     @property
     def lane(self) -> str:
@@ -79,12 +83,7 @@ def load(name: str, *, dtype: str | torch.dtype = AUTO, device: str | torch.devi
     assert isinstance(chosen, torch.dtype)
     config, tensors, tokenizer = load_weights(name)
     mark = fingerprint(config, tensors)
-    return _loaded(name, config, Decoder.from_tensors(config, tensors, chosen, device), tokenizer, mark)
-
-
-def _loaded(name: str, config: ModelConfig, model: Any, tokenizer: Tokenizer, mark: str) -> Loaded:
-    model.fingerprint = mark  # parts that were trained for one target are handed the model alone
-    return Loaded(name, config, model, tokenizer, mark)
+    return Loaded(name, config, Decoder.from_tensors(config, tensors, chosen, device), tokenizer, mark)
 
 
 def _load_int8(name: str) -> Loaded | None:
@@ -96,11 +95,11 @@ def _load_int8(name: str) -> Loaded | None:
     copy = int8_copy.find(place)
     if copy is not None:
         weights, note = int8.load(copy, config)
-        return _loaded(name, config, int8_decoder(config, weights), tokenizer, note["fingerprint"])
+        return Loaded(name, config, int8_decoder(config, weights), tokenizer, note["fingerprint"])
     config, tensors, tokenizer = load_weights(name)
     mark = fingerprint(config, tensors)
     weights = int8_copy.make(place, config, tensors, mark)
-    return _loaded(name, config, int8_decoder(config, weights), tokenizer, mark)
+    return Loaded(name, config, int8_decoder(config, weights), tokenizer, mark)
 
 
 def load_weights(name: str) -> tuple[ModelConfig, Mapping[str, Tensor], Tokenizer]:

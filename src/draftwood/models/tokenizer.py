@@ -79,6 +79,11 @@ class Tokenizer:
         return () if token is None else (token,)
 
     @property
+    def control_tokens(self) -> tuple[int, ...]:
+        """Tokens that steer a text and never show in it."""
+        return tuple(sorted(i for i, token in self.backend.get_added_tokens_decoder().items() if token.special))
+
+    @property
     def adds_bos(self) -> bool:
         """Whether `encode(special=True)` begins with the bos token."""
         return self.bos_token is not None and self.encode("a", special=True)[:1] == [self.bos_token]

@@ -9,6 +9,7 @@ import torch
 from draftwood.core.passes import FINAL
 from draftwood.drafters.nets.build import net
 from draftwood.drafters.nets.config import HeadConfig
+from draftwood.drafters.nets.find import fingerprint
 from draftwood.drafters.nets.store import Head, to_bytes
 
 
@@ -26,7 +27,7 @@ def random_head(kind: str, target: Any, *, seed: int = 0, rows: int | None = Non
     noise = torch.Generator().manual_seed(seed)
     drawn = {name: torch.randn(t.shape, generator=noise) for name, t in net(config).state_dict().items()}
     tensors = {name: 0.3 * x if x.ndim > 1 and "bias" not in name else 1 + 0.1 * x for name, x in drawn.items()}
-    return Head(config, tensors, keep, getattr(target, "fingerprint", ""))
+    return Head(config, tensors, keep, fingerprint(target))
 
 
 def write_head(path: Path, head: Head) -> Path:

@@ -141,7 +141,7 @@ class Trainer:
             report = Report(self.step, self.steps, tokens, {}, {}, now - started)
             pending = report, losses, figures, batch.numbers
             self.step, self.tokens = self.step + 1, self.tokens + tokens
-            if now - measured > self.settings.measure_every:
+            if now - measured > self.settings.measure_every and self.step < self.steps:
                 measure(self.step)
                 measured = perf_counter()
             if now - saved > self.settings.save_every:
@@ -155,7 +155,7 @@ class Trainer:
                 return False
         if pending is not None:
             watch(self._told(*pending))
-        measure(self.step)
+        measure(self.step)  # the last look is at what will ship
         self._save()
         return True
 

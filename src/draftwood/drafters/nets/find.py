@@ -7,6 +7,7 @@ from draftwood import weights as shipped
 from draftwood.core.protocols import Model
 from draftwood.drafters.nets.store import Head, read, read_note
 from draftwood.errors import CompositionError, OptionError, WeightsError
+from draftwood.models.origin import origin_of
 
 AUTO = "auto"
 
@@ -23,7 +24,8 @@ def load_head(weights: str, target: Model, kind: str, recipe: str) -> Head:
 
 def fingerprint(target: Model) -> str:
     """Tells targets apart; empty for a model that was not loaded from files."""
-    return getattr(target, "fingerprint", "")
+    origin = origin_of(target)
+    return "" if origin is None else origin.fingerprint
 
 
 def command(recipe: str) -> str:

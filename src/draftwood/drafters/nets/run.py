@@ -4,11 +4,16 @@ from functools import partial
 
 from draftwood.cache.dense import DenseCache
 from draftwood.core.protocols import Cache, Model
+from draftwood.drafters.autoregressive import Autoregressive
 from draftwood.drafters.features import MARGIN, Features
+from draftwood.drafters.heads import Heads
 from draftwood.drafters.nets.build import filled
+from draftwood.drafters.nets.language_model import language_model
 from draftwood.drafters.nets.native_runner import Int8Runner
 from draftwood.drafters.nets.runner import FeatureModel, FloatRunner
+from draftwood.drafters.nets.stages import StageModel
 from draftwood.drafters.nets.store import Head
+from draftwood.errors import OptionError
 from draftwood.models.lanes.native import NativeDecoder
 
 
@@ -30,6 +35,30 @@ def feature_model(head: Head, target: Model) -> FeatureModel:
     return FloatRunner(net.to(device=device, dtype=dtype), target, ids)
 
 
-def _cache(model: FeatureModel, target: Model, slots: int) -> Cache:
+def heads_drafter(head: Head, target: Model) -> Heads:
+    """The drafter of heads on one feature."""
+    device, dtype = getattr(target, "device", "cpu"), getattr(target, "dtype", None)
+    ids = None if head.ids is None else head.ids.to(device)
+    return Heads(StageModel(filled(head).to(device=device, dtype=dtype), target, ids))
+
+
+def language_drafter(head: Head, target: Model) -> Autoregressive:
+    """The drafter of a small language model."""
+    model = language_model(head, target)
+    ids = None if head.ids is None else head.ids.to(getattr(target, "device", "cpu"))
+    return Autoregressive(model, partial(_cache, model, target), ids)
+
+
+def levels(head: Head, depth: int | None) -> int:
+    """As deep as was asked for, by default as deep as the head was trained."""
+    most = head.config.stages
+    if depth is not None and depth > most:
+        raise OptionError(
+            f"depth cannot be {depth}: the weights hold {most} heads\nhint: depth={most}, or leave it out"
+        )
+    return most if depth is None else depth
+
+
+def _cache(model: FeatureModel | Model, target: Model, slots: int) -> Cache:
     capacity = target.max_positions + MARGIN
     return DenseCache(model.row_specs, slots=slots, capacity=capacity, device=getattr(target, "device", "cpu"))

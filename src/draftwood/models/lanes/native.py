@@ -93,7 +93,7 @@ class NativeDecoder:
             features[FINAL] = self._final(h)
         if stop < self.num_layers or not len(x.want):
             return Seen(h.new_zeros(0, self.vocab), h, logit_places(x.want, x.size), features, tokens=x)
-        logits = logit_room(len(x.want), self.vocab)
+        logits = logit_room(len(x.want), self._head.rows)  # a draft's head may know less than the vocabulary
         best = torch.empty(len(x.want), dtype=torch.int64)
         want = x.want.contiguous()
         self.library.calls.draftwood_head(

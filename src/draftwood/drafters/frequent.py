@@ -1,0 +1,81 @@
+"""Which tokens a trimmed head keeps: the most frequent ones, by counts from a file or from texts, and the control tokens.
+
+A count file holds one number per token of the vocabulary: `.npy`, or `.safetensors` with one tensor `counts`.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from safetensors.torch import load_file
+from torch import Tensor
+
+from draftwood import weights as shipped
+from draftwood.core.protocols import Model
+from draftwood.drafters.nets.find import AUTO, fingerprint
+from draftwood.errors import OptionError, need_at_least
+from draftwood.models.origin import origin_of
+
+WEIGHTS = Path(shipped.__file__).parent  # counts that ship with the package, by the target's fingerprint
+_BLOCK = 1 << 20  # characters encoded at a time
+
+
+def read_counts(source: str, target: Model) -> Int[Tensor, "V"]:
+    """Counts from a file, or for "auto" those that ship for this target. OptionError says what is wrong with them."""
+    path = _shipped(target) if source == AUTO else Path(source)
+    try:
+        values = load_file(path)["counts"].long() if path.suffix == ".safetensors" else _numpy(path)
+    except Exception as error:  # missing, of another format, without the tensor: whatever a named file can be
+        raise OptionError(
+            f"{path}: cannot be read as token counts: {type(error).__name__}: {error}\n"
+            "hint: a .npy file of one number per token, or .safetensors with a tensor named counts"
+        ) from None
+    if tuple(values.shape) != (target.vocab,):
+        raise OptionError(f"{path} holds counts of shape {tuple(values.shape)}, the target has {target.vocab} tokens")
+    if bool((values < 0).any()) or not bool((values > 0).any()):
+        raise OptionError(f"{path} holds counts that are negative or all zero")
+    return values
+
+
+def count_texts(files: Sequence[str], target: Model) -> Int[Tensor, "V"]:
+    """How often each token stands in these files of plain text."""
+    origin = origin_of(target)
+    if origin is None:
+        raise OptionError("texts cannot be counted: this target has no tokenizer\nhint: load it by name")
+    counts = torch.zeros(target.vocab, dtype=torch.int64)
+    for file in files:
+        try:
+            with Path(file).open(encoding="utf-8", errors="replace") as text:
+                while block := text.read(_BLOCK):
+                    counts += torch.bincount(torch.tensor(origin.tokenizer.encode(block)), minlength=target.vocab)
+        except OSError as error:
+            raise OptionError(f"text {file!r} cannot be read: {error.strerror or error}") from None
+    if not int(counts.sum()):
+        raise OptionError(f"no token to count in {', '.join(map(repr, files)) or 'no texts'}\nhint: name files of text")
+    return counts
+
+
+def most_frequent(counts: Int[Tensor, "V"], rows: int, target: Model) -> Int[Tensor, "W"]:
+    """The `rows` most frequent tokens, smaller ids first among equals, and every control token; in rising order."""
+    need_at_least("trimmed vocabulary", rows=(rows, 1))
+    best = counts.argsort(descending=True, stable=True)[:rows].tolist()
+    origin = origin_of(target)
+    control = () if origin is None else origin.control_tokens
+    return torch.tensor(sorted({*best, *(t for t in control if t < target.vocab)}))
+
+
+def _numpy(path: Path) -> Tensor:
+    return torch.from_numpy(np.load(path, allow_pickle=False).astype(np.int64))
+
+
+def _shipped(target: Model) -> Path:
+    path = WEIGHTS / f"counts-{fingerprint(target)}.npy"
+    if not path.is_file():
+        origin = origin_of(target)
+        name = "NAME" if origin is None else origin.name
+        raise OptionError(
+            f"no token counts ship for this target\nhint: draftwood train vocab_trim --target {name} --out FILE"
+        )
+    return path

@@ -1,0 +1,145 @@
+"""Heads: several guesses from one feature, that of the position which produced the root (Medusa, Hydra, MLP speculator).
+
+No cache and no history: a text whose last round is not the feature's, as before its first one, gets no guess.
+
+    known   x0 x1 x2      root x2, produced by the feature f1
+    stage 0 reads f1 and x2 and guesses x3; stage 1 reads what stage 0 left and the guess, and so on
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from draftwood.core.limit import Limit
+from draftwood.core.passes import FINAL, Needs, Seen
+from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.protocols import TreePolicy
+from draftwood.core.request import Request
+from draftwood.core.round import Round
+from draftwood.core.tree import TokenTree
+from draftwood.core.verdict import Outcome
+from draftwood.drafters.nets.stages import StageModel
+from draftwood.trees.grow import grow
+
+_State = dict[int, tuple[Request, int]]
+"""By slot: whose round was the last, and how long that left the text. Only then the round's origin is the root's."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Heads:
+    """`model` runs the heads. Nodes deeper than its stages get no children."""
+
+    model: StageModel
+    trims: ClassVar[bool] = True  # honours rnd.columns
+    needs: Needs = Needs(taps=frozenset({FINAL}))
+    draws: frozenset[Draw] = frozenset(Draw)
+
+    def init(self, slots: int) -> _State:
+        return {}
+
+    def admit(self, state: _State, slot: int, request: Request) -> int:
+        self.free(state, [slot])
+        return request.num_known
+
+    def begin(self, state: _State, rnd: Round, seen: Seen) -> None:
+        return None
+
+    def propose(self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
+        last = [state.get(slot, (None, 0)) for slot in rnd.slots.tolist()]
+        fresh = [
+            request is owner and size == length
+            for request, size, (owner, length) in zip(rnd.requests, rnd.lengths.tolist(), last, strict=True)
+        ]
+        columns = rnd.columns if self.model.ids is None else rnd.trimmed(self.model.ids).columns
+        if not any(fresh) or (columns is not None and not len(columns)):
+            return base
+        draft = _Draft(self.model, rnd, torch.tensor(fresh, device=rnd.device), columns, policy.draw is Draw.GIVEN)
+        proposal = grow(base, limit, policy, rnd, draft.step)
+        return replace(proposal, pass_seconds=draft.seconds)
+
+    def commit(self, state: _State, rnd: Round, outcome: Outcome, seen: Seen) -> None:
+        lengths, counts = rnd.lengths.tolist(), outcome.verdict.count.tolist()
+        for slot, request, length, count in zip(rnd.slots.tolist(), rnd.requests, lengths, counts, strict=True):
+            state[slot] = request, length + count + 1
+
+    def free(self, state: _State, slots: Sequence[int]) -> None:
+        for slot in slots:
+            state.pop(slot, None)
+
+
+class _Draft:
+    """One round's draft in the making: what each node that was run left for its children."""
+
+    def __init__(
+        self,
+        model: StageModel,
+        rnd: Round,
+        fresh: Bool[Tensor, "B"],
+        columns: Int[Tensor, "W"] | None,
+        ranked: bool,
+    ) -> None:
+        self.model, self.rnd, self.fresh, self.columns, self.ranked = model, rnd, fresh, columns, ranked
+        self.start = model.start(rnd.origin[FINAL])
+        self.carries: dict[int, Tensor] = {}  # by depth
+        self.place = torch.zeros_like(rnd.lengths)[:, None]  # of a node's carry among those of its depth
+        self.level_laws: Tensor | None = None  # [B, stages, W]
+        self.seconds = 0.0
+
+    def step(self, tree: TokenTree, frontier: Int[Tensor, "B F"]) -> tuple[Laws, Float[Tensor, "B F H"] | None]:
+        started = perf_counter()
+        depth = tree.depths().gather(1, frontier.clamp_min(0))
+        speaks = (frontier >= 0) & self.fresh[:, None] & (depth < self.model.stages)
+        law = (self._conditioned if self.model.reads_tokens else self._levels)(tree, frontier, depth, speaks)
+        if not bool(speaks.all()):
+            law = law.masked_fill(~speaks[..., None], 0.0)  # nothing to say, no children
+        self.seconds += perf_counter() - started
+        return Laws(law.flatten(0, 1), self.columns), None
+
+    def _levels(self, tree: TokenTree, frontier: Tensor, depth: Tensor, speaks: Tensor) -> Float[Tensor, "B F W"]:
+        """All heads in one product; a level's nodes share its logits, and their law too unless an option reads paths."""
+        stages, plain = self.model.stages, all(r.params.plain for r in self.rnd.requests)
+        if self.level_laws is None:
+            root = tree.tokens[:, 0]
+            y = torch.stack([self.model.step(k, self.start, root)[1] for k in range(stages)], dim=1)
+            logits = self.model.logits(y, self.columns)
+            self.level_laws = self._law(logits, tree, torch.zeros_like(logits[..., 0]).long()) if plain else logits
+        at = depth.clamp_max(stages - 1)[..., None].expand(-1, -1, self.level_laws.shape[-1])
+        found = self.level_laws.gather(1, at)
+        return found if plain else self._law(found, tree, frontier)
+
+    def _conditioned(self, tree: TokenTree, frontier: Tensor, depth: Tensor, speaks: Tensor) -> Float[Tensor, "B F W"]:
+        """Each node's stage reads what its parent left and its own token."""
+        node = frontier.clamp_min(0)
+        self.place = torch.nn.functional.pad(self.place, (0, tree.num_nodes - self.place.shape[1]))
+        above = self.place.gather(1, tree.parents.gather(1, node).clamp_min(0)).flatten()
+        row = torch.arange(tree.batch, device=node.device)[:, None].expand_as(node).flatten()
+        tokens = tree.tokens.gather(1, node).flatten()
+        places: list[Tensor] = []
+        outputs: list[Tensor] = []
+        for k in sorted(set(depth[speaks].tolist())):  # one, where the policy grows level by level
+            at = (speaks & (depth == k)).flatten().nonzero()[:, 0]
+            before = self.start[row[at]] if k == 0 else self.carries[k - 1][above[at]]
+            carry, y = self.model.step(k, before, tokens[at])
+            held = self.carries.get(k, carry[:0])
+            self.place[row[at], node.flatten()[at]] = torch.arange(len(held), len(held) + len(at), device=at.device)
+            self.carries[k] = torch.cat([held, carry])
+            places.append(at)
+            outputs.append(y)
+        if not outputs:
+            width = self.rnd.requests[0].vocab if self.columns is None else len(self.columns)
+            return self.start.new_zeros(*node.shape, width)
+        logits = self.model.logits(torch.cat(outputs), self.columns)
+        if len(places) > 1 or len(logits) < node.numel():
+            some = logits.new_zeros(node.numel(), logits.shape[-1])
+            logits = some.index_copy(0, torch.cat(places), logits)
+        return self._law(logits.view(*node.shape, -1), tree, frontier)
+
+    def _law(
+        self, logits: Float[Tensor, "B K W"], tree: TokenTree, nodes: Int[Tensor, "B K"]
+    ) -> Float[Tensor, "B K W"]:
+        return self.rnd.law(logits, tree, nodes.clamp_min(0), self.columns, ranked=self.ranked)

@@ -1,0 +1,89 @@
+"""A small language model made ready to run: its projections folded into the target's tables, in the target's lane.
+
+    embedding   E enter^T   [V, d]        head   W[ids] leave   [rows, d]
+
+so a step reads tables of its own width, and any decoder can run it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from draftwood.core.config import ModelConfig
+from draftwood.core.protocols import Model
+from draftwood.drafters.nets.build import filled
+from draftwood.drafters.nets.store import Head
+from draftwood.models.decoder import Decoder
+from draftwood.models.lanes.choose import INT8, int8_decoder, like
+from draftwood.models.lanes.int8 import from_tensors
+from draftwood.models.names import EMBEDDING, HEAD
+
+_CHUNK = 4096  # rows of a table at a time
+_UNITS = 64  # unit vectors at a time
+
+
+def language_model(head: Head, target: Model) -> Model:
+    """Its head has the rows of `head.ids`, in that order."""
+    config = replace(head.config.layer, tie_embeddings=False)
+    tensors = folded(head, target)
+    lane = like(target)
+    if lane == INT8:
+        return int8_decoder(config, from_tensors(config, tensors))
+    assert isinstance(lane, torch.dtype)
+    return Decoder.from_tensors(config, tensors, dtype=lane, device=getattr(target, "device", "cpu"))
+
+
+@torch.inference_mode()
+def folded(head: Head, target: Model) -> dict[str, Tensor]:
+    """Tensors of an ordinary decoder under their Hugging Face names; `lm_head` may have fewer rows than the embedding."""
+    filled(head)  # names and shapes fit, or an error says which does not
+    dtype = getattr(target, "dtype", torch.float32)
+    raw = {name: t.to(device=getattr(target, "device", "cpu"), dtype=dtype) for name, t in head.tensors.items()}
+    tensors = {
+        EMBEDDING: torch.cat([e.to(dtype) @ raw["enter.weight"].T for e in _embeddings(target, raw["norm"].device)]),
+        HEAD: torch.cat([w @ raw["leave.weight"] for w in _rows(target, head.ids, dtype).split(_CHUNK)]),
+        "model.norm.weight": raw["norm"],
+    }
+    for index in range(head.config.layer.num_layers):
+        tensors |= _layer(raw, index, head.config.layer)
+    return tensors
+
+
+def _embeddings(target: Model, device: torch.device) -> Iterator[Float[Tensor, "c H"]]:
+    for ids in torch.arange(target.vocab, device=device).split(_CHUNK):
+        yield target.embed(ids)
+
+
+def _rows(target: Model, ids: Int[Tensor, "W"] | None, dtype: torch.dtype) -> Float[Tensor, "W H"]:
+    """Rows of the target's head: its answers to unit vectors, which every lane multiplies exactly."""
+    device = getattr(target, "device", "cpu")
+    wide = target.embed(torch.zeros(1, dtype=torch.int64, device=device)).shape[-1]
+    kept = slice(None) if ids is None else ids.to(device)
+    units = torch.eye(wide, dtype=dtype, device=device).split(_UNITS)
+    return torch.cat([target.head(unit, norm=False)[:, kept] for unit in units]).T
+
+
+def _layer(raw: dict[str, Tensor], index: int, c: ModelConfig) -> dict[str, Tensor]:
+    ours, theirs = f"layers.{index}.", f"model.layers.{index}."
+    q, kv = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
+    inner = c.intermediate_size
+    parts = {
+        "qkv": {"self_attn.q_proj": q, "self_attn.k_proj": kv, "self_attn.v_proj": kv},
+        "out": {"self_attn.o_proj": c.hidden_size},
+        "gate_up": {"mlp.gate_proj": inner, "mlp.up_proj": inner},
+        "down": {"mlp.down_proj": c.hidden_size},
+    }
+    tensors = {
+        f"{theirs}input_layernorm.weight": raw[f"attention_norms.{index}"],
+        f"{theirs}post_attention_layernorm.weight": raw[f"{ours}mlp_norm"],
+    }
+    for name, sizes in parts.items():
+        for kind in ("weight", "bias"):
+            whole = raw.get(f"{ours}{name}.{kind}")
+            if whole is not None:
+                pieces = whole.split(list(sizes.values()))
+                tensors |= {f"{theirs}{n}.{kind}": t for n, t in zip(sizes, pieces, strict=True)}
+    return tensors

@@ -1,0 +1,52 @@
+"""FastDraft: a very small language model on the target's vocabulary drafts a chain."""
+
+from typing import Literal
+
+from jaxtyping import Int
+from torch import Tensor
+
+from draftwood.controllers.fixed import Fixed
+from draftwood.core.plan import TrainPlan
+from draftwood.core.proposal import Draw
+from draftwood.core.protocols import Model
+from draftwood.core.recipe import Paper, Recipe
+from draftwood.drafters.learn.plans import language_plan
+from draftwood.drafters.nets.find import load_head
+from draftwood.drafters.nets.run import language_drafter
+from draftwood.errors import OptionError
+from draftwood.trees.chain import Chain
+from draftwood.verifiers.match import Match
+from draftwood.verifiers.rejection import Rejection
+
+PAPER = Paper(title="FastDraft: How to Train Your Draft", arxiv="2411.11055")
+
+
+def build(
+    target: Model, *, weights: str = "auto", depth: int = 4, verifier: Literal["rejection", "match"] = "rejection"
+) -> Recipe:
+    """`depth`: tokens drafted in a round."""
+    if verifier not in ("rejection", "match"):
+        raise OptionError(f"verifier cannot be {verifier!r}\nhint: 'rejection' or 'match'")
+    exact = verifier == "rejection"
+    return Recipe(
+        drafter=language_drafter(load_head(weights, target, "language", "fast_draft"), target),
+        # Match ignores q, so its guesses may share the target's own uniforms and agree more often.
+        policy=Chain(draw=Draw.IID if exact else Draw.GIVEN),
+        verifier=Rejection() if exact else Match(),
+        controller=Fixed(depth=depth),
+    )
+
+
+def training(
+    target: Model,
+    keep: Int[Tensor, "W"],
+    *,
+    width: int = 320,
+    layers: int = 3,
+    heads: int = 5,
+    inner: int = 864,
+    rate: float = 2e-3,
+    seed: int = 0,
+) -> TrainPlan:
+    """Any text first, then the target's own. Deeper is slower for the same size: depth costs latency, width does not."""
+    return language_plan(target, keep, width=width, layers=layers, heads=heads, inner=inner, rate=rate, seed=seed)

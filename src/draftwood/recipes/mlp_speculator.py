@@ -1,0 +1,60 @@
+"""MLP speculator: a small recurrent net over the last feature and the tokens drafted so far."""
+
+from jaxtyping import Int
+from torch import Tensor
+
+from draftwood.controllers.fixed import Fixed
+from draftwood.core.plan import TrainPlan
+from draftwood.core.protocols import Model
+from draftwood.core.recipe import Paper, Recipe
+from draftwood.drafters.learn.plans import parallel_plan
+from draftwood.drafters.nets.find import load_head
+from draftwood.drafters.nets.run import heads_drafter, levels
+from draftwood.trees.best_first import BestFirst
+from draftwood.verifiers.match import Match
+
+PAPER = Paper(
+    title="Accelerating Production LLMs with Combined Token/Embedding Speculators",
+    arxiv="2404.19124",
+)
+
+
+def build(target: Model, *, weights: str = "auto", depth: int | None = None, beam: int = 4, nodes: int = 8) -> Recipe:
+    """`nodes`: drafted tokens that the target checks in one pass. `depth`: at most, and by default, its trained steps.
+
+    The paper expands 5, 4 and 3 children and keeps the 5 best paths; BestFirst is the general form of that search.
+    """
+    head = load_head(weights, target, "mlp", "mlp_speculator")
+    return Recipe(
+        drafter=heads_drafter(head, target),
+        policy=BestFirst(beam=beam),
+        verifier=Match(),
+        controller=Fixed(depth=levels(head, depth), nodes=nodes),
+    )
+
+
+def training(
+    target: Model,
+    keep: Int[Tensor, "W"],
+    *,
+    stages: int = 4,
+    inner: int = 768,
+    tied: bool = True,
+    scale_input: bool = True,
+    rate: float = 1e-3,
+    share: float = 0.5,
+    seed: int = 0,
+) -> TrainPlan:
+    """`stages`: steps. `tied`: one norm and one inner projection for all of them."""
+    return parallel_plan(
+        "mlp",
+        target,
+        keep,
+        stages=stages,
+        rate=rate,
+        seed=seed,
+        share=share,
+        inner=inner,
+        tied=tied,
+        scale_input=scale_input,
+    )

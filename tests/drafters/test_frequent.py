@@ -1,0 +1,101 @@
+"""The kept tokens are the frequent ones, and a count file is believed only if it fits."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from draftwood.drafters import frequent
+from draftwood.drafters.frequent import count_texts, most_frequent, read_counts
+from draftwood.errors import OptionError
+from draftwood.models.load import load
+from draftwood.models.origin import origin_of
+from draftwood.testing.folder import BEGIN, write_folder
+from draftwood.testing.tiny import tiny_decoder
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return load(str(write_folder(tmp_path_factory.mktemp("model"))), dtype="float32").model
+
+
+def test_the_most_frequent_and_the_control_tokens_are_kept_in_rising_order(target: Any) -> None:
+    counts = torch.zeros(258, dtype=torch.int64)
+    counts[[200, 7, 9]] = torch.tensor([5, 2, 2])
+    assert most_frequent(counts, 2, target).tolist() == [7, 200, 256, 257], "equal counts: the smaller id"
+    assert most_frequent(counts, 4, target).tolist() == [0, 7, 9, 200, 256, 257]
+    assert most_frequent(counts, 10_000, target).tolist() == list(range(258))
+    assert most_frequent(torch.arange(61), 3, tiny_decoder()).tolist() == [58, 59, 60], (
+        "no tokenizer, no control tokens"
+    )
+    with pytest.raises(OptionError, match="rows"):
+        most_frequent(counts, 0, target)
+
+
+def test_texts_are_counted_by_the_targets_own_tokenizer(
+    target: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in (("a.txt", "abca"), ("b.txt", f"a{BEGIN}é")):
+        (tmp_path / name).write_text(text)
+    origin = origin_of(target)
+    assert origin is not None
+    want = torch.bincount(torch.tensor(origin.tokenizer.encode(f"abcaa{BEGIN}é")), minlength=258)
+    files = [str(tmp_path / name) for name in ("a.txt", "b.txt")]
+    assert torch.equal(count_texts(files, target), want) and int(want.sum()) == 8
+    monkeypatch.setattr(frequent, "_BLOCK", 3)
+    assert int(count_texts(files[:1], target).sum()) == 4
+
+
+def test_both_kinds_of_count_files_are_read(target: Any, tmp_path: Path) -> None:
+    np.save(tmp_path / "counts.npy", np.arange(258, dtype=np.uint32))
+    save_file({"counts": torch.arange(258, dtype=torch.int32)}, tmp_path / "counts.safetensors")
+    for name in ("counts.npy", "counts.safetensors"):
+        assert torch.equal(read_counts(str(tmp_path / name), target), torch.arange(258))
+
+
+def test_counts_that_ship_are_found_by_the_targets_fingerprint(
+    target: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frequent, "WEIGHTS", tmp_path)
+    origin = origin_of(target)
+    assert origin is not None
+    command = f"draftwood train vocab_trim --target {origin.name} --out FILE"
+    with pytest.raises(OptionError, match=r"(?s)no token counts ship.*" + command.replace("/", ".") + "$"):
+        read_counts("auto", target)
+    np.save(tmp_path / f"counts-{target.fingerprint}.npy", np.arange(258))
+    assert torch.equal(read_counts("auto", target), torch.arange(258))
+    with pytest.raises(OptionError, match=r"--target NAME --out FILE$"):
+        read_counts("auto", tiny_decoder())
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        (np.arange(257), "257.*258 tokens"),
+        (np.zeros(258), "all zero"),
+        (np.arange(258) - 3, "negative"),
+        (None, "cannot be read"),
+        (np.array([{}]), "cannot be read"),
+    ],
+)
+def test_counts_that_do_not_fit_are_refused(target: Any, tmp_path: Path, values: Any, reason: str) -> None:
+    if values is not None:
+        np.save(tmp_path / "counts.npy", values, allow_pickle=True)
+    with pytest.raises(OptionError, match=reason):
+        read_counts(str(tmp_path / "counts.npy"), target)
+
+
+def test_texts_that_cannot_be_counted_are_refused(target: Any, tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").write_text("")
+    for files, reason in (
+        ([], "no token to count"),
+        ([str(tmp_path / "empty.txt")], "no token to count"),
+        ([str(tmp_path / "missing.txt")], "cannot be read"),
+    ):
+        with pytest.raises(OptionError, match=reason):
+            count_texts(files, target)
+    with pytest.raises(OptionError, match="no tokenizer"):
+        count_texts([str(tmp_path / "empty.txt")], tiny_decoder())

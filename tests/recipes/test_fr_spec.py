@@ -1,0 +1,33 @@
+"""The drafter of another recipe, over the tokens that are frequent in the named texts."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from draftwood import recipes
+from draftwood.core.sampling import SamplingParams
+from draftwood.errors import OptionError
+from draftwood.models.load import load
+from draftwood.testing.folder import write_folder
+from draftwood.testing.runs import make_engine, serve
+
+
+def test_texts_choose_the_tokens_and_the_text_stays_that_of_plain_decoding(tmp_path: Path) -> None:
+    loaded = load(str(write_folder(tmp_path / "model")), dtype="float64")
+    (tmp_path / "text.txt").write_text("abacad")
+    options = {"texts": (str(tmp_path / "text.txt"),), "draft": "first:1", "depth": 3}
+    recipe: Any = recipes.build("fr_spec", loaded.model, rows=1, **options)
+    assert recipe.drafter.keep.tolist() == [*loaded.tokenizer.encode("a"), 256, 257]
+    params = [SamplingParams(max_tokens=20, temperature=t, seed=3) for t in (0.0, 0.0)]
+    want, got = (
+        [r.output for r in serve(make_engine(loaded.model, made), [[5, 6], [7]], params)]
+        for made in (recipes.build("autoregressive", loaded.model), recipes.build("fr_spec", loaded.model, **options))
+    )
+    assert got == want
+
+
+def test_without_texts_it_is_refused(tmp_path: Path) -> None:
+    target = load(str(write_folder(tmp_path / "model")), dtype="float32").model
+    with pytest.raises(OptionError, match=r"(?s)no texts.*name files"):
+        recipes.build("fr_spec", target)
