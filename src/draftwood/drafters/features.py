@@ -226,22 +226,20 @@ class _Draft:
         """One pass over the frontier, each node behind the staged row of its parent and reading its parent's output; the
         logits of its real nodes, and their places in it."""
         assert self.outputs is not None
-        node = frontier.clamp_min(0)
-        wanted = torch.stack([frontier, tree.tokens.gather(1, node), tree.parents.gather(1, node)])
-        nodes, tokens, parents = host(wanted)
+        tokens, parents = host(tree.tokens), host(tree.parents)
         listed = Listed([], [], [], [])
         positions: list[int] = []
         above: list[int] = []
         real: list[int] = []
         first, width = len(self.outputs), frontier.shape[1]
-        for b, (slot, run) in enumerate(zip(self.slots, self.run, strict=True)):
-            for f, (at, token, parent) in enumerate(zip(nodes[b], tokens[b], parents[b], strict=True)):
-                if at < 0 or parent not in run:
+        for b, (slot, run, nodes) in enumerate(zip(self.slots, self.run, host(frontier), strict=True)):
+            for f, at in enumerate(nodes):
+                if at < 0 or parents[b][at] not in run:
                     continue
-                behind, place, position = run[parent]
+                behind, place, position = run[parents[b][at]]
                 self.last[b] += 1
                 run[at] = (self.last[b], first + len(real), position + 1)
-                listed.ids.append(token)
+                listed.ids.append(tokens[b][at])
                 listed.slots.append(slot)
                 listed.rows.append(self.last[b])
                 listed.parents.append(behind)

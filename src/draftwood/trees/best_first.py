@@ -45,12 +45,13 @@ class _Lists:
 
     def tree(self, base: TokenTree) -> TokenTree:
         """Given nodes, of source 0, below bare roots."""
-        device, kind = base.tokens.device, base.score.dtype
-        parents, tokens = put([[[n[i] for n in row] for row in self.nodes] for i in (1, 2)], device)
-        score = put([[n[0] for n in row] for row in self.nodes], device, kind)
-        role, copies, source = torch.zeros(3, *score.shape, dtype=torch.int64)
-        source[:, 0] = -1
-        return TokenTree(tokens, parents, score > -torch.inf, role, copies, score, source)
+        parents, tokens = ([[n[i] for n in row] for row in self.nodes] for i in (1, 2))
+        none = [[0] * len(row) for row in tokens]
+        source = [[-1, *row[1:]] for row in none]
+        score = put([[n[0] for n in row] for row in self.nodes], base.tokens.device, base.score.dtype)
+        whole = put([tokens, parents, none, none, source], base.tokens.device).unbind(0)
+        names = ("tokens", "parents", "role", "copies", "source")
+        return TokenTree(live=score > -torch.inf, score=score, **dict(zip(names, whole, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
