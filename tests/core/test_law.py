@@ -78,3 +78,18 @@ def test_greedy_rows_keep_their_ranks_where_nothing_is_drawn() -> None:
     ranked, plain = shaping.law(logits, ranked=True), shaping.law(logits)
     assert torch.allclose(ranked[0], torch.softmax(logits[0], -1)) and torch.equal(ranked[1], plain[1])
     assert plain[0].tolist() == [[1.0, 0.0, 0.0]] == shaping.certain(ranked[:, 0])[:1].tolist()
+
+
+def test_a_law_of_zeros_stays_one_when_greedy_rows_become_certain() -> None:
+    greedy = Shaping([SamplingParams()] * 2, "cpu")
+    assert greedy.certain(torch.tensor([[0.2, 0.5, 0.3], [0.0, 0.0, 0.0]])).tolist() == [[0, 1, 0], [0, 0, 0]]
+
+
+def test_heat_is_all_there_is_to_a_ranked_law_that_nothing_truncates() -> None:
+    rows = [SamplingParams(), SamplingParams(temperature=0.7)]
+    shaping, x = Shaping(rows, "cpu"), torch.randn(2, 1, 50)
+    heat = shaping.heat()
+    assert heat == [1.0, 0.7]
+    torch.testing.assert_close(shaping.law(x, ranked=True), (x / torch.tensor(heat)[:, None, None]).softmax(-1))
+    for cut in (SamplingParams(top_k=3), SamplingParams(top_p=0.9), SamplingParams(min_p=0.1)):
+        assert Shaping([*rows, cut], "cpu").heat() is None

@@ -1,5 +1,6 @@
 """A head on the target's features never changes the text, and its rows are what a fresh one would have."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,10 +14,12 @@ from draftwood.core.config import EngineConfig
 from draftwood.core.proposal import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
+from draftwood.core.round import Round
 from draftwood.core.sampling import SamplingParams
 from draftwood.drafters.nothing import Nothing
 from draftwood.engine.engine import Engine
 from draftwood.testing.tiny import CONFIG
+from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 from draftwood.trees.static import Static
 from draftwood.verifiers.match import Match
@@ -112,3 +115,23 @@ def test_drawn_chains_and_trees_run_under_rejection(target: Any) -> None:
         drafter = features(random_net("eagle3"), target)
         answers = run(engine(target, drafter, policy, rule=Rejection()), PROMPTS, temperature=1.0)
         assert sum(r.stats.draft_tokens for r in answers) > 0
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_ranks_of_the_model_and_of_whole_laws_grow_the_same_trees(
+    target: Any, temperature: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def grown() -> list[Any]:
+        trees: list[Any] = []
+        e = engine(target, features(random_net("eagle3"), target), BestFirst(beam=3))
+        look = replace(
+            e.recipe, watch=(lambda rnd, outcome, seen: trees.append(outcome.proposal.tree.tokens.tolist()),)
+        )
+        e.recipe = look
+        run(e, PROMPTS, temperature=temperature)
+        return trees
+
+    by_model = grown()
+    assert any(len(row) > 4 for tree in by_model for row in tree)
+    monkeypatch.setattr(Round, "heat", lambda self: None)
+    assert grown() == by_model

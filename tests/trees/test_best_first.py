@@ -14,6 +14,7 @@ from draftwood.errors import OptionError
 from draftwood.testing.contracts import check_policy, toy_round
 from draftwood.testing.drafts import TableDrafter
 from draftwood.testing.tables import Law, context_free, random_law
+from draftwood.trees import best_first
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.grow import by_score, grow
 
@@ -43,6 +44,12 @@ class FullSearch:
 
     def select(self, tree: TokenTree, limit: Limit) -> torch.Tensor:
         return by_score(tree, limit)
+
+
+@pytest.fixture(autouse=True, params=["lists", "tensors"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few candidates go one way and many another; everything here holds for both."""
+    monkeypatch.setattr(best_first, "_FEW", 10**6 if request.param == "lists" else 0)
 
 
 def propose(policy: Any, law: Law, vocab: int, limit: Limit, texts: list[list[int]] | None = None) -> Proposal:

@@ -30,6 +30,12 @@ class Shaping:
         """One option of all rows."""
         return put([getattr(p, name) for p in self.params], self.device, dtype)
 
+    def heat(self) -> list[float] | None:
+        """What a ranked law divides its logits by, row by row, where that is all there is to it."""
+        if self.max_top_k or self.any_top_p or self.any_min_p:
+            return None
+        return [1.0 if p.greedy else p.temperature for p in self.params]
+
     def law(self, logits: Float[Tensor, "B K W"], ranked: bool = False) -> Float[Tensor, "B K W"]:
         """Probabilities after temperature and truncation; greedy rows become one-hot. At least float32.
 
@@ -53,10 +59,11 @@ class Shaping:
         return torch.where(greedy, _one_hot(x), prob) if self.any_greedy and not ranked else prob
 
     def certain(self, law: Float[Tensor, "B W"]) -> Float[Tensor, "B W"]:
-        """Laws of which greedy rows take the best token and nothing else."""
+        """Laws of which greedy rows take the best token and nothing else. A law of zeros stays one."""
         if not self.any_greedy:
             return law
-        return torch.where(self.column("greedy", torch.bool)[:, None], _one_hot(law), law)
+        sure = self.column("greedy", torch.bool)[:, None] & (law > 0).any(-1, keepdim=True)
+        return torch.where(sure, _one_hot(law), law)
 
     def _top_k(self, x: Float[Tensor, "B K W"]) -> Float[Tensor, "B K W"]:
         width = x.shape[-1]

@@ -53,12 +53,14 @@ class Tokens:
     _listed: "Listed | None" = field(default=None, init=False, repr=False)  # never handed on to a changed pass
 
     @staticmethod
-    def of(listed: "Listed", positions: list[int], want: list[int], device: torch.device) -> "Tokens":
+    def of(
+        listed: "Listed", positions: list[int], want: list[int], device: torch.device, hidden: Tensor | None = None
+    ) -> "Tokens":
         """From lists, which are remembered."""
         ids, slots, rows, parents, at = put(
             [listed.ids, listed.slots, listed.rows, listed.parents, positions], device
         ).unbind(0)
-        tokens = Tokens(ids, slots, at, rows, parents, want=put(want, device))
+        tokens = Tokens(ids, slots, at, rows, parents, put(want, device), hidden)
         object.__setattr__(tokens, "_listed", listed)
         return tokens
 

@@ -112,6 +112,11 @@ class Round:
             law[b, k] = 0.0
         return law
 
+    def heat(self) -> list[float] | None:
+        """What each row's logits are divided by, if a ranked law needs nothing else: for drafters whose models can rank by
+        themselves. None: somebody's options ask for `law`."""
+        return self.shaping.heat() if all(r.params.plain for r in self.requests) else None
+
     def key(self, purpose: str, at: Int[Tensor, "B *S"], turn: int = 0) -> Int[Tensor, "B *S"]:
         """The place of one random number. For TARGET, `at` is the depth below the root; otherwise the node."""
         shape = (-1,) + (1,) * (at.ndim - 1)

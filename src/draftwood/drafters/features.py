@@ -16,8 +16,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.core.limit import Limit
-from draftwood.core.passes import Needs, Seen, Tokens
+from draftwood.core.host import host, put
+from draftwood.core.limit import Limit, always
+from draftwood.core.passes import Listed, Needs, Seen, Tokens
 from draftwood.core.proposal import Draw, Laws, Proposal
 from draftwood.core.protocols import Cache, TreePolicy
 from draftwood.core.request import Request
@@ -92,40 +93,39 @@ class Features:
         self._run(state, ready)
 
     def _fused(self, seen: Seen, places: Int[Tensor, "k"]) -> Float[Tensor, "k d"]:
-        return self.model.fuse([seen.features[tap][places] for tap in self.model.taps])
+        return self.model.fuse([seen.features[tap].index_select(0, places) for tap in self.model.taps])
 
     def _run(self, state: _State, slots: list[int]) -> None:
         """Rows for all waiting pairs but the newest."""
         if not slots:
             return
         chains = {slot: state.rows[slot].held - 1 for slot in slots}
-        x = self._chains(state, chains)
-        self.model.forward(replace(x, want=x.want[:0]), state.cache)
+        self.model.forward(self._chains(state, chains, wanted=False), state.cache)
         state.cache.commit(slots, [list(range(count)) for count in chains.values()])
         for slot, count in chains.items():
             row = state.rows[slot]
             assert row.waiting is not None
             row.waiting = row.waiting[count:].clone()
 
-    def _chains(self, state: _State, counts: dict[int, int]) -> Tokens:
+    def _chains(self, state: _State, counts: dict[int, int], wanted: bool = True) -> Tokens:
         """The first `count` waiting pairs of each slot, logits wanted at the last of each."""
         ids: list[int] = []
-        at: list[list[int]] = [[], [], [], []]  # slots, positions, rows, parents
+        at: list[int] = []
+        listed = Listed(ids, [], [], [])
         hidden: list[Tensor] = []
         want: list[int] = []
         for slot, count in counts.items():
             row, done = state.rows[slot], state.cache.length(slot)
             assert row.waiting is not None
             ids += row.owner.known_from(done + 1, done + 1 + count)
-            for column, values in zip(
-                at, ([slot] * count, range(done, done + count), range(count), range(-1, count - 1)), strict=True
-            ):
-                column += values
+            at += range(done, done + count)
+            listed.slots.extend([slot] * count)
+            listed.rows.extend(range(count))
+            listed.parents.extend(range(-1, count - 1))
             hidden.append(row.waiting[:count])
             want.append(len(ids) - 1)
-        device = hidden[0].device
-        whole = torch.tensor([ids, *at], dtype=torch.int64, device=device).unbind(0)
-        return Tokens(*whole, want=torch.tensor(want, device=device), hidden=torch.cat(hidden))
+        joined = hidden[0] if len(hidden) == 1 else torch.cat(hidden)
+        return Tokens.of(listed, at, want if wanted else [], joined.device, joined)
 
     def propose(self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
         slots, lengths = rnd.slots.tolist(), rnd.lengths.tolist()
@@ -135,13 +135,15 @@ class Features:
             for slot, length in zip(slots, lengths, strict=True)
             if slot in state.rows and state.cache.length(slot) + state.rows[slot].held == length - 1
         }
-        rows = [b for b, slot in enumerate(slots) if slot in counts]
-        if not rows:
+        if not counts:
             return base
         staged = limit.tier.depth * limit.tier.nodes  # at most: a level's frontier is never wider than the budget
         state.cache.reserve(list(counts), [count + min(staged, MARGIN) for count in counts.values()])
-        ranked = policy.draw is Draw.GIVEN  # given children of greedy requests are ranked, not one alone
-        draft = _Draft(self.model, state.cache, rnd, rows, self._chains(state, counts), list(counts.values()), ranked)
+        given = policy.draw is Draw.GIVEN
+        # A model ranks faster than its logits become laws. `proceed` may want to see those whole.
+        reads = getattr(policy, "reads", None) if limit.proceed is always else None
+        most, heat = (0, None) if reads is None else (reads(limit), rnd.heat())
+        draft = _Draft(self.model, state.cache, rnd, self._chains(state, counts), counts, given, heat, most)
         proposal = grow(base, limit, policy, rnd, draft.step)
         # Rows behind guesses go. The pairs of known tokens stay: their features are the target's own.
         kept = list(counts.values()) if draft.outputs is not None else [0] * len(counts)
@@ -181,78 +183,95 @@ class Features:
 
 
 class _Draft:
-    """One round's draft in the making: outputs and staged rows of the nodes that were run."""
+    """One round's draft in the making. Who hangs below whom is kept in lists: trees are small, and a tensor operation on a
+    few numbers costs as much as one on thousands."""
 
     def __init__(
         self,
         model: FeatureModel,
         cache: Cache,
         rnd: Round,
-        rows: list[int],
         chain: Tokens,
-        counts: list[int],
-        ranked: bool,
+        counts: dict[int, int],  # known pairs by slot, in the order of the chain
+        given: bool,
+        heat: list[float] | None,
+        most: int,
     ) -> None:
-        self.model, self.cache, self.rnd, self.chain, self.ranked = model, cache, rnd, chain, ranked
-        self.rows = torch.tensor(rows, device=rnd.device)
-        self.everyone = len(rows) == rnd.batch
-        last = torch.zeros(rnd.batch, 1, dtype=torch.int64, device=rnd.device)
-        last[self.rows, 0] = torch.tensor(counts, device=rnd.device) - 1
-        self.staged = last  # staged row of every node that was run
-        self.place = torch.zeros_like(last)  # its output among `outputs`
+        self.model, self.cache, self.rnd, self.chain = model, cache, rnd, chain
+        self.given, self.heat, self.most = given, heat, most
+        self.slots: list[int] = rnd.slots.tolist()
+        # By row: node -> staged row, place among `outputs`, position. The root's are those of the chain's last pair.
+        self.run: list[dict[int, tuple[int, int, int]]] = [{} for _ in self.slots]
+        self.last = [0] * len(self.slots)  # the last staged row
+        order = {slot: i for i, slot in enumerate(counts)}
+        for b, (slot, length) in enumerate(zip(self.slots, rnd.lengths.tolist(), strict=True)):
+            if slot in order:
+                self.last[b] = counts[slot] - 1
+                self.run[b][0] = (self.last[b], order[slot], length - 2)
         self.outputs: Tensor | None = None
-        self.passes, self.seconds = 0, 0.0
+        self.seconds = 0.0
 
     def step(self, tree: TokenTree, frontier: Int[Tensor, "B F"]) -> tuple[Laws, Float[Tensor, "B F d"] | None]:
         started = perf_counter()
         if self.outputs is None:
             a, found = self.model.forward(self.chain, self.cache)
-            self.outputs = a[self.chain.want]
-            self.place[self.rows, 0] = torch.arange(len(self.rows), device=self.place.device)
-            logits = found if self.everyone else found.new_zeros(self.rnd.batch, found.shape[-1])
-            if not self.everyone:
-                logits[self.rows] = found
-            logits = logits[:, None]
+            self.outputs = a.index_select(0, self.chain.want)
+            real = [b for b, run in enumerate(self.run) if run]
         else:
-            logits = self._level(tree, frontier)
-        self.passes += 1
+            found, real = self._level(tree, frontier)
         self.seconds += perf_counter() - started
-        ids = self.model.ids
-        law = self.rnd.law(logits, tree, frontier.clamp_min(0), ids, ranked=self.ranked)
-        if not self.everyone and tree.num_nodes == 1:
-            waiting = torch.ones(self.rnd.batch, dtype=torch.bool, device=law.device)
-            waiting[self.rows] = False
-            law = law.masked_fill(waiting[:, None, None], 0.0)  # nothing to say, no children
-        return Laws(law.flatten(0, 1), ids), None
+        return self._laws(found, real, tree, frontier), None
 
-    def _level(self, tree: TokenTree, frontier: Int[Tensor, "B F"]) -> Float[Tensor, "B F W"]:
-        """One pass over the frontier, each node behind the staged row of its parent and reading its parent's output."""
+    def _level(self, tree: TokenTree, frontier: Int[Tensor, "B F"]) -> tuple[Float[Tensor, "U W"], list[int]]:
+        """One pass over the frontier, each node behind the staged row of its parent and reading its parent's output; the
+        logits of its real nodes, and their places in it."""
         assert self.outputs is not None
-        real, node = frontier >= 0, frontier.clamp_min(0)
-        more = tree.num_nodes - self.staged.shape[1]
-        staged = torch.nn.functional.pad(self.staged, (0, more), value=-1)
-        place = torch.nn.functional.pad(self.place, (0, more))
-        parent = tree.parents.gather(1, node).clamp_min(0)
-        own = staged.amax(1, keepdim=True) + real.long().cumsum(1)
-        flat = real.flatten().nonzero()[:, 0]
-        above = place.gather(1, parent).flatten()[flat]
-        depth = tree.depths().gather(1, node)
-        position = self.rnd.lengths[:, None] - 2 + depth
-        x = Tokens(
-            ids=tree.tokens.gather(1, node).flatten()[flat],
-            slots=self.rnd.slots[:, None].expand_as(node).flatten()[flat],
-            positions=position.flatten()[flat],
-            rows=own.flatten()[flat],
-            parents=staged.gather(1, parent).flatten()[flat],
-            want=torch.arange(len(flat), device=flat.device),
-            hidden=self.outputs[above],
-        )
-        first = len(self.outputs)
+        tokens, parents = host(tree.tokens), host(tree.parents)
+        listed = Listed([], [], [], [])
+        positions: list[int] = []
+        above: list[int] = []
+        real: list[int] = []
+        first, width = len(self.outputs), frontier.shape[1]
+        for b, (slot, run, nodes) in enumerate(zip(self.slots, self.run, host(frontier), strict=True)):
+            for f, at in enumerate(nodes):
+                if at < 0 or parents[b][at] not in run:
+                    continue
+                behind, place, position = run[parents[b][at]]
+                self.last[b] += 1
+                run[at] = (self.last[b], first + len(real), position + 1)
+                listed.ids.append(tokens[b][at])
+                listed.slots.append(slot)
+                listed.rows.append(self.last[b])
+                listed.parents.append(behind)
+                positions.append(position + 1)
+                above.append(place)
+                real.append(b * width + f)
+        device = self.outputs.device
+        hidden = self.outputs.index_select(0, put(above, device))
+        x = Tokens.of(listed, positions, list(range(len(real))), device, hidden)
         a, found = self.model.forward(x, self.cache)
         self.outputs = torch.cat([self.outputs, a])
-        new = torch.zeros_like(own).flatten()
-        new[flat] = torch.arange(first, first + len(flat), device=flat.device)
-        self.staged = staged.scatter(1, node, torch.where(real, own, staged.gather(1, node)))
-        self.place = place.scatter(1, node, torch.where(real, new.view_as(own), place.gather(1, node)))
-        logits = found.new_zeros(real.numel(), found.shape[-1])
-        return logits.index_copy(0, flat, found).view(*real.shape, -1)
+        return found, real
+
+    def _laws(
+        self, found: Float[Tensor, "U W"], real: list[int], tree: TokenTree, frontier: Int[Tensor, "B F"]
+    ) -> Laws:
+        """Child laws of the whole frontier. Nodes that were not run have nothing to say: a law of zeros, no children."""
+        batch, width = frontier.shape
+        ids = self.model.ids
+        if self.heat is not None:
+            heat = [self.heat[place // width] for place in real]
+            prob, tokens = self.model.ranked(found, heat, min(self.most, found.shape[1]))
+            return Laws(_among(prob, real, batch * width), _among(tokens, real, batch * width))
+        logits = _among(found, real, batch * width).view(batch, width, -1)
+        law = self.rnd.law(logits, tree, frontier.clamp_min(0), ids, ranked=self.given).flatten(0, 1)
+        if len(real) < batch * width:
+            law = _among(law[put(real, law.device)], real, batch * width)
+        return Laws(law, ids)
+
+
+def _among(x: Tensor, places: list[int], count: int) -> Tensor:
+    """Rows of x at their places among `count` rows, zeros elsewhere."""
+    if len(places) == count:
+        return x
+    return x.new_zeros(count, x.shape[1]).index_copy(0, put(places, x.device), x)

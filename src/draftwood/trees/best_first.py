@@ -1,12 +1,16 @@
 """BestFirst: the tree whose paths the draft itself believes in most."""
 
+import math
 from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from draftwood.core.growth import Growth
+from draftwood.core.host import host, put
 from draftwood.core.law import top
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Draw, Laws, Proposal
@@ -15,6 +19,8 @@ from draftwood.core.tree import TokenTree
 from draftwood.errors import need_at_least
 from draftwood.trees.grow import best_of
 
+_FEW = 100  # candidates of a level that lists take faster than tensors
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Carry:
@@ -22,6 +28,30 @@ class _Carry:
     best: Float[Tensor, "B nodes"]  # the best scores stored so far, in falling order; -inf where there are fewer
     floor: Float[Tensor, "B 1"]  # the row's last place in `best`: nothing new at or below it is ever selected
     last: Int[Tensor, "B 1"]  # that place
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Lists:
+    """The whole growth of a few rows on a CPU: lists take them faster than thirty tensor operations a level."""
+
+    nodes: list[list[tuple[float, int, int]]]  # score, parent, token; score -inf pads
+    score: list[list[float]]  # of the frontier nodes
+    best: list[list[float]]  # as above, without the places that nothing fills
+    last: list[int]
+
+    def floor(self, row: int) -> float:
+        best, last = self.best[row], self.last[row]
+        return best[last] if last < len(best) else -math.inf
+
+    def tree(self, base: TokenTree) -> TokenTree:
+        """Given nodes, of source 0, below bare roots."""
+        parents, tokens = ([[n[i] for n in row] for row in self.nodes] for i in (1, 2))
+        none = [[0] * len(row) for row in tokens]
+        source = [[-1, *row[1:]] for row in none]
+        score = put([[n[0] for n in row] for row in self.nodes], base.tokens.device, base.score.dtype)
+        whole = put([tokens, parents, none, none, source], base.tokens.device).unbind(0)
+        names = ("tokens", "parents", "role", "copies", "source")
+        return TokenTree(live=score > -torch.inf, score=score, **dict(zip(names, whole, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +76,18 @@ class BestFirst:
     def draw(self) -> Draw:
         return Draw.GIVEN
 
+    def reads(self, limit: Limit) -> int:
+        """Columns of a law that matter, the best ones: a drafter need not hand over more."""
+        return min(self.beam, _budget(limit))
+
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
         growth = Growth.at_roots(base)
+        few = rnd.batch * self.beam * self.reads(limit) <= _FEW and base.tree.num_nodes == 1
+        if few and rnd.device.type == "cpu":
+            nodes, score = host(limit.nodes), host(base.tree.score)
+            roots = [[(s, -1, token)] for (s,), (token,) in zip(score, host(base.tree.tokens), strict=True)]
+            lists = _Lists(roots, score, [[] for _ in nodes], [max(n - 1, 0) for n in nodes])
+            return replace(growth, frontier=put([[0 if n > 0 else -1] for n in nodes], rnd.device), carry=lists)
         score, nodes = base.tree.score[:, :1], limit.nodes[:, None]
         best = score.new_full((rnd.batch, _budget(limit)), -torch.inf)
         frontier = torch.where(nodes > 0, growth.frontier, -1)
@@ -55,16 +95,22 @@ class BestFirst:
         return replace(growth, frontier=frontier, carry=carry)
 
     def expand(self, growth: Growth, q: Laws, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
+        budget = _budget(limit)
+        k = min(self.reads(limit), q.prob.shape[1])
+        prob, tokens = q.prob, q.ids
+        if k < q.prob.shape[1] or tokens is None or tokens.ndim == 1:
+            prob, columns = top(q.prob, k)
+            tokens = _tokens(columns, q)
+        if isinstance(growth.carry, _Lists):
+            return self._expand_few(growth, host(prob.log()), host(tokens), host(allowed), budget)
         carry: _Carry = growth.carry
-        tree, budget = growth.tree, _budget(limit)
-        k = min(self.beam, budget, q.prob.shape[1])
-        prob, columns = top(q.prob, k)
+        tree = growth.tree
         # A token outside the law's support has score -inf, and so has every child of a node that may have none.
         score = prob.log().to(tree.score.dtype).view(*allowed.shape, k) + carry.score[..., None]
         score = torch.where(allowed[..., None], score, -torch.inf).flatten(1)
         score, order = score.sort(dim=1, descending=True, stable=True)  # ties: the better parent, then the better token
         score, order = score[:, :budget], order[:, :budget]
-        tokens = _tokens(columns, q).view(rnd.batch, -1).gather(1, order)
+        tokens = tokens.view(rnd.batch, -1).gather(1, order)
         parents = growth.frontier.gather(1, order // k)
         grown = tree.append(tokens=tokens, parents=parents, live=score > carry.floor, score=score)
         best = torch.cat([carry.best, score], dim=1).topk(budget, dim=1).values
@@ -73,12 +119,46 @@ class BestFirst:
         frontier, ahead = _ahead(ahead, ahead > floor, tree.num_nodes)
         return growth.deeper(grown, frontier, _Carry(ahead, best, floor, carry.last))
 
+    def _expand_few(
+        self, growth: Growth, gain: list[list[float]], tokens: list[list[int]], allowed: list[list[bool]], budget: int
+    ) -> Growth:
+        """`expand` with lists. What could only be stored dead is not stored at all."""
+        carry: _Lists = growth.carry
+        nodes: list[list[tuple[float, int, int]]] = []
+        best: list[list[float]] = []
+        law = iter(zip(gain, tokens, strict=True))
+        for b, (frontier, scores) in enumerate(zip(host(growth.frontier), carry.score, strict=True)):
+            floor = carry.floor(b)
+            found = [
+                (above + more, node, token)
+                for node, above, may, (gains, words) in zip(frontier, scores, allowed[b], law, strict=False)
+                if may
+                for more, token in zip(gains, words, strict=True)
+                if above + more > floor
+            ]
+            found.sort(key=itemgetter(0), reverse=True)  # ties: the better parent, then the better token
+            nodes.append(found[:budget])
+            best.append(sorted([*carry.best[b], *(score for score, _, _ in nodes[b])], reverse=True)[:budget])
+        first = growth.tree.num_nodes
+        grown = [old + new for old, new in zip(carry.nodes, _even(nodes, (-math.inf, 0, 0)), strict=True)]
+        then = _Lists(grown, [], best, carry.last)
+        ahead = [[s for s, _, _ in row[: self.beam] if s > then.floor(b)] for b, row in enumerate(nodes)]
+        then.score.extend(_even(ahead, -math.inf))
+        deeper = put(_even([[*range(first, first + len(row))] for row in ahead], -1), growth.frontier.device)
+        return growth.deeper(then.tree(growth.tree) if any(nodes) else growth.tree, deeper, then)
+
     def select(self, tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
         return best_of(tree, limit)
 
 
 def _budget(limit: Limit) -> int:
     return max(limit.tier.nodes - 1, 1)
+
+
+def _even(rows: list[list[Any]], fill: Any) -> list[list[Any]]:
+    """All as long as the longest."""
+    longest = max(map(len, rows))
+    return [row + [fill] * (longest - len(row)) for row in rows]
 
 
 def _tokens(columns: Int[Tensor, "R k"], q: Laws) -> Int[Tensor, "R k"]:

@@ -9,10 +9,12 @@ from draftwood.drafters.features import MARGIN, Features
 from draftwood.drafters.heads import Heads
 from draftwood.drafters.nets.build import filled
 from draftwood.drafters.nets.language_model import language_model
+from draftwood.drafters.nets.native_runner import Int8Runner
 from draftwood.drafters.nets.runner import FeatureModel, FloatRunner
 from draftwood.drafters.nets.stages import StageModel
 from draftwood.drafters.nets.store import Head
 from draftwood.errors import OptionError
+from draftwood.models.lanes.native import NativeDecoder
 
 
 def feature_drafter(head: Head, target: Model) -> Features:
@@ -22,10 +24,15 @@ def feature_drafter(head: Head, target: Model) -> Features:
 
 
 def feature_model(head: Head, target: Model) -> FeatureModel:
+    """Where the int8 target runs on stock operations the head runs in float32 beside it: a draft's bits never show in the
+    text, so nothing asks for a head that is row-exact, too."""
+    net = filled(head)  # refuses a head that is not whole, whatever lane runs it
+    if isinstance(target, NativeDecoder):
+        return Int8Runner(head, target)
     device = getattr(target, "device", "cpu")
     dtype = getattr(target, "dtype", None)
     ids = None if head.ids is None else head.ids.to(device)
-    return FloatRunner(filled(head).to(device=device, dtype=dtype), target, ids)
+    return FloatRunner(net.to(device=device, dtype=dtype), target, ids)
 
 
 def heads_drafter(head: Head, target: Model) -> Heads:

@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from draftwood.core.host import put
+from draftwood.core.law import top
 from draftwood.core.passes import RowSpec, Tokens
 from draftwood.core.protocols import Cache, Model
 from draftwood.models.attention import torch_attention, visible_masks
@@ -34,6 +36,12 @@ class FeatureModel(Protocol):
 
     def forward(self, x: Tokens, cache: Cache) -> tuple[Float[Tensor, "T d"], Float[Tensor, "U W"]]:
         """x.hidden is what each token reads beside its embedding. Out: what its children will read, and logits of `want`."""
+        ...
+
+    def ranked(
+        self, logits: Float[Tensor, "U W"], heat: list[float], k: int
+    ) -> tuple[Float[Tensor, "U k"], Int[Tensor, "U k"]]:
+        """The k most probable tokens of softmax(logits / heat), row by row in falling order: probabilities, tokens."""
         ...
 
 
@@ -74,6 +82,15 @@ class FloatRunner:
         y = net.read(a[x.want])
         logits = net.lm_head(y) if net.own_head else self.target.head(y, ids=self.ids, norm=False)
         return net.forward_feature(a), logits
+
+    @torch.inference_mode()
+    def ranked(
+        self, logits: Float[Tensor, "U W"], heat: list[float], k: int
+    ) -> tuple[Float[Tensor, "U k"], Int[Tensor, "U k"]]:
+        x = logits if logits.dtype == torch.float64 else logits.float()
+        x = (x - x.amax(-1, keepdim=True)) / put(heat, x.device, x.dtype)[:, None]
+        prob, columns = top(x.softmax(-1), k)
+        return prob, columns if self.ids is None else self.ids[columns]
 
 
 def _device(net: Any) -> torch.device:

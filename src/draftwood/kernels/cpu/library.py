@@ -20,6 +20,15 @@ class Layer(ctypes.Structure):
     ]
 
 
+class Reader(ctypes.Structure):
+    _fields_ = [
+        ("layer", Layer),
+        *((name, Matrix) for name in ("embedding", "join", "head")),
+        *((name, c_void_p) for name in ("embed_norm", "feature_norm", "norm")),
+        *((name, c_int32) for name in ("normed_residual", "normed_output")),
+    ]
+
+
 class Segment(ctypes.Structure):
     _fields_ = [
         *((name, c_int32) for name in ("slot", "start", "stop", "committed", "staged")),
@@ -64,6 +73,25 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "draftwood_head": (
         None,
         [POINTER(Matrix), c_void_p, c_float, c_void_p, c_void_p, c_int, c_void_p, c_int64, c_void_p],
+    ),
+    "draftwood_features": (
+        c_int,
+        [
+            POINTER(Shape),
+            POINTER(Reader),
+            POINTER(Pass),
+            c_void_p,
+            c_void_p,
+            c_void_p,
+            c_void_p,
+            c_int,
+            c_void_p,
+            c_int64,
+        ],
+    ),
+    "draftwood_rank": (
+        None,
+        [c_void_p, c_int64, c_int, c_int, POINTER(c_float), c_int, c_void_p, c_void_p, c_void_p],
     ),
     "draftwood_embed": (c_int, [POINTER(Matrix), c_void_p, c_int, c_void_p]),
     "draftwood_norm": (None, [c_void_p, c_void_p, c_float, c_int, c_int, c_void_p]),

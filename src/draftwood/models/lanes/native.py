@@ -4,24 +4,22 @@ The same passes as the reference decoder: taps, parts of the layers, skipped sub
 """
 
 import threading
-from ctypes import POINTER, byref, c_uint8, cast, pointer
-from weakref import WeakKeyDictionary
+from ctypes import byref, c_uint8
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.core.config import ModelConfig
-from draftwood.core.passes import ALL, FINAL, LayerPlan, RowSpec, Seen, Segment, Tokens, logit_places
+from draftwood.core.passes import ALL, FINAL, LayerPlan, RowSpec, Seen, Tokens, logit_places
 from draftwood.core.protocols import Cache
 from draftwood.kernels.cpu import library as native
 from draftwood.kernels.cpu.library import Library
 from draftwood.models.lanes.blocks import Packed, take_rows
-from draftwood.models.lanes.int8 import PRODUCTS, Int8Weights, LayerWeights, Product
-from draftwood.models.rope import angles, frequencies
+from draftwood.models.lanes.int8 import PRODUCTS, Int8Weights, LayerWeights
+from draftwood.models.lanes.native_pass import NativePass, Stores, Turns, logit_room, matrix, shape_of
 
 _NO_ATTENTION, _NO_MLP, _APART = 1, 2, 4
-_POSITIONS = 1024  # cosines are made this many at a time
 _SUBSETS = 8  # trimmed heads remembered
 
 
@@ -34,22 +32,10 @@ class NativeDecoder:
 
     def __init__(self, config: ModelConfig, weights: Int8Weights, library: Library) -> None:
         self.config, self.weights, self.library = config, weights, library
-        self._embedding, self._head = _matrix(weights.embedding), _matrix(weights.head)
-        self._layers = (native.Layer * len(weights.layers))(*(_layer(w) for w in weights.layers))
-        self._shape = native.Shape(
-            hidden=config.hidden_size,
-            heads=config.num_heads,
-            kv_heads=config.num_kv_heads,
-            head_dim=config.head_dim,
-            inner=config.intermediate_size,
-            window=config.sliding_window or 0,
-            eps=config.rms_eps,
-        )
-        self._freq = frequencies(config)
-        none = torch.zeros(0, config.head_dim // 2)
-        self._turns = none, none
+        self._embedding, self._head = matrix(weights.embedding), matrix(weights.head)
+        self._layers = (native.Layer * len(weights.layers))(*(native_layer(w) for w in weights.layers))
+        self._shape, self.turns, self._stores = shape_of(config), Turns(config), Stores(len(weights.layers))
         self._growing = threading.Lock()  # engines of several threads share one model
-        self._stores: WeakKeyDictionary[Cache, tuple[Tensor, object]] = WeakKeyDictionary()
         self._subsets: dict[bytes, tuple[Packed, native.Matrix]] = {}
 
     @property
@@ -89,7 +75,7 @@ class NativeDecoder:
         stop = self.num_layers if layers.stop is None else layers.stop
         h = self.embed(x.ids) if x.hidden is None else x.hidden.float().clone(memory_format=torch.contiguous_format)
         features: dict[int, Tensor] = {layers.start: h.clone()} if layers.start in taps else {}
-        what = _Pass(self, x, cache, cache.stage(x), layers)
+        what = _Run(self, NativePass(x, cache, cache.stage(x), self.turns, self._stores), layers)
         together = {r.start: r for r in layers.together}
         cuts = sorted({stop, *taps, *together} & set(range(layers.start + 1, stop + 1)))
         at = layers.start
@@ -107,7 +93,7 @@ class NativeDecoder:
             features[FINAL] = self._final(h)
         if stop < self.num_layers or not len(x.want):
             return Seen(h.new_zeros(0, self.vocab), h, logit_places(x.want, x.size), features, tokens=x)
-        logits = _apart(len(x.want), self._head.rows)  # a draft's head may know less than the vocabulary
+        logits = logit_room(len(x.want), self._head.rows)  # a draft's head may know less than the vocabulary
         best = torch.empty(len(x.want), dtype=torch.int64)
         want = x.want.contiguous()
         self.library.calls.draftwood_head(
@@ -116,7 +102,7 @@ class NativeDecoder:
         )  # fmt: skip
         return Seen(logits, h, logit_places(want, x.size), features, tokens=x, best=best)
 
-    def _together(self, group: range, h: Tensor, what: "_Pass", plan: LayerPlan) -> None:
+    def _together(self, group: range, h: Tensor, what: "_Run", plan: LayerPlan) -> None:
         """Layers whose attentions read the same input, then their MLPs one after another."""
         mixed = {i: torch.empty_like(h) for i in group if i not in plan.skip_attention}
         for i, apart in mixed.items():
@@ -141,23 +127,23 @@ class NativeDecoder:
         if ids is not None and not len(ids):
             return hidden.new_zeros(*hidden.shape[:-1], 0)
         self.library.threads(torch.get_num_threads())
-        kept, matrix = (None, self._head) if ids is None else self._subset(ids)
+        kept, rows = (None, self._head) if ids is None else self.subset(ids)
         h = hidden.reshape(-1, hidden.shape[-1]).float().contiguous()
-        out = _apart(len(h), matrix.rows)
+        out = logit_room(len(h), rows.rows)
         self.library.calls.draftwood_head(
-            byref(matrix), self.weights.norm.data_ptr() if norm else None, self.config.rms_eps, h.data_ptr(), None,
+            byref(rows), self.weights.norm.data_ptr() if norm else None, self.config.rms_eps, h.data_ptr(), None,
             len(h), out.data_ptr(), out.stride(0), None,
         )  # fmt: skip
         del kept  # the subset's bytes were needed until here
-        return out.view(*hidden.shape[:-1], matrix.rows)
+        return out.view(*hidden.shape[:-1], rows.rows)
 
-    def _subset(self, ids: Tensor) -> tuple[Packed, native.Matrix]:
+    def subset(self, ids: Tensor) -> tuple[Packed, native.Matrix]:
         """Rows of the head packed on their own; a trimmed vocabulary stays the same from call to call."""
         key = ids.cpu().contiguous().numpy().tobytes()
         found = self._subsets.get(key)
         if found is None:
             packed = take_rows(self.weights.head, ids.cpu())
-            found = packed, _matrix(packed)
+            found = packed, matrix(packed)
             with self._growing:
                 if len(self._subsets) >= _SUBSETS:
                     self._subsets.pop(next(iter(self._subsets)), None)
@@ -170,59 +156,12 @@ class NativeDecoder:
         calls.draftwood_norm(h.data_ptr(), norm.data_ptr(), self.config.rms_eps, *h.shape, out.data_ptr())
         return out
 
-    def turns(self, last: int) -> tuple[Tensor, Tensor]:
-        """Cosines and sines of all positions up to `last`; once made they never change."""
-        if len(self._turns[0]) <= last:
-            with self._growing:
-                cos, sin = self._turns
-                while len(cos) <= last:
-                    more = angles(self._freq, torch.arange(len(cos), len(cos) + _POSITIONS), torch.float32)
-                    cos, sin = torch.cat([cos, more[0][:, 0]]), torch.cat([sin, more[1][:, 0]])
-                self._turns = cos, sin
-        return self._turns
 
-    def stores(self, cache: Cache) -> object:
-        """Where the cache's rows lie. A cache that grows replaces all its stores at once."""
-        first = cache.store("k0")
-        held = self._stores.get(cache)
-        if held is None or held[0] is not first:
-            rows = [(cache.store(f"k{i}").data_ptr(), cache.store(f"v{i}").data_ptr()) for i in range(self.num_layers)]
-            held = first, (native.Store * len(rows))(*rows)
-            self._stores[cache] = held
-        return held[1]
+class _Run:
+    """A pass through some of the layers."""
 
-
-class _Pass:
-    """One pass as the kernels want it. Holds on to every tensor whose address it gave away."""
-
-    def __init__(self, model: NativeDecoder, x: Tokens, cache: Cache, segments: list[Segment], plan: LayerPlan) -> None:
-        self.model = model
-        store = cache.store("k0")
-        cos, sin = model.turns(int(x.positions.max()) if x.size else 0)
-        self.kept = [x.positions.contiguous(), x.rows.contiguous(), cos, sin, store]
-        self.parts = (native.Segment * len(segments))()
-        for part, s in zip(self.parts, segments, strict=True):
-            part.slot, part.start, part.stop, part.committed, part.staged = (
-                s.slot,
-                s.start,
-                s.stop,
-                s.committed,
-                s.staged,
-            )
-            if s.visible is not None:
-                visible = s.visible.contiguous()
-                self.kept.append(visible)
-                part.visible = visible.data_ptr()
-        self.what = native.Pass(
-            tokens=x.size,
-            segments=len(segments),
-            segment=cast(self.parts, POINTER(native.Segment)),
-            cache=native.Rows(store.stride(0), store.stride(1), self.kept[1].data_ptr()),
-            stores=cast(model.stores(cache), POINTER(native.Store)),  # type: ignore[arg-type]
-            positions=self.kept[0].data_ptr(),
-            cos=cos.data_ptr(),
-            sin=sin.data_ptr(),
-        )
+    def __init__(self, model: NativeDecoder, what: NativePass, plan: LayerPlan) -> None:
+        self.model, self.what = model, what
         self.skip = None
         if plan.skip_attention or plan.skip_mlp:
             self.skip = (c_uint8 * model.num_layers)()
@@ -237,26 +176,12 @@ class _Pass:
             skip = (c_uint8 * m.num_layers)()
             skip[first] = flags
         m.library.calls.draftwood_layers(
-            byref(m._shape), m._layers, first, last, skip, pointer(self.what), h.data_ptr(),
+            byref(m._shape), m._layers, first, last, skip, byref(self.what.what), h.data_ptr(),
             None if apart is None else apart.data_ptr(),
         )  # fmt: skip
 
 
-def _apart(rows: int, columns: int) -> Float[Tensor, "rows columns"]:
-    """Room for logits. Rows a power of two apart would fight for the same lines of the cache."""
-    return torch.empty(rows, columns + 16)[:, :columns]
-
-
-def _matrix(packed: Packed, bias: Tensor | None = None) -> native.Matrix:
-    return native.Matrix(
-        packed.data.data_ptr(), None if bias is None else bias.data_ptr(), packed.rows, packed.columns, packed.kind
-    )
-
-
-def _layer(w: LayerWeights) -> native.Layer:
-    products = {name: _of(w.products[name]) for name in PRODUCTS}
+def native_layer(w: LayerWeights) -> native.Layer:
+    """Whoever asks holds on to the weights."""
+    products = {name: matrix(w.products[name].weight, w.products[name].bias) for name in PRODUCTS}
     return native.Layer(**products, **{name: norm.data_ptr() for name, norm in w.norms.items()})
-
-
-def _of(product: Product) -> native.Matrix:
-    return _matrix(product.weight, product.bias)

@@ -116,12 +116,12 @@ static void quantised(const Team& team, const float* x, size_t stride, int token
   by_rows(team, tokens, [&](int t) { quantise(x + t * stride, rows, t); });
 }
 
+// Of the rows in room.rows, whatever their width.
 static void attention(const Team& team, const Shape& s, const Layer& layer, const Pass& pass, const Store& store_,
-                      Room& room, float* h, float* to, Use use) {
+                      Room& room, float* to, Use use) {
   const int T = pass.tokens, d = s.head_dim, q_heads = s.heads, kv = s.kv_heads;
   const size_t wide = (size_t)(q_heads + 2 * kv) * d;
   float* qkv = room.wide.get<float>(T * wide);
-  normed(team, h, layer.attention_norm, T, s.hidden, s.eps, room.rows);
   multiply(team, layer.qkv, room.rows, room.flags, qkv, (int)wide, SET);
 
   // Which segment a token belongs to; tokens of none are padding and write nothing.
@@ -195,28 +195,33 @@ extern "C" void draftwood_layers(const Shape* shape, const Layer* layers, int fi
     const int flags = skip == nullptr ? 0 : skip[i];
     if (!(flags & ATTENTION)) {
       const bool aside = flags & APART;
-      attention(call.team, *shape, layers[i], *pass, pass->stores[i], mine, h, aside ? apart : h, aside ? SET : ADD);
+      normed(call.team, h, layers[i].attention_norm, pass->tokens, shape->hidden, shape->eps, mine.rows);
+      attention(call.team, *shape, layers[i], *pass, pass->stores[i], mine, aside ? apart : h, aside ? SET : ADD);
     }
     if (!(flags & MLP)) mlp(call.team, *shape, layers[i], pass->tokens, mine, h);
   }
 }
 
-// y[i] = norm(h[places[i]]) W^T + b, and the place of the greatest number of each row if `best` is given.
-// places null: the first `count` rows; norm null: h as it is. Rows of y are `stride` numbers apart.
+// y[i] = norm(h[places[i]]) W^T + b. places null: the first `count` rows; norm null: h as it is.
+static void head(const Team& team, const Matrix& m, const float* norm, float eps, const float* h, const int64_t* places,
+                 int count, Room& room, float* y, int64_t stride) {
+  const int n = m.columns;
+  room.rows.shape(count, n);
+  by_rows(team, count, [&](int i) {
+    std::vector<float> line(n);
+    const float* x = h + (size_t)(places == nullptr ? i : places[i]) * n;
+    if (norm != nullptr) { rms_norm(x, norm, n, eps, line.data()); x = line.data(); }
+    quantise(x, room.rows, i);
+  });
+  multiply(team, m, room.rows, room.flags, y, (int)stride, SET);
+}
+
+// The head, and the place of the greatest number of each row if `best` is given. Rows of y are `stride` numbers apart.
 extern "C" void draftwood_head(const Matrix* m, const float* norm, float eps, const float* h, const int64_t* places,
                                int count, float* y, int64_t stride, int64_t* best) {
   if (count == 0) return;
   Call call;
-  Room& mine = room(call.team.size);
-  const int n = m->columns;
-  mine.rows.shape(count, n);
-  by_rows(call.team, count, [&](int i) {
-    std::vector<float> line(n);
-    const float* x = h + (size_t)(places == nullptr ? i : places[i]) * n;
-    if (norm != nullptr) { rms_norm(x, norm, n, eps, line.data()); x = line.data(); }
-    quantise(x, mine.rows, i);
-  });
-  multiply(call.team, *m, mine.rows, mine.flags, y, (int)stride, SET);
+  head(call.team, *m, norm, eps, h, places, count, room(call.team.size), y, stride);
   if (best == nullptr) return;
   const int rows = m->rows;
   call.team.each(count, [&](int i, int) {
@@ -228,6 +233,102 @@ extern "C" void draftwood_head(const Matrix* m, const float* norm, float eps, co
     for (int j = 0; j < rows; j++)
       if (row[j] == peak) { found = j; break; }
     best[i] = found;
+  });
+}
+
+// A drafter that reads features: a layer whose attention reads an embedding beside a feature, and a head.
+//   join.data null   x = [norm(e), norm(f)]      the residual is f, or norm(f)
+//   otherwise        x = join [norm(e), norm(f)] the residual is x
+// A norm that is null leaves its rows as they are.
+struct Reader {
+  Layer layer;  // without attention_norm
+  Matrix embedding, join, head;
+  const float *embed_norm, *feature_norm, *norm;  // the last one before the head
+  int32_t normed_residual, normed_output;
+};
+
+// One step. out [tokens][hidden]: what the next step reads as a feature; y: logits of the `count` rows named by `want`.
+// 0, or 1 if some id names no row; then nothing is written.
+extern "C" int draftwood_features(const Shape* shape, const Reader* reader, const Pass* pass, const int64_t* ids,
+                                  const float* features, float* out, const int64_t* want, int count, float* y,
+                                  int64_t stride) {
+  const Shape& s = *shape;
+  const Reader& r = *reader;
+  const int T = pass->tokens, n = s.hidden, wide = r.embedding.columns;
+  for (int t = 0; t < T; t++)
+    if (ids[t] < 0 || ids[t] >= r.embedding.rows) return 1;
+  if (T == 0) return 0;
+  Call call;
+  Room& mine = room(call.team.size);
+  mine.lists.build(pass->segment, pass->segments, T);
+  mine.rows.shape(T, wide + n);
+  by_rows(call.team, T, [&](int t) {
+    std::vector<float> line(wide + n);
+    float *e = line.data(), *f = e + wide;
+    unpack_row(r.embedding, ids[t], e);
+    if (r.embed_norm != nullptr) rms_norm(e, r.embed_norm, wide, s.eps, e);
+    const float* raw = features + (size_t)t * n;
+    if (r.feature_norm != nullptr) rms_norm(raw, r.feature_norm, n, s.eps, f);
+    else memcpy(f, raw, sizeof(float) * n);
+    quantise(line.data(), mine.rows, t);
+    if (r.join.data == nullptr) memcpy(out + (size_t)t * n, r.normed_residual ? f : raw, sizeof(float) * n);
+  });
+  if (r.join.data != nullptr) {
+    multiply(call.team, r.join, mine.rows, mine.flags, out, n, SET);
+    quantised(call.team, out, n, T, n, mine.rows);
+  }
+  attention(call.team, s, r.layer, *pass, *pass->stores, mine, out, ADD);
+  mlp(call.team, s, r.layer, T, mine, out);
+  if (count > 0) head(call.team, r.head, r.norm, s.eps, out, want, count, mine, y, stride);
+  if (r.normed_output)
+    by_rows(call.team, T, [&](int t) { rms_norm(out + (size_t)t * n, r.norm, n, s.eps, out + (size_t)t * n); });
+  return 0;
+}
+
+// The k greatest of n numbers in falling order, equal ones by place; and what each weighs in softmax(x / heat).
+static void rank(const float* x, int n, float heat, int k, float* prob, int64_t* place) {
+  int held = 0;
+  const auto take = [&](float v, int at) {  // prob holds the numbers themselves for now
+    int i = held < k ? held++ : k - 1;
+    for (; i > 0 && v > prob[i - 1]; i--) { prob[i] = prob[i - 1]; place[i] = place[i - 1]; }
+    prob[i] = v;
+    place[i] = at;
+  };
+  for (int j = 0; j < k; j++) take(x[j], j);
+  constexpr int STEP = 4 * LANES;
+  for (int j = k; j < n; j += STEP) {
+    F top = set1(-INFINITY);
+    for (int i = j; i < std::min(j + STEP, n); i += LANES) top = max(load_some(x + i, n - i, -INFINITY), top);
+    if (!(greatest(top) > prob[k - 1])) continue;
+    for (int i = j; i < std::min(j + STEP, n); i++)
+      if (x[i] > prob[k - 1]) take(x[i], i);
+  }
+  const F peak = set1(prob[0]), by = set1(1.0f / heat);
+  F total = set1(0.0f);
+  for (int i = 0; i < n; i += LANES) {
+    F e = exponential((load_some(x + i, n - i) - peak) * by);
+    if (n - i < LANES) {  // behind the row there is nothing
+      float t[LANES];
+      store(t, e);
+      e = load_some(t, n - i);
+    }
+    total = total + e;
+  }
+  const F share = set1(1.0f / sum(total));  // not a number if one of the row is none
+  for (int i = 0; i < k; i += LANES)
+    store_some(prob + i, exponential((load_some(prob + i, k - i) - peak) * by) * share, k - i);
+}
+
+// For `count` rows of y, `stride` numbers apart: their k <= columns most probable tokens at their own heat. ids: token of
+// each column, or null: the column itself.
+extern "C" void draftwood_rank(const float* y, int64_t stride, int count, int columns, const float* heat, int k,
+                               const int64_t* ids, float* prob, int64_t* tokens) {
+  if (count == 0 || k == 0) return;
+  Call call;
+  call.team.each(count, [&](int i, int) {
+    int64_t* found = tokens + (size_t)i * k;
+    rank(y + (size_t)i * stride, columns, heat[i], k, prob + (size_t)i * k, found);
+    for (int j = 0; ids != nullptr && j < k; j++) found[j] = ids[found[j]];
   });
 }
 

@@ -1,0 +1,141 @@
+"""A feature net beside an int8 target: the same kernels, one call per draft pass.
+
+Blocks of a head's file are the blocks that the kernels multiply, so packing them again changes no weight.
+"""
+
+from collections.abc import Sequence
+from ctypes import byref, c_float
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from draftwood.core.passes import RowSpec, Tokens
+from draftwood.core.protocols import Cache
+from draftwood.drafters.nets.store import Head
+from draftwood.errors import DrafterError
+from draftwood.kernels.cpu import library as native
+from draftwood.models.lanes.blocks import Packed, pack
+from draftwood.models.lanes.int8 import PRODUCTS, LayerWeights, Product
+from draftwood.models.lanes.native import NativeDecoder, native_layer
+from draftwood.models.lanes.native_pass import NativePass, Stores, Turns, logit_room, matrix, shape_of
+
+
+class Int8Runner:
+    """An EAGLE or EAGLE-3 head over int8 kernels; a row has the same bits whatever runs with it."""
+
+    def __init__(self, head: Head, target: NativeDecoder) -> None:
+        self.head, self.target = head, target
+        self.ids = None if head.ids is None else head.ids.cpu().contiguous()
+        self._weights = _Weights(head, target)
+        self._shape = shape_of(head.config.layer)
+        self._turns, self._stores = Turns(head.config.layer), Stores(1)
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        return self.head.config.taps
+
+    @property
+    def row_specs(self) -> tuple[RowSpec, ...]:
+        c = self.head.config.layer
+        return tuple(RowSpec(f"{kind}0", c.num_kv_heads, c.head_dim, torch.float16) for kind in "kv")
+
+    def fuse(self, features: Sequence[Float[Tensor, "T H"]]) -> Float[Tensor, "T d"]:
+        w = self._weights
+        if w.fuse is None:
+            return features[0]
+        library, eps = self.target.library, self.head.config.layer.rms_eps
+        library.threads(torch.get_num_threads())
+        if w.feature_norms:
+            features = [self._normed(x, norm, eps) for x, norm in zip(features, w.feature_norms, strict=True)]
+        wide = torch.cat(list(features), dim=-1)
+        if w.fused_norm is not None:
+            wide = self._normed(wide, w.fused_norm, eps)
+        out = torch.empty(len(wide), w.fuse.rows)
+        library.calls.draftwood_product(byref(w.fuse), wide.data_ptr(), len(wide), out.data_ptr())
+        return out
+
+    def _normed(self, x: Float[Tensor, "T H"], weight: Float[Tensor, "H"], eps: float) -> Float[Tensor, "T H"]:
+        x = x.contiguous()
+        out = torch.empty_like(x)
+        self.target.library.calls.draftwood_norm(x.data_ptr(), weight.data_ptr(), eps, *x.shape, out.data_ptr())
+        return out
+
+    def forward(self, x: Tokens, cache: Cache) -> tuple[Float[Tensor, "T d"], Float[Tensor, "U W"]]:
+        assert x.hidden is not None
+        library = self.target.library
+        library.threads(torch.get_num_threads())
+        what = NativePass(x, cache, cache.stage(x), self._turns, self._stores)
+        ids, hidden, want = x.ids.contiguous(), x.hidden.contiguous(), x.want.contiguous()
+        out = torch.empty_like(hidden)
+        logits = logit_room(len(want), self._weights.reader.head.rows)
+        outside = library.calls.draftwood_features(
+            byref(self._shape), byref(self._weights.reader), byref(what.what), ids.data_ptr(), hidden.data_ptr(),
+            out.data_ptr(), want.data_ptr(), len(want), logits.data_ptr(), logits.stride(0),
+        )  # fmt: skip
+        if outside:
+            raise DrafterError(f"a token id is outside the vocabulary of {self.target.vocab}: {ids.tolist()[:16]}")
+        return out, logits
+
+    def ranked(
+        self, logits: Float[Tensor, "U W"], heat: list[float], k: int
+    ) -> tuple[Float[Tensor, "U k"], Int[Tensor, "U k"]]:
+        rows, columns = logits.shape
+        prob, tokens = torch.empty(rows, k), torch.empty(rows, k, dtype=torch.int64)
+        self.target.library.calls.draftwood_rank(
+            logits.data_ptr(), logits.stride(0), rows, columns, (c_float * rows)(*heat), k,
+            None if self.ids is None else self.ids.data_ptr(), prob.data_ptr(), tokens.data_ptr(),
+        )  # fmt: skip
+        return prob, tokens
+
+
+class _Weights:
+    """A head packed for the kernels, and held for as long as they point to it."""
+
+    def __init__(self, head: Head, target: NativeDecoder) -> None:
+        c, t = head.config, head.tensors
+        self.kept: list[object] = [target.weights]
+        own = c.kind == "eagle3"
+        products = {name: self._product(t, f"layer.{name}") for name in PRODUCTS}
+        layer = LayerWeights(products, {"mlp_norm": self._vector(t["layer.mlp_norm"])})
+        first = self._product(t, "fc")
+        fc = matrix(first.weight, first.bias)
+        self.fuse = fc if own else None
+        self.feature_norms = (
+            [self._vector(t[f"feature_norms.{i}"]) for i in range(len(c.taps))] if c.norm_features else []
+        )
+        self.fused_norm = self._vector(t["fused_norm"]) if c.norm_fused else None
+        norms: dict[str, int] = {}
+        if own:
+            theirs = {"embed_norm": "embed_norm", "feature_norm": "hidden_norm", "norm": "norm"}
+            norms = {name: self._vector(t[other]).data_ptr() for name, other in theirs.items()}
+        self.reader = native.Reader(
+            layer=native_layer(layer),
+            embedding=matrix(target.weights.embedding),
+            head=matrix(self._keep(pack(t["lm_head.weight"]))) if own else self._rows(target, head.ids),
+            normed_residual=c.norm_before_residual,
+            normed_output=c.norm_output,
+            **norms,
+            **({} if own else {"join": fc}),
+        )
+
+    def _product(self, tensors: dict[str, Tensor], name: str) -> Product:
+        bias = tensors.get(f"{name}.bias")
+        return Product(self._keep(pack(tensors[f"{name}.weight"])), None if bias is None else self._vector(bias))
+
+    def _rows(self, target: NativeDecoder, ids: Int[Tensor, "W"] | None) -> native.Matrix:
+        """The target's own rows of the head."""
+        if ids is None:
+            return matrix(target.weights.head)
+        packed, rows = target.subset(ids)
+        self.kept.append(packed)
+        return rows
+
+    def _keep(self, packed: Packed) -> Packed:
+        self.kept.append(packed)
+        return packed
+
+    def _vector(self, t: Tensor) -> Tensor:
+        kept = t.detach().float().cpu().contiguous()
+        self.kept.append(kept)
+        return kept

@@ -1,0 +1,383 @@
+"""A head in the int8 lane says what it says in float, in the same bits whoever runs with it."""
+
+from dataclasses import replace
+from functools import cache as remembered
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from draftwood.cache.dense import DenseCache
+from draftwood.controllers.cost import CostModel
+from draftwood.controllers.fixed import Fixed
+from draftwood.core.config import EngineConfig
+from draftwood.core.passes import Tokens
+from draftwood.core.proposal import Draw
+from draftwood.core.recipe import Recipe
+from draftwood.core.request import Request
+from draftwood.core.sampling import SamplingParams
+from draftwood.drafters.nets.build import filled
+from draftwood.drafters.nets.native_runner import Int8Runner
+from draftwood.drafters.nets.run import feature_drafter, feature_model
+from draftwood.drafters.nets.runner import FloatRunner
+from draftwood.drafters.nets.store import Head, read, to_bytes
+from draftwood.drafters.nothing import Nothing
+from draftwood.engine.engine import Engine
+from draftwood.errors import DrafterError, WeightsError
+from draftwood.kernels.cpu import build
+from draftwood.kernels.cpu.levels import LEVELS, cpu_flags
+from draftwood.kernels.cpu.library import Library
+from draftwood.models import store
+from draftwood.models.decoder import Decoder
+from draftwood.models.lanes import int8
+from draftwood.models.lanes.blocks import pack, unpack
+from draftwood.models.lanes.native import NativeDecoder
+from draftwood.models.lanes.stock import StockDecoder
+from draftwood.testing.heads import random_head
+from draftwood.testing.tiny import CONFIG, tiny_weights
+from draftwood.trees.chain import Chain
+from draftwood.trees.static import Static
+from draftwood.verifiers.match import Match
+
+BEST, *OTHERS = [level.name for level in LEVELS if level.needs <= cpu_flags()]
+EVERY_LEVEL = [BEST, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]  # those are compiled first
+
+LLAMA = replace(CONFIG, num_heads=6, num_kv_heads=2, head_dim=48, hidden_size=96, intermediate_size=160)
+CONFIGS = {
+    "llama": LLAMA,
+    "biases": replace(LLAMA, qkv_bias=True, out_bias=True, mlp_bias=True, tie_embeddings=False),
+    "mistral": replace(LLAMA, family="mistral", sliding_window=6),
+}
+HEADS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "eagle": ("eagle", "llama", {}),
+    "eagle, bias": ("eagle", "biases", {"bias": True}),
+    "eagle, window": ("eagle", "mistral", {}),
+    "eagle, whole vocabulary": ("eagle", "llama", {"rows": None}),
+    "eagle3": ("eagle3", "llama", {}),
+    "eagle3, biases": ("eagle3", "biases", {}),
+    "eagle3, window": ("eagle3", "mistral", {}),
+    "eagle3, normed residual": ("eagle3", "llama", {"norm_before_residual": True}),
+    "eagle3, normed output": ("eagle3", "llama", {"norm_output": True}),
+    "eagle3, normed features": ("eagle3", "llama", {"norm_features": True}),
+    "eagle3, normed fusion": ("eagle3", "llama", {"norm_fused": True, "norm_before_residual": True}),
+}
+NEAR, FAR = 0.03, 0.1  # mean distance in standard deviations: rounding stays below, a wrong norm or turn is above
+DONE = 21  # pairs committed before the tree
+PARENTS = [-1, 0, 0, 1, 1, 2, 3, 6]
+
+
+@remembered
+def opened(name: str) -> Library:
+    level = next(level for level in LEVELS if level.name == name)
+    path = build.library(level, store.cache_dir() / "kernels")
+    if path is None:
+        pytest.skip(f"no compiler for {name}")
+    return Library.open(name, path)
+
+
+@remembered
+def tensors(config: str) -> dict[str, Tensor]:
+    """What packing leaves of random weights, so that both lanes hold the very same ones."""
+    drawn = tiny_weights(2, CONFIGS[config])
+    return {k: unpack(pack(t * (16 / t.shape[1]) ** 0.5)) if t.ndim == 2 else t for k, t in drawn.items()}
+
+
+def target(config: str = "llama", level: str = BEST) -> NativeDecoder:
+    return NativeDecoder(CONFIGS[config], int8.from_tensors(CONFIGS[config], tensors(config)), opened(level))
+
+
+@remembered
+def head(name: str) -> Head:
+    """As its file gives it back: blocks of 8 bits."""
+    kind, config, flags = HEADS[name]
+    found = random_head(kind, target(config), **{"rows": 37, **flags})
+    small = {k: t * (2 / t.shape[1]) ** 0.5 * 3 if t.ndim == 2 else t for k, t in found.tensors.items()}
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "head.safetensors"
+        path.write_bytes(to_bytes(replace(found, tensors=small)))
+        return read(path)
+
+
+def ours(name: str, level: str = BEST) -> Int8Runner:
+    return Int8Runner(head(name), target(HEADS[name][1], level))
+
+
+def reference(name: str, **changes: Any) -> FloatRunner:
+    """The same weights as floats; `changes` to the head's config make a wrong one."""
+    config = HEADS[name][1]
+    whole = Decoder.from_tensors(CONFIGS[config], tensors(config), torch.float64)
+    given = head(name)
+    return FloatRunner(filled(replace(given, config=replace(given.config, **changes))).double(), whole, given.ids)
+
+
+def features(runner: Any, count: int = DONE + len(PARENTS)) -> Tensor:
+    noise = torch.Generator().manual_seed(3)
+    return runner.fuse([torch.randn(count, LLAMA.hidden_size, generator=noise) for _ in runner.taps])
+
+
+def words(count: int) -> Tensor:
+    return torch.randint(0, CONFIG.vocab_size, (count,), generator=torch.Generator().manual_seed(5))
+
+
+def chain(hidden: Tensor, first: int = 0, done: int = 0, slot: int = 0) -> Tokens:
+    """The pairs [first, first + len(hidden)) of the text, behind `done` committed ones."""
+    rows = torch.arange(len(hidden))
+    ids = words(first + len(hidden))[first:]
+    return Tokens(ids, torch.full_like(rows, slot), done + rows, rows, rows - 1, rows, hidden)
+
+
+def tree(hidden: Tensor, parents: list[int] = PARENTS) -> Tokens:
+    """Nodes behind the first DONE pairs."""
+    depths: list[int] = []
+    for parent in parents:
+        depths.append(0 if parent < 0 else depths[parent] + 1)
+    rows = torch.arange(len(parents))
+    at = DONE + torch.tensor(depths)
+    return Tokens(words(DONE + len(parents))[DONE:], rows * 0, at, rows, torch.tensor(parents), rows, hidden)
+
+
+def empty(runner: Any) -> DenseCache:
+    cache = DenseCache(runner.row_specs, slots=2, capacity=64)
+    for slot in range(2):
+        cache.admit(slot, [])
+    return cache
+
+
+def begun(runner: Any, hidden: Tensor) -> tuple[DenseCache, Tensor, Tensor]:
+    """A cache that holds the text, and what its pass gave."""
+    cache = empty(runner)
+    out, logits = runner.forward(chain(hidden[:DONE]), cache)
+    cache.commit([0], [list(range(DONE))])
+    return cache, out, logits
+
+
+def both_passes(runner: Any) -> dict[str, Tensor]:
+    """A text, then a tree behind it."""
+    hidden = features(runner)
+    cache, out, logits = begun(runner, hidden)
+    more, found = runner.forward(tree(hidden[DONE:]), cache)
+    return {"fused": hidden, "out": torch.cat([out, more]), "logits": torch.cat([logits, found])}
+
+
+def distance(said: Tensor, right: Tensor) -> float:
+    return float((said.double() - right.double()).abs().mean() / right.double().std())
+
+
+# --- what the float lane says
+
+
+@pytest.mark.parametrize("level", EVERY_LEVEL)
+@pytest.mark.parametrize("name", HEADS)
+def test_says_what_the_float_lane_says(name: str, level: str) -> None:
+    said, right = both_passes(ours(name, level)), both_passes(reference(name))
+    for what, rows in right.items():
+        assert said[what].shape == rows.shape
+        assert distance(said[what], rows) < NEAR, what
+    best = (said["logits"].argmax(-1) == right["logits"].argmax(-1)).double().mean()
+    assert best > 0.8
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("eagle3", {"norm_before_residual": True}),
+        ("eagle3, normed residual", {"norm_before_residual": False}),
+        ("eagle3", {"norm_output": True}),
+        ("eagle, window", {"layer": replace(CONFIGS["mistral"], num_layers=1, sliding_window=7)}),
+        ("eagle3, window", {"layer": replace(CONFIGS["mistral"], num_layers=1, rope_theta=300.0)}),
+    ],
+)
+def test_distance_would_show_a_wrong_setting(name: str, wrong: dict[str, Any]) -> None:
+    said, right = both_passes(ours(name)), both_passes(reference(name, **wrong))
+    assert max(distance(said[what], rows) for what, rows in right.items()) > FAR
+
+
+def test_weights_of_a_file_are_kept_as_they_are() -> None:
+    for name, t in head("eagle3, biases").tensors.items():
+        assert t.ndim < 2 or torch.equal(unpack(pack(t)), t), name
+
+
+def test_only_wanted_rows_have_logits() -> None:
+    runner = ours("eagle3")
+    hidden = features(runner)
+    _, out, logits = begun(runner, hidden)
+    x = chain(hidden[:DONE])
+    for want in (torch.tensor([DONE - 1]), torch.tensor([3, 0]), torch.tensor([], dtype=torch.int64)):
+        same, some = runner.forward(replace(x, want=want), empty(runner))
+        assert torch.equal(same, out) and torch.equal(some, logits[want])
+
+
+@pytest.mark.parametrize("wrong", [-1, 61, 2**40])
+def test_id_outside_the_vocabulary_is_refused(wrong: int) -> None:
+    runner = ours("eagle")
+    x = chain(features(runner)[:2])
+    with pytest.raises(DrafterError, match=f"vocabulary of 61: .*{wrong}"):
+        runner.forward(replace(x, ids=torch.tensor([3, wrong])), empty(runner))
+
+
+@pytest.mark.parametrize("level", EVERY_LEVEL)
+@pytest.mark.parametrize("name", ["eagle", "eagle, whole vocabulary"])
+def test_ranks_are_those_of_the_float_lane(name: str, level: str) -> None:
+    runner, right = ours(name, level), reference(name)
+    width = runner.head.config.rows
+    logits = 4 * torch.randn(9, width, generator=torch.Generator().manual_seed(1))
+    heat = [1.0, 0.3, 2.0, 1e-3, 1.0, 0.7, 1.0, 1.0, 5.0]
+    for k in (1, 2, 5, 17, width):
+        prob, tokens = runner.ranked(logits, heat, k)
+        wanted, same = right.ranked(logits.double(), heat, k)
+        torch.testing.assert_close(prob.double(), wanted, rtol=1e-5, atol=1e-7)
+        sure = wanted > 1e-30  # where a law has nothing left to say it does not rank
+        assert torch.equal(tokens[sure], same[sure])
+
+
+def test_wide_rows_are_ranked_wherever_the_best_stand() -> None:
+    runner = ours("eagle, whole vocabulary")
+    runner.ids = None
+    for width in (64, 100, 1000, 8192):
+        x = torch.randn(5, width + 16, generator=torch.Generator().manual_seed(width))[:, :width]
+        x[0, -1], x[1, 0], x[2] = 9.0, 9.0, x[2].sort().values
+        prob, tokens = runner.ranked(x, [1.0] * 5, 8)
+        best = x.softmax(-1).topk(8)
+        assert torch.equal(tokens, best.indices)
+        torch.testing.assert_close(prob, best.values)
+
+
+def test_equal_logits_are_ranked_by_place_and_what_is_no_number_stays_none() -> None:
+    runner = ours("eagle, whole vocabulary")
+    runner.ids = None
+    x = torch.zeros(3, 200)
+    x[1, 150] = torch.nan
+    prob, tokens = runner.ranked(x, [1.0] * 3, 4)
+    assert tokens[0].tolist() == tokens[2].tolist() == [0, 1, 2, 3]
+    assert prob[1].isnan().all() and torch.equal(prob[0], prob[2]) and prob[0].tolist() == pytest.approx([0.005] * 4)
+
+
+# --- the same bits
+
+
+@pytest.mark.parametrize("level", EVERY_LEVEL)
+@pytest.mark.parametrize("name", HEADS)
+def test_node_has_the_same_bits_alone_and_with_others(name: str, level: str) -> None:
+    runner = ours(name, level)
+    hidden = features(runner)
+    cache, _, _ = begun(runner, hidden)
+    out, logits = runner.forward(tree(hidden[DONE:]), cache)
+    for node in range(len(PARENTS)):
+        path = [node]
+        while PARENTS[path[0]] >= 0:
+            path.insert(0, PARENTS[path[0]])
+        alone, _, _ = begun(runner, hidden)
+        x = chain(hidden[DONE:][path], done=DONE)
+        one, own = runner.forward(replace(x, ids=words(DONE + len(PARENTS))[DONE:][path]), alone)
+        assert torch.equal(one[-1], out[node]) and torch.equal(own[-1], logits[node])
+
+
+@pytest.mark.parametrize("name", ["eagle", "eagle3", "eagle3, normed output"])
+def test_pair_has_the_same_bits_in_every_chunk_and_beside_another_text(name: str) -> None:
+    runner = ours(name)
+    hidden = features(runner)
+    right, out, logits = begun(runner, hidden)
+    for size in (1, 4, 17):
+        cache = empty(runner)
+        for at in range(0, DONE, size):
+            some, found = runner.forward(chain(hidden[at : min(at + size, DONE)], first=at, done=at), cache)
+            cache.commit([0], [list(range(len(some)))])
+            assert torch.equal(some, out[at : at + size]) and torch.equal(found, logits[at : at + size])
+        for row in ("k0", "v0"):
+            assert torch.equal(cache.store(row)[0, :, :DONE], right.store(row)[0, :, :DONE])
+    one, other = chain(hidden[:DONE]), chain(hidden[3:9], slot=1)
+    columns = ("ids", "slots", "positions", "rows", "parents")
+    together = (torch.cat([getattr(one, c), getattr(other, c)]) for c in columns)
+    both = Tokens(*together, want=one.want, hidden=torch.cat([hidden[:DONE], hidden[3:9]]))
+    beside, found = runner.forward(both, empty(runner))
+    assert torch.equal(beside[:DONE], out) and torch.equal(found, logits)
+
+
+@pytest.mark.parametrize("name", ["eagle", "eagle3"])
+def test_path_kept_from_a_tree_leaves_the_rows_of_a_chain(name: str) -> None:
+    runner = ours(name)
+    hidden = features(runner)
+    cache, _, _ = begun(runner, hidden)
+    runner.forward(tree(hidden[DONE:]), cache)
+    path = [0, 1, 3, 6, 7]
+    cache.commit([0], [path])
+    fresh, _, _ = begun(runner, hidden)
+    x = chain(hidden[DONE:][path], done=DONE)
+    runner.forward(replace(x, ids=words(DONE + len(PARENTS))[DONE:][path]), fresh)
+    for row in ("k0", "v0"):
+        assert torch.equal(*(c.store(row)[0, :, : DONE + len(path)] for c in (cache, fresh)))
+
+
+# --- in the engine
+
+
+def engine(drafter: Any, policy: Any, *, depth: int = 3) -> Engine:
+    model = target()
+    cache = DenseCache(model.row_specs, slots=3, capacity=CONFIG.max_positions)
+    recipe = Recipe(drafter=drafter, policy=policy, verifier=Match(), controller=Fixed(depth=depth, nodes=12))
+    recipe.check(model)
+    config = EngineConfig(max_slots=3, max_length=CONFIG.max_positions, chunk_tokens=16)
+    return Engine(model, cache, recipe, prices=CostModel(), config=config)
+
+
+def request(number: int, text: list[int], tokens: int = 20) -> Request:
+    params = SamplingParams(temperature=0.8 * (number % 2), seed=number, max_tokens=tokens)
+    return Request(number, text, params, CONFIG.vocab_size)
+
+
+@pytest.mark.parametrize("name", ["eagle", "eagle3"])
+def test_the_text_is_the_targets_own(name: str) -> None:
+    texts = [words(30).tolist(), [5, 7, 1], words(9).tolist()]
+    plain, drafted = ([request(i, list(text)) for i, text in enumerate(texts)] for _ in range(2))
+    for requests, drafter, policy in (
+        (plain, Nothing(), Chain(draw=Draw.GIVEN)),
+        (drafted, feature_drafter(head(name), target()), Static((3, 2, 1), draw=Draw.GIVEN)),
+    ):
+        e = engine(drafter, policy)
+        for r in requests:
+            e.add(r)
+        while e.has_work:
+            e.step()
+    assert not any(r.stats.benched for r in drafted)
+    assert sum(r.stats.draft_tokens for r in drafted) > 0
+    assert [r.output for r in drafted] == [r.output for r in plain]
+
+
+@pytest.mark.parametrize("name", ["eagle", "eagle3"])
+def test_rows_after_every_round_are_those_of_a_fresh_head(name: str) -> None:
+    drafter = feature_drafter(head(name), target())
+    e = engine(drafter, Static((3, 2, 1), draw=Draw.GIVEN))
+    asked = request(1, words(30).tolist())
+    e.add(asked)
+    rounds = 0
+    while e.has_work:
+        e.step()
+        size = e.drafter_state.cache.length(0) if e.drafter_state.rows else 0
+        if not size:
+            continue
+        fresh = engine(drafter, Chain(draw=Draw.GIVEN), depth=0)
+        fresh.add(request(2, asked.known[: size + 2], 1))
+        while not fresh.drafter_state.cache.length(0) >= size:
+            fresh.step()
+        for row in ("k0", "v0"):
+            assert torch.equal(*(x.drafter_state.cache.store(row)[0, :, :size] for x in (e, fresh)))
+        rounds += 1
+    assert rounds > 3
+
+
+def test_lane_follows_the_target() -> None:
+    assert isinstance(feature_model(head("eagle3"), target()), Int8Runner)
+    stock = StockDecoder(LLAMA, int8.from_tensors(LLAMA, tensors("llama")))
+    beside = feature_model(head("eagle3"), stock)
+    assert isinstance(beside, FloatRunner) and beside.dtype is torch.float32
+    assert distance(both_passes(beside)["logits"], both_passes(reference("eagle3"))["logits"]) < 1e-3
+
+
+def test_head_that_is_not_whole_is_refused() -> None:
+    whole = head("eagle3")
+    less = {name: t for name, t in whole.tensors.items() if name != "layer.down.weight"}
+    with pytest.raises(WeightsError, match=r"missing \['layer.down.weight'\]"):
+        feature_model(replace(whole, tensors=less), target())
