@@ -36,8 +36,12 @@ def training(
     unroll: int = 4,
     rate: float = 1e-3,
     taps: tuple[int, ...] = (),
+    own_rows: bool = False,
+    norm_features: bool = True,
     seed: int = 0,
 ) -> TrainPlan:
-    """`taps`: layers whose features are fused; by default an early, a middle and a late one."""
+    """`taps`: layers whose features are fused, by default an early, a middle and a late one; `norm_features`: each normed
+    first; `own_rows`: a head of its own instead of the target's rows."""
+    more = {"target_rows": not own_rows, "norm_features": norm_features}
     chosen = tuple(taps) or middle_taps(target)
-    return feature_plan("eagle3", target, keep, taps=chosen, unroll=unroll, regress=0.0, rate=rate, seed=seed)
+    return feature_plan("eagle3", target, keep, taps=chosen, unroll=unroll, regress=0.0, rate=rate, seed=seed, **more)

@@ -26,20 +26,21 @@ class _SoftCrossEntropy(torch.autograd.Function):
         ctx: Any, h: Tensor, W: Tensor, f: Tensor, R: Tensor, need: tuple[bool, bool], chunk: int
     ) -> tuple[Tensor, Tensor]:
         kind = f.dtype
+        wide = torch.promote_types(kind, torch.float32)  # sums over a vocabulary need it
         w, r = W.detach().to(kind), R.detach().to(kind)
         dh = torch.zeros_like(h) if need[0] else None
         dw = torch.zeros(W.shape, dtype=torch.float32, device=W.device) if need[1] else None
-        loss = torch.zeros((), dtype=torch.float32, device=h.device)
+        loss = torch.zeros((), dtype=wide, device=h.device)
         hits = torch.zeros((), dtype=torch.float32, device=h.device)
         count = max(len(h), 1)
         for at in range(0, len(h), chunk):
             part = h[at : at + chunk].detach().to(kind)
-            z = (part @ w.T).float()
-            teacher = (f[at : at + chunk].detach() @ r.T).float()
+            z = part @ w.T
+            teacher = f[at : at + chunk].detach() @ r.T
             hits += (z.argmax(-1) == teacher.argmax(-1)).sum()
-            p = torch.softmax(teacher, dim=-1)
-            log_q = torch.log_softmax(z, dim=-1)
-            loss -= (p * log_q).sum()
+            p = torch.softmax(teacher, dim=-1, dtype=wide)
+            log_q = torch.log_softmax(z, dim=-1, dtype=wide)
+            loss -= torch.dot(p.flatten(), log_q.flatten())  # no third tensor of this size
             slope = log_q.exp_().sub_(p).to(kind)
             if dh is not None:
                 dh[at : at + chunk] = slope @ w / count

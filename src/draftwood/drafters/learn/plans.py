@@ -46,11 +46,12 @@ def feature_plan(
     regress: float,
     rate: float,
     seed: int,
+    **more: Any,
 ) -> TrainPlan:
-    """One layer of the target's own sizes; a head of its own starts from the target's rows."""
+    """One layer of the target's own sizes; rows of its own start from the target's."""
     shape = shape_of(target)
     layer = replace(shape, num_layers=1, qk_norm=False)
-    config = HeadConfig(kind, layer, shape.hidden_size, taps, rows=len(keep))
+    config = HeadConfig(kind, layer, shape.hidden_size, taps, rows=len(keep), **more)
     module = fresh(config, target, seed)
     if module.own_head:
         unit = torch.eye(shape.hidden_size, device=keep.device, dtype=getattr(target, "dtype", torch.float32))

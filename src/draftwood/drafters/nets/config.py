@@ -27,6 +27,7 @@ class HeadConfig:
     norm_fused: bool = False  # eagle3.1 norm_before_fc: one norm over all of them
     scale_input: bool = False  # MLP speculator
     tied: bool = False  # MLP speculator: one norm, one inner projection for all steps
+    target_rows: bool = False  # eagle3: logits from the target's own rows, so any token can be guessed
     own_tables: bool = False  # medusa, MLP speculator: tables of its own instead of the target's
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ from draftwood.drafters.nets.layer import DraftLayer, norm
 
 
 class Eagle3Net(nn.Module):
-    own_head = True
+    """With `target_rows` it has no rows of its own: nothing to store, and no token that it could not say."""
 
     def __init__(self, config: HeadConfig) -> None:
         super().__init__()
@@ -25,11 +25,16 @@ class Eagle3Net(nn.Module):
         self.hidden_norm = nn.Parameter(torch.ones(d))
         self.layer = DraftLayer(config.layer, config.target_hidden + d)
         self.norm = nn.Parameter(torch.ones(d))
-        self.lm_head = nn.Linear(d, config.rows, bias=False)
+        if self.own_head:
+            self.lm_head = nn.Linear(d, config.rows, bias=False)
         if config.norm_features:
             self.feature_norms = nn.ParameterList(torch.ones(config.target_hidden) for _ in config.taps)
         if config.norm_fused:
             self.fused_norm = nn.Parameter(torch.ones(wide))
+
+    @property
+    def own_head(self) -> bool:
+        return not self.config.target_rows
 
     def fuse(self, features: list[Float[Tensor, "*S H"]]) -> Float[Tensor, "*S d"]:
         """The target's layers as one feature."""

@@ -112,7 +112,9 @@ class _Weights:
         self.reader = native.Reader(
             layer=native_layer(layer),
             embedding=matrix(target.weights.embedding),
-            head=matrix(self._keep(pack(t["lm_head.weight"]))) if own else self._rows(target, head.ids),
+            head=matrix(self._keep(pack(t["lm_head.weight"])))
+            if own and not c.target_rows
+            else self._rows(target, head.ids),
             normed_residual=c.norm_before_residual,
             normed_output=c.norm_output,
             **norms,
