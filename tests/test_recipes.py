@@ -85,3 +85,12 @@ def test_a_composition_that_would_bias_the_output_cannot_be_built(recipe: Recipe
 def test_a_draft_that_cannot_be_cut_is_refused(draft: str) -> None:
     with pytest.raises(OptionError, match="first:N"):
         recipes.build("speculative_sampling", tiny_decoder(), draft=draft)
+
+
+def test_a_name_may_carry_options() -> None:
+    recipe = recipes.build("prompt_lookup:depth=3", tiny_decoder())
+    assert recipe.controller == recipes.build("prompt_lookup", tiny_decoder(), depth=3).controller
+    assert recipe.controller != recipes.build("prompt_lookup", tiny_decoder()).controller
+    for wrong in ("prompt_lookup:width=3", "prompt_lookup:depth=x", "prompt_lookup:depth"):
+        with pytest.raises(OptionError, match="prompt_lookup|--option"):
+            recipes.build(wrong, tiny_decoder())

@@ -96,7 +96,7 @@ def _options(names: tuple[str, ...], words: list[str]) -> dict[str, dict[str, An
     import inspect
 
     from draftwood import recipes
-    from draftwood.cli.convert import converted
+    from draftwood.core.words import converted
     from draftwood.errors import OptionError
 
     found: dict[str, dict[str, Any]] = {}

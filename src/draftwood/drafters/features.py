@@ -130,10 +130,11 @@ class Features:
     def propose(self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
         slots, lengths = rnd.slots.tolist(), rnd.lengths.tolist()
         # A text whose features have not been shown yet (its first pass) has nothing to draft from.
+        held = {slot: state.rows[slot].held for slot in slots if slot in state.rows}
         counts = {
-            slot: length - 1 - state.cache.length(slot)
+            slot: held[slot]
             for slot, length in zip(slots, lengths, strict=True)
-            if slot in state.rows and state.cache.length(slot) + state.rows[slot].held == length - 1
+            if held.get(slot) and state.cache.length(slot) + held[slot] == length - 1
         }
         if not counts:
             return base

@@ -1,6 +1,7 @@
 """Recipes by name: one file per paper. The file's name is the recipe's name, everywhere.
 
 The folder is listed without importing it; other packages add recipes through the entry-point group `draftwood.recipes`.
+Wherever a name is asked for it may carry options: eagle3:depth=7:nodes=60.
 """
 
 import importlib
@@ -13,6 +14,7 @@ from typing import Any
 
 from draftwood.core.protocols import Model
 from draftwood.core.recipe import Paper, Recipe
+from draftwood.core.words import converted
 from draftwood.errors import OptionError, UnknownNameError
 
 GROUP = "draftwood.recipes"
@@ -26,6 +28,7 @@ def names() -> list[str]:
 
 def load(name: str) -> ModuleType:
     """The module of one recipe: its PAPER and its build()."""
+    name = name.partition(":")[0]
     if name not in names():
         raise UnknownNameError("recipe", name, names())
     plugin = _plugins().get(name)
@@ -45,7 +48,9 @@ def options(name: str) -> dict[str, inspect.Parameter]:
 
 def build(name: str, target: Model, **chosen: Any) -> Recipe:
     """A recipe for this target, with its parts checked against each other."""
+    name, *words = name.split(":")
     known = options(name)
+    chosen = {**converted(name, load(name).build, known, words), **chosen}
     unknown = sorted(set(chosen) - set(known))
     if unknown:
         raise OptionError(f"{name} has no option {unknown[0]!r}\nhint: it has {', '.join(known) or 'none'}")

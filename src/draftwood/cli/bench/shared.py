@@ -11,10 +11,11 @@ from rich.console import Console
 
 from draftwood.bench.tasks import spread
 from draftwood.cli.questions import Question, gather
+from draftwood.core.words import converted
 from draftwood.errors import OptionError
 
 Questions = Annotated[Path, typer.Option(help="One JSON question per line, as Spec-Bench has them.")]
-Recipes = Annotated[str, typer.Option(help="Names of recipes, separated by commas.")]
+Recipes = Annotated[str, typer.Option(help="Recipes, separated by commas; with options: eagle3:depth=7:nodes=60.")]
 Count = Annotated[int, typer.Option(min=1, help="How many questions, spread evenly over the file.")]
 MaxTokens = Annotated[int, typer.Option(min=1)]
 Model = Annotated[str, typer.Option(help="A model's name or path.")]
@@ -51,7 +52,8 @@ def recipe_names(recipes: str) -> list[str]:
     if not names:
         raise OptionError("no recipes are named\nhint: for example --recipes prompt_lookup,auto")
     for name in names:
-        known.load(name)
+        recipe, *words = name.split(":")
+        converted(recipe, known.load(recipe).build, known.options(recipe), words)
     return names
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import pytest
 
-from draftwood.cli.convert import biases, converted, pairs
+from draftwood.core.words import biases, converted, pairs
 from draftwood.errors import OptionError
 
 

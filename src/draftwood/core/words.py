@@ -1,4 +1,4 @@
-"""KEY=VALUE words from a command line as Python values, by the types of the function that will get them."""
+"""KEY=VALUE words as Python values, by the types of the function that will get them."""
 
 import inspect
 import types
@@ -50,7 +50,8 @@ def hint_of(hints: Mapping[str, Any], parameter: inspect.Parameter) -> Any:
     """The annotation, else the default's type, else text."""
     if parameter.name in hints:
         return hints[parameter.name]
-    return str if parameter.default in (inspect.Parameter.empty, None) else type(parameter.default)
+    default: Any = parameter.default
+    return str if default in (inspect.Parameter.empty, None) else default.__class__
 
 
 def _value(where: str, kind: Any, text: str) -> Any:
