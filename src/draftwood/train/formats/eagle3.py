@@ -42,7 +42,7 @@ def write(head: Head, out: Path, exchange: Exchange) -> None:
     raw = {"architectures": ["LlamaForCausalLMEagle3"], **layer_json(c.layer, old_keys=True), **shared_json(head)}
     raw |= {"target_hidden_size": c.target_hidden, **layer_ids.write_ids(c.taps, exchange)}
     exchange.say("embedding: left out, as usual; readers take the target's")
-    write_folder(out, raw, write_body(head, PREFIX), exchange.floats)
+    write_folder(out, raw, write_body(head, PREFIX, exchange), exchange.floats)
 
 
 def read_body(found: Found, layer: ModelConfig, prefix: str, exchange: Exchange) -> Head:
@@ -74,11 +74,16 @@ def read_body(found: Found, layer: ModelConfig, prefix: str, exchange: Exchange)
     return replace(head, tensors=_ours(tensors, config, prefix), target=mark)
 
 
-def write_body(head: Head, prefix: str) -> dict[str, Tensor]:
+def write_body(head: Head, prefix: str, exchange: Exchange) -> dict[str, Tensor]:
     same_width(head)
     c, ours = head.config, head.tensors
     maps, order = vocabulary.write_ids(head.ids, c.layer.vocab_size)
-    rows = ours["lm_head.weight"]
+    if c.target_rows:
+        table = exchange.need_target("its head is the target's, which the format wants written out").rows
+        rows = table if head.ids is None else table[head.ids]
+        exchange.say("head: the target's rows, written out")
+    else:
+        rows = ours["lm_head.weight"]
     tensors = {"lm_head.weight": rows if order is None else rows[order], **maps}
     tensors |= {theirs: ours[name] for name, theirs in _names(c, prefix).items() if name != "lm_head.weight"}
     return tensors | scatter(ours, c.layer, prefix)

@@ -86,7 +86,7 @@ def logits(head: Head, tokens: Int[Tensor, "W"], given: Input) -> Float[Tensor, 
         y = _states(net, feature, given.drafted, given.embedded)
     else:
         raise WeightsError(f"a head of kind {c.kind!r} has no format but our own, and is rounded where it is trained")
-    if isinstance(net, Eagle3Net):
+    if isinstance(net, Eagle3Net) and net.own_head:
         return _picked(net.lm_head(y), head, tokens)
     if isinstance(net, MedusaRowsNet | MLPTablesNet):
         return _picked(torch.stack([net.logits(k, row) for k, row in enumerate(y)]), head, tokens)
@@ -130,4 +130,5 @@ def _picked(full: Float[Tensor, "S W"], head: Head, tokens: Int[Tensor, "k"]) ->
 
 
 def _own_rows(head: Head) -> bool:
-    return head.config.kind == "eagle3" or head.config.own_tables
+    c = head.config
+    return (c.kind == "eagle3" and not c.target_rows) or c.own_tables

@@ -48,7 +48,7 @@ def write(head: Head, out: Path, exchange: Exchange) -> None:
     c = head.config
     if c.norm_features and c.norm_fused:
         raise WeightsError("fc_norm and norm_before_fc exclude each other in this format, the head has both")
-    tensors = write_body(head, PREFIX)
+    tensors = write_body(head, PREFIX, exchange)
     target = exchange.target
     if target is None:
         exchange.say(
