@@ -11,7 +11,7 @@ from draftwood.core.passes import RowSpec, Segment, Tokens
 from draftwood.core.sampling import SamplingParams
 from draftwood.models import stacked as module
 from draftwood.models.attention import torch_attention, visible_masks
-from draftwood.models.stacked import stacked, stacked_attention, stacking_pays
+from draftwood.models.stacked import few_queries, stacked, stacked_attention, stacking_pays
 from draftwood.recipes import autoregressive
 from draftwood.testing.runs import make_engine, serve
 from draftwood.testing.tiny import tiny_decoder
@@ -200,3 +200,13 @@ def test_an_engine_writes_the_same_text_together_or_one_by_one(temperature, monk
         engine = make_engine(model, autoregressive.build(model), slots=8, capacity=160, chunk=64)
         texts.append([r.output for r in serve(engine, prompts, params)])
     assert texts[0] == texts[1]
+
+
+def test_few_queries_are_the_fused_attention_written_out() -> None:
+    noise = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(5, 2, n, 8, generator=noise, dtype=torch.float64) for n in (3, 40, 40))
+    mask = torch.zeros(5, 1, 1, 40, dtype=torch.float64)
+    mask[2, ..., 17:] = -torch.inf
+    want = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    torch.testing.assert_close(few_queries(q, k, v, mask), want, rtol=1e-12, atol=1e-12)
+    assert not torch.allclose(few_queries(q, k, v, torch.zeros_like(mask)), want)

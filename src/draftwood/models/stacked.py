@@ -26,6 +26,7 @@ CONTEXT_STEP = 64  # contexts are multiples of this: few shapes, and rows of a m
 SHORT_CONTEXT = 1024  # below this, and from there in steps of four, contexts are not told apart
 SPARSE = 2  # slots of a range per slot in use, up to which idle ones are read along; beyond, a copy is cheaper
 MASK_NUMBERS = 2**24  # of one stack
+FEW_QUERIES = 16  # of a head and slot, up to which plain products beat fused kernels on an accelerator
 FEW, RAGGED = 8, 2  # on a processor: fewer segments, or more padding than this, and each attends alone
 
 
@@ -217,10 +218,27 @@ def stacked_attention(
     for s in sight.stacks:
         query = s.spread(q).view(s.count, s.width, kv, group, width).permute(0, 2, 3, 1, 4)
         query = query.reshape(s.count, kv, group * s.width, width)
-        mixed = F.scaled_dot_product_attention(query, s.read(keys), s.read(values), attn_mask=s.folded(group))
+        attend = few_queries if query.shape[2] <= FEW_QUERIES and q.device.type != "cpu" else _many_queries
+        mixed = attend(query, s.read(keys), s.read(values), s.folded(group))
         mixed = mixed.view(s.count, kv, group, s.width, width).permute(0, 3, 1, 2, 4)
         s.collect(mixed.reshape(s.count * s.width, heads * width), out)
     return out
+
+
+def few_queries(
+    q: Float[Tensor, "S kv n d"],
+    k: Float[Tensor, "S kv context d"],
+    v: Float[Tensor, "S kv context d"],
+    mask: Float[Tensor, "S 1 m context"],
+) -> Float[Tensor, "S kv n d"]:
+    """Two plain products that read every key and value once. Fused kernels are made for many queries a head: with three
+    of them most of their tiles are empty."""
+    scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5 + mask
+    return torch.softmax(scores, dim=-1, dtype=torch.promote_types(q.dtype, torch.float32)).to(q.dtype) @ v
+
+
+def _many_queries(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
 def stacking_pays(segments: Sequence[Segment], device: torch.device) -> bool:
