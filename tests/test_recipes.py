@@ -92,5 +92,5 @@ def test_a_name_may_carry_options() -> None:
     assert recipe.controller == recipes.build("prompt_lookup", tiny_decoder(), depth=3).controller
     assert recipe.controller != recipes.build("prompt_lookup", tiny_decoder()).controller
     for wrong in ("prompt_lookup:width=3", "prompt_lookup:depth=x", "prompt_lookup:depth"):
-        with pytest.raises(OptionError, match="prompt_lookup|--option"):
+        with pytest.raises(OptionError, match=r"prompt_lookup|--option"):
             recipes.build(wrong, tiny_decoder())
