@@ -18,6 +18,7 @@ from draftwood.llm import LLM
 from draftwood.models.load import Loaded
 
 SPARE = 256  # rows of a slot beyond prompt and answer, for trees
+WARM = 4  # tokens before the clock starts: the first is read from the prompt, the last is never drafted
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def answer(
     llm = LLM(loaded, recipe, config=EngineConfig(max_slots=1, max_length=rows))
     llm.engine.prices = watched = Watched(prices)
     other = next(token for token in range(2) if token != prompt[0])  # shares no row with the prompt
-    for _ in spent(llm, watched, llm.request([other], SamplingParams(max_tokens=2))):
+    for _ in spent(llm, watched, llm.request([other] * 2, SamplingParams(max_tokens=WARM))):
         pass
     request = llm.request(prompt, params)
     gc.collect()

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from draftwood.bench.predict import Forecast
     from draftwood.models.load import Loaded
 
+ROWS = {"target pass": "score", "draft": "draft", "verify": "verify", "rest": "rest", "sum": "total"}
+
 
 def evaluate(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="What to evaluate; `draftwood papers` lists them.")],
@@ -177,9 +179,8 @@ def show_forecast(screen: Screen, f: "Forecast") -> None:
     errors = f.errors()
     worst = next(iter(errors))
     if not f.close:
-        screen.line(
-            f"  off most             {worst}: it alone makes the prediction {errors[worst]:.2f} times what it should be"
-        )
+        right = p.speed_up / errors[worst]
+        screen.line(f"  off most             {worst}: with its measured value the prediction would be {right:.2f}")
     screen.line(f"  prices alone         {f.prices_only:.2f} with the measured tokens per pass")
     drawn = compact("    ms per round", "plain predicted", "plain measured", "recipe predicted", "recipe measured")
     sides = (p.plain, m.plain, p.recipe, m.recipe)
