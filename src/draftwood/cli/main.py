@@ -22,6 +22,7 @@ from draftwood._version import __version__
 from draftwood.cli.chat import chat
 from draftwood.cli.convert_heads import convert
 from draftwood.cli.demo import demo
+from draftwood.cli.eval import evaluate
 from draftwood.cli.generate import generate
 from draftwood.cli.interrupt import STATUS
 from draftwood.cli.papers import papers
@@ -64,6 +65,7 @@ app = typer.Typer(
 )
 for command in (generate, chat, papers, convert, demo):
     app.command()(command)
+app.command("eval")(evaluate)
 for name in ("bench", "train"):  # sub-apps in files of their own, which import nothing heavy before a command needs it
     if importlib.util.find_spec(f"draftwood.cli.{name}") is not None:
         app.add_typer(importlib.import_module(f"draftwood.cli.{name}").app, name=name)

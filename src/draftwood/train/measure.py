@@ -1,11 +1,13 @@
 """Acceptance as the real engine sees it: held-out prompts, the recipe as users run it, the weights as they would ship."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from draftwood.core.config import EngineConfig
+from draftwood.core.request import Stats
 from draftwood.core.sampling import SamplingParams
 from draftwood.llm import LLM
 from draftwood.models.load import Loaded
@@ -52,20 +54,26 @@ def measure(
     llm = LLM(loaded, recipe, config=config, device=device, **options)
     params = [SamplingParams(temperature=temperature, seed=seed + i, max_tokens=tokens) for i in range(len(prompts))]
     results = llm.generate([list(p) for p in prompts], params)
-    drafted = [0] * 64
-    accepted = [0] * 64
-    for r in results:
-        for levels, own in ((drafted, r.stats.drafted), (accepted, r.stats.accepted)):
-            for i, n in enumerate(own):
-                levels[i] += n
-    deep = sum(1 for n in drafted if n)
-    rounds = tuple(sum(getattr(r.stats, f"rounds_{word}") for r in results) for word in ("all", "some", "none"))
+    return acceptance([(r.tokens, r.stats) for r in results])
+
+
+def acceptance(answers: Iterable[tuple[Sequence[int], Stats]]) -> Acceptance:
+    """What rounds of several answers accepted, added up by depth."""
+    texts: list[tuple[int, ...]] = []
+    drafted, accepted, rounds, passes = Counter[int](), Counter[int](), [0, 0, 0], 0
+    for tokens, stats in answers:
+        texts.append(tuple(tokens))
+        passes += stats.target_passes
+        drafted.update(dict(enumerate(stats.drafted)))
+        accepted.update(dict(enumerate(stats.accepted)))
+        own = (stats.rounds_all, stats.rounds_some, stats.rounds_none)
+        rounds = [a + b for a, b in zip(rounds, own, strict=True)]
     return Acceptance(
-        tokens=sum(len(r.tokens) for r in results),
-        passes=sum(r.stats.target_passes for r in results),
-        by_position=tuple(accepted[i] / drafted[i] for i in range(deep)),
+        tokens=sum(map(len, texts)),
+        passes=passes,
+        by_position=tuple(accepted[i] / drafted[i] for i in range(len(drafted))),
         rounds=(rounds[0], rounds[1], rounds[2]),
-        texts=tuple(r.tokens for r in results),
+        texts=tuple(texts),
     )
 
 

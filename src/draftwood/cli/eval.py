@@ -1,0 +1,227 @@
+"""draftwood eval RECIPE: what a recipe accepts, whether its text is plain decoding's, what it gains, and should gain."""
+
+import json as jsonlib
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from draftwood.cli import models, options
+from draftwood.cli.bench.tables import compact, ratio
+from draftwood.cli.screen import Screen
+from draftwood.errors import OptionError
+
+if TYPE_CHECKING:
+    from draftwood.bench.evaluate import Evaluation
+    from draftwood.bench.predict import Forecast
+    from draftwood.models.load import Loaded
+
+ROWS = {"target pass": "score", "draft": "draft", "verify": "verify", "rest": "rest", "sum": "total"}
+
+
+def evaluate(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="What to evaluate; `draftwood papers` lists them.")],
+    model: options.Model = "smollm2",
+    questions: Annotated[
+        Path | None, typer.Option("--questions", help="Questions, one JSON object a line, asked as chat turns.")
+    ] = None,
+    prompts: Annotated[
+        Path | None, typer.Option("--prompts", help='Texts to continue as they are: {"prompt": "..."} a line.')
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="A folder of `train data`: its held-out dialogues.")
+    ] = None,
+    count: Annotated[int, typer.Option("--count", min=1, help="How many prompts, spread evenly.")] = 12,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", min=2, help="Tokens of an answer at most.")] = 64,
+    temperature: Annotated[str, typer.Option("--temperature", "-t", help="Temperatures, separated by commas.")] = "0,1",
+    option: options.RecipeOptions = None,
+    dtype: options.Dtype = "auto",
+    seed: options.Seed = 0,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object, and nothing else.")] = False,
+) -> None:
+    """Evaluate one recipe: acceptance by position, tokens per pass, exactness, and its speed-up, predicted and measured.
+
+    Without --questions, --prompts or --data it asks questions of its own, which are in no benchmark.
+    """
+    temperatures = _temperatures(temperature)
+    chosen = models.recipe_options(recipe, option or ())
+    if sum(source is not None for source in (questions, prompts, data)) > 1:
+        raise OptionError("prompts come from one place\nhint: one of --questions, --prompts, --data")
+
+    from draftwood.bench import machine
+    from draftwood.bench.evaluate import evaluator
+    from draftwood.bench.provenance import provenance
+    from draftwood.models.load import load
+
+    loaded = load(model, dtype=dtype)
+    asked = _prompts(loaded, questions, prompts, data, count)
+    judge = evaluator(loaded, recipe, max_tokens=max_tokens, seed=seed, **chosen)
+    judge.check(asked)
+    start = machine.look()
+    if words := machine.warning(start):
+        print(words, file=sys.stderr, flush=True)
+    source = {**provenance(loaded.lane), "machine_at_start": start}
+    screen, found = Screen(), list["Evaluation"]()
+    if not json:
+        lossy = "" if judge.recipe.lossless else ", LOSSY"
+        screen.line(f"{recipe}{lossy}: {len(asked)} prompts, {max_tokens} tokens, {loaded.lane}")
+    for each in temperatures:
+        found.append(judge.run(asked, each, _Say(each)))
+        if not json:
+            show(screen, found[-1])
+    if json:
+        settings = {"recipe": recipe, "options": chosen, "prompts": len(asked), "max_tokens": max_tokens, "seed": seed}
+        screen.line(
+            jsonlib.dumps({**settings, "results": [record(e) for e in found], "provenance": source}, default=str)
+        )
+    else:
+        screen.line()
+        screen.line(jsonlib.dumps(source))
+    if any(e.failures or not e.text.good for e in found):
+        raise typer.Exit(1)
+
+
+def _temperatures(text: str) -> list[float]:
+    try:
+        found = list(dict.fromkeys(float(word) for word in text.split(",")))
+    except ValueError:
+        raise OptionError(f"temperature cannot be {text!r}\nhint: numbers, for example 0,1") from None
+    if not all(0 <= t < float("inf") for t in found):
+        raise OptionError(f"temperature cannot be {text!r}\nhint: 0 or more")
+    return found
+
+
+def _prompts(
+    loaded: "Loaded", questions: Path | None, prompts: Path | None, data: Path | None, count: int
+) -> list[list[int]]:
+    """Token ids, spread evenly over their source."""
+    from draftwood.bench.quality import TURNS
+    from draftwood.bench.tasks import spread
+    from draftwood.cli.bench.shared import read_questions
+    from draftwood.train.dialogues import HELDOUT, read
+    from draftwood.train.measure import prompts_of
+
+    if data is not None:
+        found = prompts_of(read(data, loaded.tokenizer, loaded.model.vocab, split=HELDOUT).items, count)
+        if not found:
+            raise OptionError(
+                f"{data} holds no held-out dialogue with a short prompt\nhint: write more with `train data`"
+            )
+        return found
+    if prompts is not None:
+        texts = [q.turns[0] for q in spread(read_questions(prompts), count)]
+        return [loaded.tokenizer.encode(text, special=True) for text in texts]
+    turns: Sequence[str] = TURNS if questions is None else [q.turns[0] for q in read_questions(questions)]
+    return [loaded.tokenizer.encode_chat([{"role": "user", "content": turn}]) for turn in spread(turns, count)]
+
+
+class _Say:
+    """How far a temperature is, on stderr: one line now and then."""
+
+    def __init__(self, temperature: float) -> None:
+        self.temperature = temperature
+
+    def __call__(self, done: int, total: int) -> None:
+        if done % max(total // 4, 1) == 0 and done < total:
+            print(f"temperature {self.temperature:g}: {done}/{total} prompts", file=sys.stderr, flush=True)
+
+
+def show(screen: Screen, e: "Evaluation") -> None:
+    """One temperature, for a reader."""
+    a = e.accepted
+    depths = " ".join(f"{share:.2f}" for share in a.by_position)
+    screen.line()
+    screen.line(f"temperature {e.temperature:g}")
+    screen.line(f"  tokens per pass      {a.tokens_per_pass:.2f}   ({a.tokens} tokens, {a.passes} target passes)")
+    screen.line(f"  accepted by position {depths or 'nothing drafted'}")
+    screen.line(f"  rounds               {' / '.join(map(str, a.rounds))}   accepted all / some / none of their draft")
+    screen.line(f"  text                 {text_line(e)}")
+    for line in (*e.text.wrong, *e.failures):
+        screen.line(f"    {line}")
+    if e.decoding is None or e.whole is None:
+        screen.line("  speed-up             no answer is long enough to be timed")
+        return
+    screen.line(
+        f"  speed-up, 95 %       {ratio(asdict(e.decoding))} decoding; {ratio(asdict(e.whole))} with the prompts"
+    )
+    if e.forecast is None:
+        screen.line("  predicted            not: it takes two prompts, one to learn prices from and one to compare")
+    else:
+        show_forecast(screen, e.forecast)
+    mean = sum(e.foreign) / len(e.foreign)
+    screen.line(f"  machine              {mean:.2f} cores in other hands on average, {max(e.foreign):.2f} at worst")
+    if e.disturbed:
+        screen.line("  USELESS TIMES: a neighbour kept the machine busy; acceptance and text above hold all the same")
+
+
+def text_line(e: "Evaluation") -> str:
+    t, kind = e.text, "greedy text" if e.temperature == 0 else "text"
+    if not t.judged:
+        return "not compared: its rule draws for itself, or is lossy"
+    said = f"{t.identical} of {t.answers} answers identical to autoregressive"
+    if not t.good:
+        return f"NOT THE {kind.upper()} of autoregressive: {said}, {t.near} near ties"
+    ties = f", the others up to {t.near} near tie{'s'[: t.near - 1]}" if t.near else ""
+    return f"{kind} equals autoregressive's: {said}{ties} ({t.compared} tokens)"
+
+
+def show_forecast(screen: Screen, f: "Forecast") -> None:
+    """The two figures, their terms, and the term to blame where they disagree."""
+    p, m = f.predicted, f.measured
+    near = "within 15 %" if f.close else "BEYOND 15 %"
+    screen.line(
+        f"  predicted            {p.speed_up:.2f} from every other prompt; measured {ratio(asdict(f.ratio))} on the others: "
+        f"ratio {f.gap:.2f}, {near}"
+    )
+    errors = f.errors()
+    worst = next(iter(errors))
+    if not f.close:
+        right = p.speed_up / errors[worst]
+        screen.line(f"  off most             {worst}: with its measured value the prediction would be {right:.2f}")
+    screen.line(f"  prices alone         {f.prices_only:.2f} with the measured tokens per pass")
+    drawn = compact("    ms per round", "plain predicted", "plain measured", "recipe predicted", "recipe measured")
+    sides = (p.plain, m.plain, p.recipe, m.recipe)
+    drawn.add_row("    tokens in a target pass", *(f"{t.nodes:.1f}" for t in sides))
+    for name, key in (
+        ("target pass", "score"),
+        ("draft", "draft"),
+        ("verify", "verify"),
+        ("rest", "rest"),
+        ("sum", "total"),
+    ):
+        drawn.add_row(f"    {name}", *(f"{1000 * getattr(t, key):.2f}" for t in sides))
+    drawn.add_row("    tokens per round", *(f"{t.tokens:.2f}" for t in sides))
+    screen.show(drawn)
+
+
+def record(e: "Evaluation") -> dict[str, Any]:
+    """One temperature as JSON."""
+    f = e.forecast
+    return {
+        "temperature": e.temperature,
+        "tokens_per_pass": e.accepted.tokens_per_pass,
+        "tokens": e.accepted.tokens,
+        "passes": e.accepted.passes,
+        "accepted_by_position": e.accepted.by_position,
+        "rounds": dict(zip(("all", "some", "none"), e.accepted.rounds, strict=True)),
+        "text": {**asdict(e.text), "good": e.text.good},
+        "failures": e.failures,
+        "speed_up": e.decoding and asdict(e.decoding),
+        "speed_up_with_prompts": e.whole and asdict(e.whole),
+        "forecast": f
+        and {
+            "predicted": f.predicted.speed_up,
+            "measured": asdict(f.ratio),
+            "ratio": f.gap,
+            "close": f.close,
+            "prices_only": f.prices_only,
+            "errors": f.errors(),
+            "predicted_terms": asdict(f.predicted),
+            "measured_terms": asdict(f.measured),
+        },
+        "foreign_cores": e.foreign,
+        "disturbed": e.disturbed,
+    }
