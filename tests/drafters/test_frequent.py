@@ -65,7 +65,7 @@ def test_counts_that_ship_are_found_by_the_targets_fingerprint(
     command = f"draftwood train vocab_trim --target {origin.name} --out FILE"
     with pytest.raises(OptionError, match=r"(?s)no token counts ship.*" + command.replace("/", ".") + "$"):
         read_counts("auto", target)
-    np.save(tmp_path / f"counts-{target.fingerprint}.npy", np.arange(258))
+    np.save(tmp_path / f"counts-{origin.fingerprint}.npy", np.arange(258))
     assert torch.equal(read_counts("auto", target), torch.arange(258))
     with pytest.raises(OptionError, match=r"--target NAME --out FILE$"):
         read_counts("auto", tiny_decoder())
