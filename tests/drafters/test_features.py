@@ -1,12 +1,16 @@
 """A head on the target's features never changes the text, and its rows are what a fresh one would have."""
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from conftest import features, random_net
+sys.path.insert(0, str(Path(__file__).parent))
+from tiny_heads import features, random_net
+
 from draftwood.cache.dense import DenseCache
 from draftwood.controllers.cost import CostModel
 from draftwood.controllers.fixed import Fixed

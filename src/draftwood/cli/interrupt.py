@@ -13,8 +13,8 @@ STATUS = 130  # 128 + SIGINT, what a shell expects
 
 
 @contextmanager
-def until_interrupted() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C sets; the second one is an ordinary KeyboardInterrupt."""
+def until_interrupted(*others: signal.Signals) -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C sets; the second one is an ordinary KeyboardInterrupt. `others` mean the same."""
     event = threading.Event()
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -25,8 +25,9 @@ def until_interrupted() -> Iterator[threading.Event]:
     if threading.current_thread() is not threading.main_thread():  # only the main thread may ask for signals
         yield event
         return
-    before = signal.signal(signal.SIGINT, handle)
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, *others)}
     try:
         yield event
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, old in before.items():
+            signal.signal(number, old)

@@ -1,19 +1,25 @@
 """draftwood train RECIPE: teach a drafter to speak like its target."""
 
+import signal
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from draftwood.cli.interrupt import STATUS, until_interrupted
 from draftwood.cli.screen import Screen, table
 
 if TYPE_CHECKING:
+    import threading
+
     from draftwood.train.learn import Learning, Session
     from draftwood.train.measure import Acceptance
     from draftwood.train.trainer import Report
 
 DATA_SHARE = 0.35  # of the minutes, where the data must be made first
+OWN_TOKENS = 200_000  # of answers, where it must be made and no minutes are given
 
 
 def learn(
@@ -44,6 +50,7 @@ def learn(
         str, typer.Option("--dtype", help="Of the target. auto: int8 on a CPU, bfloat16 elsewhere.")
     ] = "auto",
     seed: Annotated[int, typer.Option("--seed", help="Of batches, noise and first weights.")] = 0,
+    save_every: Annotated[float, typer.Option("--save-every", help="Minutes between checkpoints.")] = 2.0,
     measure_every: Annotated[
         float, typer.Option("--measure-every", help="Minutes between looks through the engine.")
     ] = 3.0,
@@ -62,89 +69,107 @@ def learn(
 
     screen = Screen()
     wanted = tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
-    if steps is None and minutes is None:
-        minutes = 5.0
-    chosen = _options(wanted, option or [])
-    if data is None:
-        data = out / "data"
-        spend = None if minutes is None else DATA_SHARE * minutes
-        _make(screen, target, data, spend, device, dtype, seed, exclude or [])
-        minutes = None if minutes is None else minutes - (spend or 0.0)
     learning = Learning(
         recipes=wanted,
-        data=data,
+        data=data or out / "data",
         out=out,
         steps=steps,
-        minutes=minutes,
+        minutes=5.0 if steps is None and minutes is None else minutes,
         pause_after=pause_after,
         rows=rows,
         batch_tokens=batch_tokens,
         longest=longest,
         seed=seed,
+        save_every=60 * save_every,
         measure_every=60 * measure_every,
         prompts=prompts,
-        options=chosen,
+        options=_options(wanted, option or []),
     )
-    session = Session(target, learning, device=device, dtype=dtype)
-    _introduce(screen, session)
-    done = session.run(_Watch(screen), lambda name, found, step: _tell(screen, name, found, step))
-    _finish(screen, session, learning, done)
+    with until_interrupted(signal.SIGTERM) as until:
+        if data is None:
+            learning = _with_data(screen, learning, target, device, dtype, exclude or [], until)
+        session = Session(target, learning, device=device, dtype=dtype)
+        _introduce(screen, session)
+        done = not until.is_set() and session.run(
+            _Watch(screen),
+            lambda name, found, step: _tell(screen, name, found, step),
+            until=until,
+            say=screen.aside,
+        )
+        if done or not until.is_set():
+            _finish(screen, session, learning, done)
+            return
+    screen.aside(f"interrupted after {session.step} steps, which are saved: the same command goes on")
+    raise typer.Exit(STATUS)
 
 
 def _options(names: tuple[str, ...], words: list[str]) -> dict[str, dict[str, Any]]:
     """KEY=VALUE words for every recipe whose training knows the key; RECIPE.KEY=VALUE for one."""
     import inspect
 
-    from draftwood import recipes
-    from draftwood.core.words import converted
+    from draftwood.core.words import converted, described
     from draftwood.errors import OptionError
+    from draftwood.train.learn import training_of
 
     found: dict[str, dict[str, Any]] = {}
+    every: dict[str, inspect.Parameter] = {}
     for name in names:
-        training = getattr(recipes.load(name), "training", None)
-        if training is None:
-            continue
+        training = training_of(name)
         known = {k: p for k, p in inspect.signature(training).parameters.items() if p.kind is p.KEYWORD_ONLY}
+        every |= known
         own = [w.removeprefix(f"{name}.") for w in words if w.startswith(f"{name}.") or "." not in w.partition("=")[0]]
-        mine = [w for w in own if len(names) == 1 or w.partition("=")[0] in known]
+        mine = [w for w in own if len(names) == 1 or f"{name}.{w}" in words or w.partition("=")[0] in known]
         chosen = converted(name, training, known, mine)
         if chosen:
             found[name] = chosen
-    stray = [w for w in words if w.partition(".")[0] not in names and "." in w.partition("=")[0]]
-    if stray:
-        raise OptionError(f"--option {stray[0]} names no recipe that is trained here\nhint: {', '.join(names)}")
+    for word in words:
+        before, _, key = word.partition("=")[0].rpartition(".")
+        if before and before not in names:
+            raise OptionError(f"--option {word} names no recipe that is trained here\nhint: {', '.join(names)}")
+        if not before and key.strip() not in every:
+            raise OptionError(f"--option {word}: none of {', '.join(names)} has it\nhint: {described(every)}")
     return found
 
 
-def _make(
+def _with_data(
     screen: Screen,
+    learning: "Learning",
     target: str,
-    data: Path,
-    minutes: float | None,
     device: str,
     dtype: str,
-    seed: int,
     exclude: list[Path],
-) -> None:
-    """The target's own dialogues, unless they are there already."""
+    until: "threading.Event",
+) -> "Learning":
+    """The target's own dialogues, made in a part of the minutes. A run that has begun to learn keeps those it has."""
     from draftwood.cli.train_data import watch
+    from draftwood.train import checkpoint, material
     from draftwood.train.data import Settings, make_data
+    from draftwood.train.learn import CHECKPOINT
 
-    if (data / "record.json").is_file():
-        return
-    screen.aside(f"no --data: {target} writes its own into {data}")
-    tokens = 200_000 if minutes is None else None
+    minutes, folder = learning.minutes, learning.data
+    spend = None if minutes is None else DATA_SHARE * minutes
+    rest = replace(learning, minutes=None if minutes is None or spend is None else minutes - spend)
+    have = material.record(folder)
+    tokens = OWN_TOKENS if spend is None else None
+    left = None if spend is None else spend - have.get("seconds", 0.0) / 60  # a run killed here goes on
+    enough = have.get("answer_tokens", 0) >= OWN_TOKENS if left is None or spend is None else left < 0.05 * spend
+    if enough or (learning.out / CHECKPOINT / checkpoint.FILE).is_file():
+        return rest
+    screen.aside(f"no --data: {target} writes its own into {folder}")
     batch = 512 if device.startswith("cuda") else 16
-    settings = Settings(tokens=tokens, minutes=minutes, exclude=tuple(exclude), seed=seed, batch=batch)
+    settings = Settings(tokens=tokens, minutes=left, exclude=tuple(exclude), seed=learning.seed, batch=batch)
     with watch(tokens) as say:
-        make_data(target, data, settings, device=device, dtype=dtype, say=say)
+        make_data(target, folder, settings, device=device, dtype=dtype, until=until, say=say)
+    if until.is_set():
+        screen.aside("interrupted while the data was made: the same command goes on")
+        raise typer.Exit(STATUS)
+    return rest
 
 
 def _introduce(screen: Screen, session: "Session") -> None:
-    complaint = session.train.complaint()
-    if complaint:
+    for complaint in session.complaints:
         screen.aside(complaint)
-    sizes = ", ".join(f"{name} {_size(plan.net)}" for name, plan in session.plans.items())
+    sizes = ", ".join(f"{name} {_size(plan.net)}" for name, plan in session.nets.items()) or "no weights"
     screen.aside(
         f"{len(session.train)} dialogues, {session.train.num_answer_tokens:,} answer tokens; {len(session.held)} held out; "
         f"{len(session.keep)} tokens cover {session.coverage:.1%}; {sizes}; target in {session.loaded.lane}"
@@ -190,9 +215,11 @@ def _finish(screen: Screen, session: "Session", learning: "Learning", done: bool
 
     rows = table("recipe", "file", "bytes", "tokens per pass", numbers={"bytes", "tokens per pass"})
     for name in session.plans:
-        path = head_file(learning.out, name)
-        looks = [e["tokens_per_pass"] for e in session.log if e.get("recipe") == name]
-        rows.add_row(name, str(path), f"{path.stat().st_size:,}", f"{looks[-1]:.2f}" if looks else "-")
+        looks = session.log.looks(name)
+        said = f"{looks[-1]['tokens_per_pass']:.2f}" if looks else "-"
+        own = [head_file(learning.out, name)] if name in session.nets else []
+        for path in (*own, *map(Path, session.made.get(name, {}).values())):
+            rows.add_row(name, str(path), f"{path.stat().st_size:,}", said)
     screen.show(rows)
     picture = draw(learning.out)
     if picture is not None:

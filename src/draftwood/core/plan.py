@@ -83,10 +83,19 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Build:
-    """Something made in one go; `run` gets the training texts and returns what it made, for the record."""
+class Made:
+    """What a Build stage made: files by name, and which options of the recipe take which of them."""
 
-    run: Callable[[Any], dict[str, Any]]
+    files: Mapping[str, bytes]
+    options: Mapping[str, str] = field(default_factory=dict[str, str])  # option -> name of a file
+    record: Mapping[str, Any] = field(default_factory=dict[str, Any])  # figures, for people
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Build:
+    """Something made in one go; `run` gets the training texts. Whoever runs it writes the files, whole or not at all."""
+
+    run: Callable[[Any], Made]
     name: str = "build"
 
 

@@ -10,21 +10,20 @@ target's features before the next guess.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from time import perf_counter
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.core.host import host, put
 from draftwood.core.limit import Limit, always
 from draftwood.core.passes import Listed, Needs, Seen, Tokens
-from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.protocols import Cache, TreePolicy
 from draftwood.core.request import Request
 from draftwood.core.round import Round
-from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Outcome
+from draftwood.drafters.feature_draft import Draft
 from draftwood.drafters.nets.runner import FeatureModel
 from draftwood.trees.grow import grow
 
@@ -51,6 +50,7 @@ class _State:
     cache: Cache
     rows: dict[int, _Row] = field(default_factory=dict[int, _Row])
     first: set[int] = field(default_factory=set[int])  # first tokens of all texts the cache remembers
+    trimmed: tuple[Tensor, Tensor] | None = None  # columns asked for last, and those of them that the head has
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,6 +59,7 @@ class Features:
 
     model: FeatureModel
     make_cache: Callable[[int], Cache]
+    trims: ClassVar[bool] = True  # honours rnd.columns
     draws: frozenset[Draw] = frozenset(Draw)
 
     @property
@@ -136,7 +137,8 @@ class Features:
             for slot, length in zip(slots, lengths, strict=True)
             if held.get(slot) and state.cache.length(slot) + held[slot] == length - 1
         }
-        if not counts:
+        only = self._only(state, rnd)
+        if not counts or (only is not None and not len(only)):
             return base
         staged = limit.tier.depth * limit.tier.nodes  # at most: a level's frontier is never wider than the budget
         state.cache.reserve(list(counts), [count + min(staged, MARGIN) for count in counts.values()])
@@ -144,7 +146,7 @@ class Features:
         # A model ranks faster than its logits become laws. `proceed` may want to see those whole.
         reads = getattr(policy, "reads", None) if limit.proceed is always else None
         most, heat = (0, None) if reads is None else (reads(limit), rnd.heat())
-        draft = _Draft(self.model, state.cache, rnd, self._chains(state, counts), counts, given, heat, most)
+        draft = Draft(self.model, state.cache, rnd, self._chains(state, counts), counts, given, heat, most, only)
         proposal = grow(base, limit, policy, rnd, draft.step)
         # Rows behind guesses go. The pairs of known tokens stay: their features are the target's own.
         kept = list(counts.values()) if draft.outputs is not None else [0] * len(counts)
@@ -153,6 +155,17 @@ class Features:
             row = state.rows[slot]
             row.waiting = None if row.waiting is None or count == row.held else row.waiting[count:]
         return replace(proposal, pass_seconds=draft.seconds)
+
+    def _only(self, state: _State, rnd: Round) -> Int[Tensor, "W"] | None:
+        """Tokens the round asks for and the head has; None: all it has. The same tensor for the same columns, so that a
+        model can tell."""
+        if rnd.columns is None:
+            return None
+        if state.trimmed is None or state.trimmed[0] is not rnd.columns:
+            own = rnd.columns if self.model.ids is None else rnd.trimmed(self.model.ids).columns
+            assert own is not None
+            state.trimmed = rnd.columns, own
+        return state.trimmed[1]
 
     def commit(self, state: _State, rnd: Round, outcome: Outcome, seen: Seen) -> None:
         """The target's features of the root and of every accepted token."""
@@ -181,98 +194,3 @@ class Features:
         for slot in slots:
             if state.rows.pop(slot, None) is not None:
                 state.cache.free([slot])
-
-
-class _Draft:
-    """One round's draft in the making. Who hangs below whom is kept in lists: trees are small, and a tensor operation on a
-    few numbers costs as much as one on thousands."""
-
-    def __init__(
-        self,
-        model: FeatureModel,
-        cache: Cache,
-        rnd: Round,
-        chain: Tokens,
-        counts: dict[int, int],  # known pairs by slot, in the order of the chain
-        given: bool,
-        heat: list[float] | None,
-        most: int,
-    ) -> None:
-        self.model, self.cache, self.rnd, self.chain = model, cache, rnd, chain
-        self.given, self.heat, self.most = given, heat, most
-        self.slots: list[int] = rnd.slots.tolist()
-        # By row: node -> staged row, place among `outputs`, position. The root's are those of the chain's last pair.
-        self.run: list[dict[int, tuple[int, int, int]]] = [{} for _ in self.slots]
-        self.last = [0] * len(self.slots)  # the last staged row
-        order = {slot: i for i, slot in enumerate(counts)}
-        for b, (slot, length) in enumerate(zip(self.slots, rnd.lengths.tolist(), strict=True)):
-            if slot in order:
-                self.last[b] = counts[slot] - 1
-                self.run[b][0] = (self.last[b], order[slot], length - 2)
-        self.outputs: Tensor | None = None
-        self.seconds = 0.0
-
-    def step(self, tree: TokenTree, frontier: Int[Tensor, "B F"]) -> tuple[Laws, Float[Tensor, "B F d"] | None]:
-        started = perf_counter()
-        if self.outputs is None:
-            a, found = self.model.forward(self.chain, self.cache)
-            self.outputs = a.index_select(0, self.chain.want)
-            real = [b for b, run in enumerate(self.run) if run]
-        else:
-            found, real = self._level(tree, frontier)
-        self.seconds += perf_counter() - started
-        return self._laws(found, real, tree, frontier), None
-
-    def _level(self, tree: TokenTree, frontier: Int[Tensor, "B F"]) -> tuple[Float[Tensor, "U W"], list[int]]:
-        """One pass over the frontier, each node behind the staged row of its parent and reading its parent's output; the
-        logits of its real nodes, and their places in it."""
-        assert self.outputs is not None
-        tokens, parents = host(tree.tokens), host(tree.parents)
-        listed = Listed([], [], [], [])
-        positions: list[int] = []
-        above: list[int] = []
-        real: list[int] = []
-        first, width = len(self.outputs), frontier.shape[1]
-        for b, (slot, run, nodes) in enumerate(zip(self.slots, self.run, host(frontier), strict=True)):
-            for f, at in enumerate(nodes):
-                if at < 0 or parents[b][at] not in run:
-                    continue
-                behind, place, position = run[parents[b][at]]
-                self.last[b] += 1
-                run[at] = (self.last[b], first + len(real), position + 1)
-                listed.ids.append(tokens[b][at])
-                listed.slots.append(slot)
-                listed.rows.append(self.last[b])
-                listed.parents.append(behind)
-                positions.append(position + 1)
-                above.append(place)
-                real.append(b * width + f)
-        device = self.outputs.device
-        hidden = self.outputs.index_select(0, put(above, device))
-        x = Tokens.of(listed, positions, list(range(len(real))), device, hidden)
-        a, found = self.model.forward(x, self.cache)
-        self.outputs = torch.cat([self.outputs, a])
-        return found, real
-
-    def _laws(
-        self, found: Float[Tensor, "U W"], real: list[int], tree: TokenTree, frontier: Int[Tensor, "B F"]
-    ) -> Laws:
-        """Child laws of the whole frontier. Nodes that were not run have nothing to say: a law of zeros, no children."""
-        batch, width = frontier.shape
-        ids = self.model.ids
-        if self.heat is not None:
-            heat = [self.heat[place // width] for place in real]
-            prob, tokens = self.model.ranked(found, heat, min(self.most, found.shape[1]))
-            return Laws(_among(prob, real, batch * width), _among(tokens, real, batch * width))
-        logits = _among(found, real, batch * width).view(batch, width, -1)
-        law = self.rnd.law(logits, tree, frontier.clamp_min(0), ids, ranked=self.given).flatten(0, 1)
-        if len(real) < batch * width:
-            law = _among(law[put(real, law.device)], real, batch * width)
-        return Laws(law, ids)
-
-
-def _among(x: Tensor, places: list[int], count: int) -> Tensor:
-    """Rows of x at their places among `count` rows, zeros elsewhere."""
-    if len(places) == count:
-        return x
-    return x.new_zeros(count, x.shape[1]).index_copy(0, put(places, x.device), x)

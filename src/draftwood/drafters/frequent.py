@@ -3,8 +3,10 @@
 A count file holds one number per token of the vocabulary: `.npy`, or `.safetensors` with one tensor `counts`.
 """
 
-from collections.abc import Sequence
+import io
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +16,7 @@ from torch import Tensor
 
 from draftwood import weights as shipped
 from draftwood.core.protocols import Model
-from draftwood.drafters.nets.find import AUTO, fingerprint
+from draftwood.drafters.nets.find import AUTO, command, fingerprint
 from draftwood.errors import OptionError, need_at_least
 from draftwood.models.origin import origin_of
 
@@ -57,6 +59,27 @@ def count_texts(files: Sequence[str], target: Model) -> Int[Tensor, "V"]:
     return counts
 
 
+def count_written(dialogues: Iterable[Any], vocab: int) -> np.ndarray:
+    """How often the target wrote each token: dialogues have `tokens` and the spans of its `answers`. [vocab]"""
+    total = np.zeros(vocab, dtype=np.int64)
+    for d in dialogues:
+        for start, stop in d.answers:
+            total += np.bincount(d.tokens[start:stop], minlength=vocab)
+    return total
+
+
+def counts_name(target: Model) -> str:
+    """The name of this target's count file, among those that ship too."""
+    return f"counts-{fingerprint(target) or 'unnamed'}.npy"
+
+
+def counts_bytes(counts: np.ndarray) -> bytes:
+    """A count file, as `read_counts` reads it."""
+    file = io.BytesIO()
+    np.save(file, counts.clip(0, np.iinfo(np.int32).max).astype(np.int32), allow_pickle=False)
+    return file.getvalue()
+
+
 def most_frequent(counts: Int[Tensor, "V"], rows: int, target: Model) -> Int[Tensor, "W"]:
     """The `rows` most frequent tokens, smaller ids first among equals, and every control token; in rising order."""
     need_at_least("trimmed vocabulary", rows=(rows, 1))
@@ -71,11 +94,10 @@ def _numpy(path: Path) -> Tensor:
 
 
 def _shipped(target: Model) -> Path:
-    path = WEIGHTS / f"counts-{fingerprint(target)}.npy"
-    if not path.is_file():
-        origin = origin_of(target)
-        name = "NAME" if origin is None else origin.name
+    name = counts_name(target)
+    if not (WEIGHTS / name).is_file():
         raise OptionError(
-            f"no token counts ship for this target\nhint: draftwood train vocab_trim --target {name} --out FILE"
+            f"no token counts ship for this target\n"
+            f"hint: {command('vocab_trim', target)}, then --option counts=FOLDER/{name}"
         )
-    return path
+    return WEIGHTS / name

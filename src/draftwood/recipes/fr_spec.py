@@ -18,7 +18,9 @@ def build(
     inner: str = "speculative_sampling",
     rows: int = 8192,
     draft: str | None = None,
+    weights: str | None = None,
     depth: int | None = None,
 ) -> Recipe:
-    """`texts`: files of plain text whose tokens are counted; `draft` and `depth` are options of the recipe `inner`."""
-    return trimmed(inner, target, most_frequent(count_texts(texts, target), rows, target), draft=draft, depth=depth)
+    """`texts`: files of plain text whose tokens are counted; `draft`, `weights` and `depth` are options of `inner`."""
+    keep = most_frequent(count_texts(texts, target), rows, target)
+    return trimmed(inner, target, keep, draft=draft, weights=weights, depth=depth)

@@ -1,15 +1,18 @@
-"""VocabTrim: the drafter's head keeps the rows of tokens that the target often writes. No training."""
+"""VocabTrim: the drafter's head keeps the rows of tokens that the target often writes. They are counted, not learned."""
 
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from jaxtyping import Int
 from torch import Tensor
 
 from draftwood import recipes
+from draftwood.core.plan import Build, Made, TrainPlan
 from draftwood.core.protocols import Model
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.drafters.combine import VocabTrim
-from draftwood.drafters.frequent import most_frequent, read_counts
+from draftwood.drafters.frequent import count_written, counts_bytes, counts_name, most_frequent, read_counts
 
 PAPER = Paper(
     title="VOCABTRIM: Vocabulary Pruning for Efficient Speculative Decoding in LLMs",
@@ -24,10 +27,23 @@ def build(
     rows: int = 8192,
     counts: str = "auto",
     draft: str | None = None,
+    weights: str | None = None,
     depth: int | None = None,
 ) -> Recipe:
-    """`inner`: the recipe whose drafter is trimmed; `draft` and `depth` are options of that recipe."""
-    return trimmed(inner, target, most_frequent(read_counts(counts, target), rows, target), draft=draft, depth=depth)
+    """`inner`: the recipe whose drafter is trimmed; `draft`, `weights` and `depth` are options of that recipe."""
+    keep = most_frequent(read_counts(counts, target), rows, target)
+    return trimmed(inner, target, keep, draft=draft, weights=weights, depth=depth)
+
+
+def training(target: Model, keep: Int[Tensor, "W"]) -> TrainPlan:
+    """No net: how often the target wrote each token, in a file for the option `counts`."""
+    return TrainPlan((Build(partial(_count, target), name="count"),))
+
+
+def _count(target: Model, dialogues: Any) -> Made:
+    total, name = count_written(dialogues, target.vocab), counts_name(target)
+    figures = {"tokens": int(total.sum()), "distinct": int((total > 0).sum())}
+    return Made({name: counts_bytes(total)}, {"counts": name}, figures)
 
 
 def trimmed(inner: str, target: Model, keep: Int[Tensor, "W"], **options: object) -> Recipe:

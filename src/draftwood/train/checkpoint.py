@@ -17,11 +17,15 @@ from torch import Tensor
 from draftwood.errors import TrainError
 
 FILE = "checkpoint.safetensors"
+NOTE: dict[str, Any] = {"step": int, "steps": int, "tokens": int, "seconds": (int, float), "identity": dict}
 
 
 def write(folder: Path, tensors: Mapping[str, Tensor], note: Mapping[str, Any]) -> None:
     """Beside the old one first, then in its place: whatever goes wrong, one whole checkpoint is there."""
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TrainError(f"{folder} cannot be made: {error.strerror or error}\nhint: another --out") from None
     plain = {name: t.detach().to("cpu").contiguous() for name, t in tensors.items()}
     replace_file(folder / FILE, save(plain, metadata={"note": json.dumps(dict(note))}))
 
@@ -49,11 +53,49 @@ def read(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     try:
         with safe_open(path, framework="pt") as file:
             note = json.loads((file.metadata() or {})["note"])
+            missing = [key for key, kind in NOTE.items() if not isinstance(note.get(key), kind)]
+            if missing:
+                raise ValueError(f"its note lacks {missing[0]}")
             return {name: file.get_tensor(name) for name in file.keys()}, note  # noqa: SIM118
     except Exception as error:
         raise TrainError(f"{path} is no checkpoint: {error}\nhint: delete it to begin anew") from None
 
 
-def finite(tensors: Mapping[str, Tensor]) -> list[str]:
+def same_run(folder: Path, note: Mapping[str, Any], identity: Mapping[str, str], steps: int | None) -> None:
+    """TrainError names what differs between the run that wrote a note and this one."""
+    theirs = note["identity"]
+    for key in sorted({*theirs, *identity}):
+        if theirs.get(key) != identity.get(key):
+            raise TrainError(
+                f"{folder} holds another run: {key} was {theirs.get(key)}, now it is {identity.get(key)}\n"
+                "hint: another --out, or delete the folder"
+            )
+    if steps not in (None, note["steps"]):
+        raise TrainError(
+            f"{folder} holds a run of {note['steps']} steps, not {steps}\nhint: leave out --steps to go on with it"
+        )
+
+
+def pour(folder: Path, tensors: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
+    """A checkpoint's weights into those of a run, all or none."""
+    for name, t in weights.items():
+        there = tensors.get(f"weights/{name}")
+        if there is None or there.shape != t.shape:
+            what = "no" if there is None else f"a {list(there.shape)}"
+            raise TrainError(
+                f"{folder / FILE} holds {what} {name}, this run's is {list(t.shape)}\nhint: delete it to begin anew"
+            )
+    with torch.no_grad():
+        for name, t in weights.items():
+            t.copy_(tensors[f"weights/{name}"])
+
+
+def sweep(folder: Path) -> None:
+    """Away with what killed runs left half written. Only for whoever is alone in the folder."""
+    for path in folder.glob("*.tmp"):
+        path.unlink(missing_ok=True)
+
+
+def no_numbers(tensors: Mapping[str, Tensor]) -> list[str]:
     """Names of tensors that hold something that is no number."""
     return [name for name, t in tensors.items() if t.is_floating_point() and not bool(torch.isfinite(t).all())]

@@ -1,8 +1,9 @@
 """One picture of a run: losses and acceptance over tokens seen."""
 
-import json
 from pathlib import Path
 from typing import Any
+
+from draftwood.train import log
 
 
 def draw(folder: Path) -> Path | None:
@@ -14,7 +15,7 @@ def draw(folder: Path) -> Path | None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    entries = [json.loads(line) for line in (folder / "log.jsonl").read_text("utf-8").splitlines() if line]
+    entries = log.read(folder / log.FILE)
     steps = [e for e in entries if "losses" in e]
     if not steps:
         return None
@@ -31,7 +32,8 @@ def draw(folder: Path) -> Path | None:
         right.plot(*zip(*points, strict=True), marker="o", label=name)
     right.set(xlabel="step", ylabel="tokens per pass, held-out prompts")
     for axes in (left, right):
-        axes.legend(fontsize=8)
+        if axes.lines:
+            axes.legend(fontsize=8)
         axes.grid(alpha=0.3)
     figure.tight_layout()
     path = folder / "curves.svg"

@@ -90,7 +90,10 @@ def read(path: Path | str, tokenizer: Tokenizer, vocab: int, *, split: str = TRA
     found = Dialogues(file, tuple(items), count, tuple(broken))
     if not items:
         why = found.complaint() or f"{file} is empty"
-        raise OptionError(f'{why}\nhint: one JSON object a line: {{"tokens": [...], "answers": [[start, stop]]}}')
+        strange = bool(broken) and all(reason.startswith("token ") for _, reason in broken)
+        other = f"it is of another vocabulary; make data for this target: `draftwood train data --out {file.parent}`"
+        one = 'one JSON object a line: {"tokens": [...], "answers": [[start, stop]]}'
+        raise OptionError(f"{why}\nhint: {other if strange else one}")
     return found
 
 

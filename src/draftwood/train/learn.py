@@ -1,28 +1,37 @@
-"""`draftwood train RECIPE`, for scripts: from a target's name and its data to weights that a recipe loads.
+"""`draftwood train RECIPE`, for scripts: from a target's name and its data to what a recipe loads.
 
 Several recipes may be trained at once: the target looks at every batch once and teaches all of them.
+
+    out/RECIPE.safetensors     weights, where the recipe has some, with the record of how they came about
+    out/counts-....npy         whatever a stage without a loop made
+    out/log.jsonl              losses, looks through the engine
+    out/checkpoint/            to go on after a kill
 """
 
-import hashlib
-import json
-from collections.abc import Callable, Mapping
+import inspect
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from draftwood import recipes
-from draftwood._version import __version__
-from draftwood.core.plan import TrainPlan
-from draftwood.drafters.nets.store import Head, to_bytes
-from draftwood.errors import OptionError
+from draftwood.core.plan import Build, Learn, Search, Stage, TrainPlan
+from draftwood.errors import DraftwoodError, OptionError
 from draftwood.models.load import Loaded, load
-from draftwood.train import dialogues as data
+from draftwood.models.lock import locked
+from draftwood.train import checkpoint, material
 from draftwood.train.batches import Batches
 from draftwood.train.capture import Teacher
 from draftwood.train.checkpoint import replace_file
+from draftwood.train.log import Log
 from draftwood.train.measure import Acceptance, head_file, measure, prompts_of
+from draftwood.train.record import head_bytes, identity
 from draftwood.train.trainer import Report, Settings, Trainer
 from draftwood.train.vocabulary import counts, coverage, most_frequent
+
+CHECKPOINT = "checkpoint"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +48,37 @@ class Learning:
     batch_tokens: int | None = None  # positions of a batch; None: by the device
     longest: int = 1024
     seed: int = 0
+    save_every: float = 120.0  # seconds
     measure_every: float = 180.0
     prompts: int = 8  # held-out ones that acceptance is measured on
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+
+    def __post_init__(self) -> None:
+        if not self.recipes:
+            raise OptionError(f"no recipe to train\nhint: {', '.join(trainable())}")
+        for name in self.recipes:
+            training_of(name)
+        if self.steps is not None and self.minutes is not None:
+            raise OptionError(f"--steps {self.steps} and --minutes {self.minutes} were both given\nhint: one of them")
+        for name in ("steps", "minutes", "pause_after", "save_every", "measure_every"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise OptionError(f"{name} cannot be {value}\nhint: more than 0")
+        for path in (self.out, *self.out.parents):
+            if path.exists() and not path.is_dir():
+                raise OptionError(f"--out {self.out}: {path} is a file\nhint: name a folder, it may be a new one")
+
+
+def trainable() -> list[str]:
+    return [name for name in recipes.names() if hasattr(recipes.load(name), "training")]
+
+
+def training_of(name: str) -> Callable[..., TrainPlan]:
+    """A recipe's training. OptionError if it has none."""
+    found = getattr(recipes.load(name), "training", None)
+    if found is None:
+        raise OptionError(f"{name} has nothing to train\nhint: {', '.join(trainable())}")
+    return found
 
 
 class Session:
@@ -50,112 +87,146 @@ class Session:
     def __init__(self, target: str | Loaded, learning: Learning, *, device: str = "cpu", dtype: str = "auto") -> None:
         self.learning, self.device = learning, device
         self.loaded = load(target, dtype=dtype, device=device) if isinstance(target, str) else target
-        model, tokenizer = self.loaded.model, self.loaded.tokenizer
-        self.train = data.read(learning.data, tokenizer, model.vocab)
-        held = learning.data / data.HELDOUT if learning.data.is_dir() else learning.data
-        self.held = data.read(held, tokenizer, model.vocab) if held.is_file() and held.stat().st_size else self.train
+        model = self.loaded.model
+        self.train, self.held, self.complaints = material.read(learning.data, self.loaded)
         self.counts = counts(self.train, model.vocab)
         keep = most_frequent(self.counts, learning.rows, self.loaded.config.eos_tokens)
         self.keep = keep.to(device)
         self.coverage = coverage(self.counts, keep)
         self.plans = {name: self._plan(name) for name in learning.recipes}
-        self.log: list[dict[str, Any]] = []
-        self.spent = 0.0
+        self.nets = {name: plan for name, plan in self.plans.items() if plan.net is not None}
+        self.made: dict[str, dict[str, str]] = {}  # options that take what was made, by recipe
+        self.log = Log(learning.out)
+        self.step = 0
 
     def _plan(self, name: str) -> TrainPlan:
-        module = recipes.load(name)
-        if not hasattr(module, "training"):
-            trained = [n for n in recipes.names() if hasattr(recipes.load(n), "training")]
-            raise OptionError(f"{name} has nothing to train\nhint: {', '.join(trained)}")
-        options = {"seed": self.learning.seed, **self.learning.options.get(name, {})}
-        return module.training(self.loaded.model, self.keep, **options)
+        training = training_of(name)
+        seed = {"seed": self.learning.seed} if "seed" in inspect.signature(training).parameters else {}
+        return training(self.loaded.model, self.keep, **{**seed, **self.learning.options.get(name, {})})
 
-    def run(self, watch: Callable[[Report], None], told: Callable[[str, Acceptance, int], None]) -> bool:
-        """True when all steps are done; False when it paused."""
-        learning = self.learning
-        tokens = learning.batch_tokens or (32768 if self.device.startswith("cuda") else 2048)
-        batches = Batches(self.train.items, tokens=tokens, longest=learning.longest, seed=learning.seed)
+    def run(
+        self,
+        watch: Callable[[Report], None] = lambda report: None,
+        told: Callable[[str, Acceptance, int], None] = lambda name, found, step: None,
+        *,
+        until: threading.Event | None = None,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> bool:
+        """True when all is done; False when it paused or was interrupted, with everything saved."""
+        with self._alone():
+            trainer = self._trainer()
+            self.step = trainer.resume() if trainer is not None else 0
+            self.log.reopen(self.step)
+            prompts = prompts_of(self.held.items, self.learning.prompts, min(768, self.loaded.model.max_positions // 2))
+            if not prompts:
+                say("no held-out prompt is short enough, so acceptance is not measured")
+
+            def look(step: int) -> None:
+                self.step = step
+                for name in self.nets:
+                    self.save(name, trainer)
+                for name in self.plans if prompts else ():
+                    self._look(name, step, prompts, told, say)
+
+            self._stages(late=False, say=say)
+            if trainer is not None:
+                done = trainer.run(lambda report: self._each(report, watch), look, until)
+                self.step = trainer.step
+                for name in self.nets:
+                    self.save(name, trainer)
+                if not done:
+                    return False
+            late = self._stages(late=True, say=say)
+            if trainer is None or late:
+                look(self.step)
+            return True
+
+    def _trainer(self) -> Trainer | None:
+        """None where nothing is learned by gradients."""
+        own, model = self.learning, self.loaded.model
+        plans = {name: plan for name, plan in self.plans.items() if plan.learns}
+        if not plans:
+            return None
+        tokens = own.batch_tokens or (32768 if self.device.startswith("cuda") else 2048)
+        longest = min(own.longest, model.max_positions)
+        batches = Batches(self.train.items, tokens=tokens, longest=longest, seed=own.seed)
         settings = Settings(
-            learning.out / "checkpoint",
-            steps=learning.steps,
-            minutes=learning.minutes,
-            seed=learning.seed,
-            pause_after=learning.pause_after,
-            measure_every=learning.measure_every,
+            own.out / CHECKPOINT,
+            steps=own.steps,
+            minutes=own.minutes,
+            seed=own.seed,
+            save_every=own.save_every,
+            measure_every=own.measure_every,
+            pause_after=own.pause_after,
         )
-        trainer = Trainer(self.plans, Teacher(self.loaded.model), batches, settings, self._identity(tokens))
-        prompts = prompts_of(self.held.items, learning.prompts)
+        named = identity(self.loaded, self.train, own, batch_tokens=tokens, longest=longest)
+        return Trainer(plans, Teacher(model), batches, settings, named)
 
-        def look(step: int) -> None:
-            for name in self.plans:
-                self.save(name, trainer)
-                path = str(head_file(learning.out, name))
-                found = measure(self.loaded, name, prompts, device=self.device, weights=path)
-                self._note({"step": step, "recipe": name, "tokens_per_pass": found.tokens_per_pass,
-                            "by_position": found.by_position, "rounds": found.rounds})  # fmt: skip
-                told(name, found, step)
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Alone in the folder, without what killed runs left behind."""
+        out = self.learning.out
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OptionError(f"--out {out} cannot be made: {error.strerror or error}") from None
+        with locked(out / ".lock", wait=False) as held:
+            if not held:
+                raise OptionError(f"another run is writing {out}\nhint: wait for it, or use another --out")
+            for folder in (out, out / CHECKPOINT):
+                checkpoint.sweep(folder)
+            yield
 
-        def each(report: Report) -> None:
-            self.spent = report.seconds
-            if report.step % 10 == 0 or report.step + 1 == report.steps:
-                figures = {f"{n}/{k}": v for n, more in report.figures.items() for k, v in more.items()}
-                self._note({"step": report.step, "tokens": trainer.tokens, "seconds": report.seconds,
-                            "losses": report.losses, "figures": figures})  # fmt: skip
-            watch(report)
+    def _each(self, report: Report, watch: Callable[[Report], None]) -> None:
+        if report.step % 10 == 0 or report.step + 1 == report.steps:
+            figures = {f"{n}/{k}": v for n, more in report.figures.items() for k, v in more.items()}
+            self.log.add({"step": report.step, "tokens": report.seen, "seconds": report.seconds,
+                          "losses": report.losses, "figures": figures})  # fmt: skip
+        watch(report)
 
-        learning.out.mkdir(parents=True, exist_ok=True)
-        done = trainer.run(each, look)
-        for name in self.plans:
-            self.save(name, trainer)
-        return done
+    def _stages(self, *, late: bool, say: Callable[[str], None]) -> bool:
+        """Stages without a loop: those before the first Learn, or (late) those after it. Whether there were any."""
+        found = [(name, stage) for name, plan in self.plans.items() for stage in _apart(plan, late)]
+        for name, stage in found:
+            record = self._build(name, stage) if isinstance(stage, Build) else stage.run()
+            self.log.add({"recipe": name, "stage": stage.name, "made": record})
+            say(f"{name}: {stage.name}: " + ", ".join(f"{key} {value}" for key, value in record.items()))
+        return bool(found)
 
-    def _note(self, entry: dict[str, Any]) -> None:
-        self.log.append(entry)
-        with (self.learning.out / "log.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+    def _build(self, name: str, stage: Build) -> dict[str, Any]:
+        made, out = stage.run(self.train), self.learning.out
+        for file, content in made.files.items():
+            replace_file(out / file, content)
+        self.made[name] = {option: str(out / file) for option, file in made.options.items()}
+        return {**made.record, **self.made[name]}
 
-    def _identity(self, batch_tokens: int) -> str:
-        own = self.learning
-        options = {name: dict(chosen) for name, chosen in own.options.items()}
-        items = [
-            self.loaded.fingerprint,
-            len(self.train),
-            sorted(own.recipes),
-            own.rows,
-            own.longest,
-            own.seed,
-            options,
-        ]
-        items.append(batch_tokens)
-        digest = hashlib.sha256(json.dumps(items, sort_keys=True, default=str).encode())
-        digest.update(self.counts.tobytes())
-        return digest.hexdigest()[:16]
+    def _look(self, name: str, step: int, prompts: list[list[int]], told: Any, say: Any) -> None:
+        """Once for every recipe and step: a run that had ended before says nothing twice."""
+        if any(e["step"] == step for e in self.log.looks(name)):
+            return
+        options: dict[str, Any] = dict(self.made.get(name, {}))
+        if name in self.nets:
+            options["weights"] = str(head_file(self.learning.out, name))
+        try:
+            found = measure(self.loaded, name, prompts, device=self.device, **options)
+        except DraftwoodError as error:
+            if name in self.nets:
+                raise
+            say(f"{name} is not measured: {str(error).partition(chr(10))[0]}")  # it may need a drafter besides
+            return
+        self.log.add({"step": step, "recipe": name, "tokens_per_pass": found.tokens_per_pass,
+                      "by_position": found.by_position, "rounds": found.rounds})  # fmt: skip
+        told(name, found, step)
 
-    def save(self, name: str, trainer: Trainer) -> Path:
+    def save(self, name: str, trainer: Trainer | None) -> Path:
         """The weights as a recipe loads them, with the record of how they came about."""
-        plan = self.plans[name]
-        assert plan.net is not None
-        record = {
-            "recipe": name,
-            "version": __version__,
-            "step": trainer.step,
-            "steps": trainer.steps,
-            "tokens_seen": trainer.tokens,
-            "coverage": round(self.coverage, 4),
-            "data": self._data_record(),
-            "trained": sorted(self.plans),
-            "options": {k: v for k, v in self.learning.options.get(name, {}).items()},
-        }
-        tensors = {key: t.detach().float().cpu() for key, t in plan.net.state_dict().items()}
-        head = Head(plan.config, tensors, self.keep.cpu(), self.loaded.fingerprint, record)
         path = head_file(self.learning.out, name)
-        replace_file(path, to_bytes(head, bits=plan.notes.get("bits")))
+        replace_file(path, head_bytes(self, name, trainer))
         return path
 
-    def _data_record(self) -> dict[str, Any]:
-        path = self.learning.data / data.RECORD
-        try:
-            raw = json.loads(path.read_text("utf-8"))
-        except (OSError, ValueError):
-            raw = {}
-        return {"dialogues": len(self.train), "answer_tokens": self.train.num_answer_tokens, "record": raw}
+
+def _apart(plan: TrainPlan, late: bool) -> list[Build | Search]:
+    learns = [i for i, stage in enumerate(plan.stages) if isinstance(stage, Learn)]
+    first = learns[0] if learns else len(plan.stages)
+    part: tuple[Stage, ...] = plan.stages[first:] if late else plan.stages[:first]
+    return [stage for stage in part if not isinstance(stage, Learn)]

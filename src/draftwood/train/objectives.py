@@ -29,7 +29,7 @@ class _SoftCrossEntropy(torch.autograd.Function):
         wide = torch.promote_types(kind, torch.float32)  # sums over a vocabulary need it
         w, r = W.detach().to(kind), R.detach().to(kind)
         dh = torch.zeros_like(h) if need[0] else None
-        dw = torch.zeros(W.shape, dtype=torch.float32, device=W.device) if need[1] else None
+        dw = torch.zeros(W.shape, dtype=wide, device=W.device) if need[1] else None
         loss = torch.zeros((), dtype=wide, device=h.device)
         hits = torch.zeros((), dtype=torch.float32, device=h.device)
         count = max(len(h), 1)
@@ -45,7 +45,7 @@ class _SoftCrossEntropy(torch.autograd.Function):
             if dh is not None:
                 dh[at : at + chunk] = slope @ w / count
             if dw is not None:
-                dw += (slope.T @ part).float() / count
+                dw += (slope.T @ part).to(wide) / count
         ctx.save_for_backward(*(x for x in (dh, dw) if x is not None))
         ctx.need = need
         share = hits / count
@@ -75,14 +75,15 @@ class _HardCrossEntropy(torch.autograd.Function):
         ctx: Any, h: Tensor, W: Tensor, label: Tensor, need: tuple[bool, bool], kind: torch.dtype, chunk: int
     ) -> tuple[Tensor, Tensor]:
         w = W.detach().to(kind)
+        wide = torch.promote_types(kind, torch.float32)
         dh = torch.zeros_like(h) if need[0] else None
-        dw = torch.zeros(W.shape, dtype=torch.float32, device=W.device) if need[1] else None
-        loss = torch.zeros((), dtype=torch.float32, device=h.device)
+        dw = torch.zeros(W.shape, dtype=wide, device=W.device) if need[1] else None
+        loss = torch.zeros((), dtype=wide, device=h.device)
         hits = torch.zeros((), dtype=torch.float32, device=h.device)
         count = max(len(h), 1)
         for at in range(0, len(h), chunk):
             part, own = h[at : at + chunk].detach().to(kind), label[at : at + chunk, None]
-            z = (part @ w.T).float()
+            z = (part @ w.T).to(wide)
             hits += (z.argmax(-1) == own[:, 0]).sum()
             log_q = torch.log_softmax(z, dim=-1)
             loss -= log_q.gather(1, own).sum()
@@ -92,7 +93,7 @@ class _HardCrossEntropy(torch.autograd.Function):
             if dh is not None:
                 dh[at : at + chunk] = slope @ w / count
             if dw is not None:
-                dw += (slope.T @ part).float() / count
+                dw += (slope.T @ part).to(wide) / count
         ctx.save_for_backward(*(x for x in (dh, dw) if x is not None))
         ctx.need = need
         share = hits / count
@@ -116,8 +117,9 @@ def hard_cross_entropy(
 
 
 def smooth_l1(g: Float[Tensor, "N d"], f: Float[Tensor, "N d"]) -> Float[Tensor, ""]:
-    """Mean over positions and numbers of the Huber distance."""
-    return F.smooth_l1_loss(g.float(), f.float())
+    """Mean over positions and numbers of the Huber distance; 0 where there are none."""
+    wide = torch.promote_types(f.dtype, torch.float32)
+    return F.smooth_l1_loss(g.to(wide), f.to(wide), reduction="sum") / max(g.numel(), 1)
 
 
 def shifted(x: Tensor, by: int) -> Tensor:

@@ -6,17 +6,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from draftwood.drafters.frequent import count_written
 from draftwood.errors import OptionError
 from draftwood.train.dialogues import Dialogue
 
 
 def counts(dialogues: Iterable[Dialogue], vocab: int) -> np.ndarray:
     """How often the target wrote each token. [vocab]"""
-    total = np.zeros(vocab, dtype=np.int64)
-    for d in dialogues:
-        for start, stop in d.answers:
-            total += np.bincount(d.tokens[start:stop], minlength=vocab)
-    return total
+    return count_written(dialogues, vocab)
 
 
 def most_frequent(total: np.ndarray, rows: int, always: Sequence[int] = ()) -> Tensor:

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from conftest import KEEP, random_net
+from tiny_heads import KEEP, random_net
+
 from draftwood.cache.dense import DenseCache
 from draftwood.core.passes import Tokens
 from draftwood.drafters.learn.unrolled import Unrolled

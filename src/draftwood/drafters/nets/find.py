@@ -14,11 +14,12 @@ AUTO = "auto"
 
 def load_head(weights: str, target: Model, kind: str, recipe: str) -> Head:
     """`weights`: "auto", or a file. Errors name the file, or end with the command that trains one."""
-    path = shipped_file(kind, fingerprint(target), recipe) if weights == AUTO else Path(weights)
+    path = shipped_file(kind, target, recipe) if weights == AUTO else Path(weights)
     if not path.is_file():
-        raise WeightsError(f"{path}: no such file\nhint: weights=auto, or train one: {command(recipe)}")
+        what = "is a folder" if path.is_dir() else "no such file"
+        raise WeightsError(f"{path}: {what}\nhint: weights=auto, or train one: {trains(recipe, target)}")
     head = read(path)
-    check(head, target, kind, str(path))
+    check(head, target, kind, str(path), recipe)
     return head
 
 
@@ -28,20 +29,27 @@ def fingerprint(target: Model) -> str:
     return "" if origin is None else origin.fingerprint
 
 
-def command(recipe: str) -> str:
-    return f"draftwood train {recipe} --target TARGET --out FOLDER, then --option weights=FOLDER/{recipe}.safetensors"
+def command(recipe: str, target: Model) -> str:
+    """What trains a recipe for this target."""
+    origin = origin_of(target)
+    return f"draftwood train {recipe} --target {'TARGET' if origin is None else origin.name} --out FOLDER"
 
 
-def shipped_file(kind: str, mark: str, recipe: str) -> Path:
+def trains(recipe: str, target: Model) -> str:
+    return f"{command(recipe, target)}, then --option weights=FOLDER/{recipe}.safetensors"
+
+
+def shipped_file(kind: str, target: Model, recipe: str) -> Path:
     """The file of this kind that ships for this target. OptionError ends with the command that trains one."""
+    mark = fingerprint(target)
     for path in sorted(Path(shipped.__file__).parent.glob("*.safetensors")):
         note: dict[str, Any] = read_note(path)
-        if note["target"] == mark and note["config"]["kind"] == kind:
+        if mark and note["target"] == mark and note["config"].get("kind") == kind:
             return path
-    raise OptionError(f"{recipe}: no weights of kind {kind!r} ship for this target\nhint: {command(recipe)}")
+    raise OptionError(f"{recipe}: no weights of kind {kind!r} ship for this target\nhint: {trains(recipe, target)}")
 
 
-def check(head: Head, target: Model, kind: str, where: str) -> None:
+def check(head: Head, target: Model, kind: str, where: str, recipe: str = "RECIPE") -> None:
     """CompositionError if the head was made for something else."""
     c = head.config
     if c.kind != kind:
@@ -56,7 +64,9 @@ def check(head: Head, target: Model, kind: str, where: str) -> None:
         raise CompositionError(f"{where} taps layers {far}, the target has taps 0 to {target.num_layers}")
     mark = fingerprint(target)
     if mark and head.target and head.target != mark:
+        origin, theirs = origin_of(target), head.record.get("target", "another target")
+        ours = "this target" if origin is None else origin.name
         raise CompositionError(
-            f"{where} was trained for another target: fingerprint {head.target}, this one has {mark}\n"
-            "hint: a head guesses well only for the model it was trained on; train one for this target"
+            f"{where} was trained for {theirs} ({head.target}), not for {ours} ({mark})\n"
+            f"hint: a head guesses well only for the model it was trained on; {command(recipe, target)}"
         )

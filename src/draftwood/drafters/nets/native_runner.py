@@ -12,10 +12,11 @@ from torch import Tensor
 
 from draftwood.core.passes import RowSpec, Tokens
 from draftwood.core.protocols import Cache
+from draftwood.drafters.nets.runner import places
 from draftwood.drafters.nets.store import Head
 from draftwood.errors import DrafterError
 from draftwood.kernels.cpu import library as native
-from draftwood.models.lanes.blocks import Packed, pack
+from draftwood.models.lanes.blocks import Packed, pack, take_rows
 from draftwood.models.lanes.int8 import PRODUCTS, LayerWeights, Product
 from draftwood.models.lanes.native import NativeDecoder, native_layer
 from draftwood.models.lanes.native_pass import NativePass, Stores, Turns, logit_room, matrix, shape_of
@@ -30,6 +31,7 @@ class Int8Runner:
         self._weights = _Weights(head, target)
         self._shape = shape_of(head.config.layer)
         self._turns, self._stores = Turns(head.config.layer), Stores(1)
+        self._only: tuple[Tensor, native.Reader, Packed] | None = None  # the trimmed rows asked for last
 
     @property
     def taps(self) -> tuple[int, ...]:
@@ -61,30 +63,44 @@ class Int8Runner:
         self.target.library.calls.draftwood_norm(x.data_ptr(), weight.data_ptr(), eps, *x.shape, out.data_ptr())
         return out
 
-    def forward(self, x: Tokens, cache: Cache) -> tuple[Float[Tensor, "T d"], Float[Tensor, "U W"]]:
+    def forward(
+        self, x: Tokens, cache: Cache, only: Int[Tensor, "W"] | None = None
+    ) -> tuple[Float[Tensor, "T d"], Float[Tensor, "U W"]]:
         assert x.hidden is not None
-        library = self.target.library
+        library, reader = self.target.library, self._weights.reader if only is None else self._trimmed(only)
         library.threads(torch.get_num_threads())
         what = NativePass(x, cache, cache.stage(x), self._turns, self._stores)
         ids, hidden, want = x.ids.contiguous(), x.hidden.contiguous(), x.want.contiguous()
         out = torch.empty_like(hidden)
-        logits = logit_room(len(want), self._weights.reader.head.rows)
+        logits = logit_room(len(want), reader.head.rows)
         outside = library.calls.draftwood_features(
-            byref(self._shape), byref(self._weights.reader), byref(what.what), ids.data_ptr(), hidden.data_ptr(),
+            byref(self._shape), byref(reader), byref(what.what), ids.data_ptr(), hidden.data_ptr(),
             out.data_ptr(), want.data_ptr(), len(want), logits.data_ptr(), logits.stride(0),
         )  # fmt: skip
         if outside:
             raise DrafterError(f"a token id is outside the vocabulary of {self.target.vocab}: {ids.tolist()[:16]}")
         return out, logits
 
+    def _trimmed(self, only: Int[Tensor, "W"]) -> native.Reader:
+        """The same head over fewer rows, packed once: a trimmed vocabulary stays the same from pass to pass."""
+        held = self._only
+        if held is None or held[0] is not only:
+            own = self._weights.rows
+            packed = self.target.subset(only)[0] if own is None else take_rows(own, places(self.ids, only.cpu()))
+            reader = native.Reader.from_buffer_copy(self._weights.reader)
+            reader.head = matrix(packed)
+            self._only = held = only, reader, packed
+        return held[1]
+
     def ranked(
-        self, logits: Float[Tensor, "U W"], heat: list[float], k: int
+        self, logits: Float[Tensor, "U W"], heat: list[float], k: int, only: Int[Tensor, "W"] | None = None
     ) -> tuple[Float[Tensor, "U k"], Int[Tensor, "U k"]]:
         rows, columns = logits.shape
+        ids = self.ids if only is None else only.contiguous()
         prob, tokens = torch.empty(rows, k), torch.empty(rows, k, dtype=torch.int64)
         self.target.library.calls.draftwood_rank(
             logits.data_ptr(), logits.stride(0), rows, columns, (c_float * rows)(*heat), k,
-            None if self.ids is None else self.ids.data_ptr(), prob.data_ptr(), tokens.data_ptr(),
+            None if ids is None else ids.data_ptr(), prob.data_ptr(), tokens.data_ptr(),
         )  # fmt: skip
         return prob, tokens
 
@@ -109,12 +125,11 @@ class _Weights:
         if own:
             theirs = {"embed_norm": "embed_norm", "feature_norm": "hidden_norm", "norm": "norm"}
             norms = {name: self._vector(t[other]).data_ptr() for name, other in theirs.items()}
+        self.rows = self._keep(pack(t["lm_head.weight"])) if own and not c.target_rows else None  # None: the target's
         self.reader = native.Reader(
             layer=native_layer(layer),
             embedding=matrix(target.weights.embedding),
-            head=matrix(self._keep(pack(t["lm_head.weight"])))
-            if own and not c.target_rows
-            else self._rows(target, head.ids),
+            head=self._rows(target, head.ids) if self.rows is None else matrix(self.rows),
             normed_residual=c.norm_before_residual,
             normed_output=c.norm_output,
             **norms,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -34,14 +35,18 @@ class FeatureModel(Protocol):
         """The target's features, in the order of `taps`, as the first input."""
         ...
 
-    def forward(self, x: Tokens, cache: Cache) -> tuple[Float[Tensor, "T d"], Float[Tensor, "U W"]]:
-        """x.hidden is what each token reads beside its embedding. Out: what its children will read, and logits of `want`."""
+    def forward(
+        self, x: Tokens, cache: Cache, only: Int[Tensor, "W"] | None = None
+    ) -> tuple[Float[Tensor, "T d"], Float[Tensor, "U W"]]:
+        """x.hidden is what each token reads beside its embedding. Out: what its children will read, and logits of `want`.
+        `only`: some of `ids`, which are then the columns."""
         ...
 
     def ranked(
-        self, logits: Float[Tensor, "U W"], heat: list[float], k: int
+        self, logits: Float[Tensor, "U W"], heat: list[float], k: int, only: Int[Tensor, "W"] | None = None
     ) -> tuple[Float[Tensor, "U k"], Int[Tensor, "U k"]]:
-        """The k most probable tokens of softmax(logits / heat), row by row in falling order: probabilities, tokens."""
+        """The k most probable tokens of softmax(logits / heat), row by row in falling order: probabilities, tokens. `only`
+        as it was in the pass that made the logits."""
         ...
 
 
@@ -70,7 +75,9 @@ class FloatRunner:
         return self.net.fuse([f.to(self.dtype) for f in features])
 
     @torch.inference_mode()
-    def forward(self, x: Tokens, cache: Cache) -> tuple[Float[Tensor, "T d"], Float[Tensor, "U W"]]:
+    def forward(
+        self, x: Tokens, cache: Cache, only: Int[Tensor, "W"] | None = None
+    ) -> tuple[Float[Tensor, "T d"], Float[Tensor, "U W"]]:
         net, layer = self.net, self.net.layer
         assert x.hidden is not None
         inner, residual = net.enter(self.target.embed(x.ids).to(self.dtype), x.hidden.to(self.dtype))
@@ -80,17 +87,31 @@ class FloatRunner:
         mixed = torch_attention(q, k, v, cache.store("k0"), cache.store("v0"), x, segments, masks)
         a = layer.tail(residual, mixed)
         y = net.read(a[x.want])
-        logits = net.lm_head(y) if net.own_head else self.target.head(y, ids=self.ids, norm=False)
-        return net.forward_feature(a), logits
+        return net.forward_feature(a), self._logits(y, only)
+
+    def _logits(self, y: Float[Tensor, "U d"], only: Int[Tensor, "W"] | None) -> Float[Tensor, "U W"]:
+        net = self.net
+        if not net.own_head:
+            return self.target.head(y, ids=self.ids if only is None else only, norm=False)
+        return net.lm_head(y) if only is None else F.linear(y, net.lm_head.weight[places(self.ids, only)])
 
     @torch.inference_mode()
     def ranked(
-        self, logits: Float[Tensor, "U W"], heat: list[float], k: int
+        self, logits: Float[Tensor, "U W"], heat: list[float], k: int, only: Int[Tensor, "W"] | None = None
     ) -> tuple[Float[Tensor, "U k"], Int[Tensor, "U k"]]:
         x = logits if logits.dtype == torch.float64 else logits.float()
         x = (x - x.amax(-1, keepdim=True)) / put(heat, x.device, x.dtype)[:, None]
         prob, columns = top(x.softmax(-1), k)
-        return prob, columns if self.ids is None else self.ids[columns]
+        ids = self.ids if only is None else only
+        return prob, columns if ids is None else ids[columns]
+
+
+def places(ids: Int[Tensor, "V"] | None, only: Int[Tensor, "W"]) -> Int[Tensor, "W"]:
+    """Where these tokens' rows lie in a table whose rows are `ids`, None: all tokens in order."""
+    if ids is None:
+        return only
+    rising, order = ids.sort()
+    return order[torch.searchsorted(rising, only)]
 
 
 def _device(net: Any) -> torch.device:

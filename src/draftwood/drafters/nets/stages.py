@@ -19,6 +19,7 @@ from draftwood.drafters.nets.medusa import MedusaNet
 from draftwood.drafters.nets.medusa_rows import MedusaRowsNet
 from draftwood.drafters.nets.mlp import MLPNet
 from draftwood.drafters.nets.mlp_tables import MLPTablesNet
+from draftwood.drafters.nets.runner import places
 
 
 class StageModel:
@@ -74,12 +75,5 @@ class StageModel:
         found = y.new_empty(*y.shape[:-1], tables.shape[1] if columns is None else len(columns))
         for k in stage.unique().tolist():
             table = tables[min(k, len(tables) - 1)]  # one for all stages, or one for each
-            found[stage == k] = F.linear(y[stage == k], table if columns is None else table[self._rows(columns)])
+            found[stage == k] = F.linear(y[stage == k], table if columns is None else table[places(self.ids, columns)])
         return found
-
-    def _rows(self, columns: Int[Tensor, "W"]) -> Int[Tensor, "W"]:
-        """Where a token's row lies in a table that may be trimmed."""
-        if self.ids is None:
-            return columns
-        ids, order = self.ids.sort()
-        return order[torch.searchsorted(ids, columns)]

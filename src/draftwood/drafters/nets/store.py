@@ -78,12 +78,11 @@ def read(path: Path) -> Head:
     ids = raw.pop("ids", None)
     config = HeadConfig.from_json(note["config"])
     if ids is not None:
-        ids = ids.long()
-        if len(ids) != config.rows or bool((ids < 0).any()) or bool((ids >= config.layer.vocab_size).any()):
-            raise WeightsError(
-                f"{path}: its {len(ids)} ids do not fit {config.rows} rows of {config.layer.vocab_size} tokens"
-            )
-    tensors = _plain(raw, path)
+        ids = _checked_ids(ids, config, path)
+    try:
+        tensors = _plain(raw, path)
+    except (KeyError, RuntimeError) as error:  # scales or minima that are missing, or of another shape
+        raise WeightsError(f"{path}: its numbers do not fit each other: {error}") from None
     bad = [name for name, t in tensors.items() if not bool(torch.isfinite(t).all())]
     if bad:
         raise WeightsError(
@@ -92,17 +91,34 @@ def read(path: Path) -> Head:
     return Head(config, tensors, ids, note["target"], note.get("record", {}))
 
 
+def _checked_ids(ids: Tensor, config: HeadConfig, path: Path) -> Int[Tensor, "W"]:
+    vocab = config.layer.vocab_size
+    if ids.ndim != 1 or ids.is_floating_point() or len(ids) != config.rows:
+        raise WeightsError(f"{path}: ids of shape {list(ids.shape)} do not fit {config.rows} rows of {vocab} tokens")
+    ids = ids.long()
+    outside = ids[(ids < 0) | (ids >= vocab)].tolist()
+    if outside:
+        raise WeightsError(f"{path}: its ids do not fit {vocab} tokens, for example {outside[0]}")
+    if len(ids.unique()) < len(ids):
+        raise WeightsError(f"{path}: its ids name a token twice")
+    return ids
+
+
 def read_note(path: Path) -> dict[str, Any]:
     """What the file says about itself, without its weights."""
     try:
         with safe_open(path, framework="pt") as file:
             note = json.loads((file.metadata() or {})["draftwood"])
+            if not isinstance(note, dict):
+                raise ValueError("its note is no object")
     except Exception as error:
         raise WeightsError(
             f"{path} is no drafter of ours: {error}\nhint: `draftwood convert` reads the formats of others"
         ) from None
     if note.get("format") != FORMAT:
         raise WeightsError(f"{path} has format {note.get('format')!r}, this version reads {FORMAT}")
+    if not isinstance(note.get("config"), dict) or not isinstance(note.get("target"), str):
+        raise WeightsError(f"{path} does not say what it is\nhint: the file is damaged; train or fetch it again")
     return note
 
 

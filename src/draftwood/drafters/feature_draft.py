@@ -1,0 +1,111 @@
+"""One round's draft of a head on features: its passes, level by level, and the laws they give."""
+
+from time import perf_counter
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from draftwood.core.host import host, put
+from draftwood.core.passes import Listed, Tokens
+from draftwood.core.proposal import Laws
+from draftwood.core.protocols import Cache
+from draftwood.core.round import Round
+from draftwood.core.tree import TokenTree
+from draftwood.drafters.nets.runner import FeatureModel
+
+
+class Draft:
+    """One round's draft in the making. Who hangs below whom is kept in lists: trees are small, and a tensor operation on a
+    few numbers costs as much as one on thousands."""
+
+    def __init__(
+        self,
+        model: FeatureModel,
+        cache: Cache,
+        rnd: Round,
+        chain: Tokens,
+        counts: dict[int, int],  # known pairs by slot, in the order of the chain
+        given: bool,
+        heat: list[float] | None,
+        most: int,
+        only: Int[Tensor, "W"] | None,
+    ) -> None:
+        self.model, self.cache, self.rnd, self.chain = model, cache, rnd, chain
+        self.given, self.heat, self.most, self.only = given, heat, most, only
+        self.slots: list[int] = rnd.slots.tolist()
+        # By row: node -> staged row, place among `outputs`, position. The root's are those of the chain's last pair.
+        self.run: list[dict[int, tuple[int, int, int]]] = [{} for _ in self.slots]
+        self.last = [0] * len(self.slots)  # the last staged row
+        order = {slot: i for i, slot in enumerate(counts)}
+        for b, (slot, length) in enumerate(zip(self.slots, rnd.lengths.tolist(), strict=True)):
+            if slot in order:
+                self.last[b] = counts[slot] - 1
+                self.run[b][0] = (self.last[b], order[slot], length - 2)
+        self.outputs: Tensor | None = None
+        self.seconds = 0.0
+
+    def step(self, tree: TokenTree, frontier: Int[Tensor, "B F"]) -> tuple[Laws, Float[Tensor, "B F d"] | None]:
+        started = perf_counter()
+        if self.outputs is None:
+            a, found = self.model.forward(self.chain, self.cache, self.only)
+            self.outputs = a.index_select(0, self.chain.want)
+            real = [b for b, run in enumerate(self.run) if run]
+        else:
+            found, real = self._level(tree, frontier)
+        self.seconds += perf_counter() - started
+        return self._laws(found, real, tree, frontier), None
+
+    def _level(self, tree: TokenTree, frontier: Int[Tensor, "B F"]) -> tuple[Float[Tensor, "U W"], list[int]]:
+        """One pass over the frontier, each node behind the staged row of its parent and reading its parent's output; the
+        logits of its real nodes, and their places in it."""
+        assert self.outputs is not None
+        tokens, parents = host(tree.tokens), host(tree.parents)
+        listed = Listed([], [], [], [])
+        positions: list[int] = []
+        above: list[int] = []
+        real: list[int] = []
+        first, width = len(self.outputs), frontier.shape[1]
+        for b, (slot, run, nodes) in enumerate(zip(self.slots, self.run, host(frontier), strict=True)):
+            for f, at in enumerate(nodes):
+                if at < 0 or parents[b][at] not in run:
+                    continue
+                behind, place, position = run[parents[b][at]]
+                self.last[b] += 1
+                run[at] = (self.last[b], first + len(real), position + 1)
+                listed.ids.append(tokens[b][at])
+                listed.slots.append(slot)
+                listed.rows.append(self.last[b])
+                listed.parents.append(behind)
+                positions.append(position + 1)
+                above.append(place)
+                real.append(b * width + f)
+        device = self.outputs.device
+        hidden = self.outputs.index_select(0, put(above, device))
+        x = Tokens.of(listed, positions, list(range(len(real))), device, hidden)
+        a, found = self.model.forward(x, self.cache, self.only)
+        self.outputs = torch.cat([self.outputs, a])
+        return found, real
+
+    def _laws(
+        self, found: Float[Tensor, "U W"], real: list[int], tree: TokenTree, frontier: Int[Tensor, "B F"]
+    ) -> Laws:
+        """Child laws of the whole frontier. Nodes that were not run have nothing to say: a law of zeros, no children."""
+        batch, width = frontier.shape
+        ids = self.model.ids if self.only is None else self.only
+        if self.heat is not None:
+            heat = [self.heat[place // width] for place in real]
+            prob, tokens = self.model.ranked(found, heat, min(self.most, found.shape[1]), self.only)
+            return Laws(_among(prob, real, batch * width), _among(tokens, real, batch * width))
+        logits = _among(found, real, batch * width).view(batch, width, -1)
+        law = self.rnd.law(logits, tree, frontier.clamp_min(0), ids, ranked=self.given).flatten(0, 1)
+        if len(real) < batch * width:
+            law = _among(law[put(real, law.device)], real, batch * width)
+        return Laws(law, ids)
+
+
+def _among(x: Tensor, places: list[int], count: int) -> Tensor:
+    """Rows of x at their places among `count` rows, zeros elsewhere."""
+    if len(places) == count:
+        return x
+    return x.new_zeros(count, x.shape[1]).index_copy(0, put(places, x.device), x)

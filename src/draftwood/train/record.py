@@ -1,0 +1,73 @@
+"""How weights came about: what a run is known by, and what its files say about themselves."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from draftwood._version import __version__
+from draftwood.drafters.nets.store import Head, to_bytes
+from draftwood.models.load import Loaded
+from draftwood.train import material
+from draftwood.train.dialogues import Dialogue
+
+if TYPE_CHECKING:
+    from draftwood.train.learn import Learning, Session
+    from draftwood.train.trainer import Trainer
+
+
+def identity(
+    loaded: Loaded, dialogues: Iterable[Dialogue], learning: "Learning", *, batch_tokens: int, longest: int
+) -> dict[str, str]:
+    """What must be the same for a run to go on, by the names people know it by."""
+    options = {name: dict(chosen) for name, chosen in learning.options.items()}
+    return {
+        "target": loaded.fingerprint,
+        "data": digest(dialogues),
+        "recipes": ",".join(sorted(learning.recipes)),
+        "rows": str(learning.rows),
+        "longest": str(longest),
+        "batch-tokens": str(batch_tokens),
+        "option": json.dumps(options, sort_keys=True, default=str),
+    }
+
+
+def digest(dialogues: Iterable[Dialogue]) -> str:
+    """Of every token and every answer, in order."""
+    found = hashlib.sha256()
+    for d in dialogues:
+        found.update(len(d.tokens).to_bytes(8, "little"))
+        found.update(d.tokens.tobytes())
+        found.update(repr(d.answers).encode())
+    return found.hexdigest()[:16]
+
+
+def head_bytes(session: "Session", name: str, trainer: "Trainer | None") -> bytes:
+    """A recipe's weights file, as it stands."""
+    plan, learning = session.plans[name], session.learning
+    assert plan.net is not None
+    record: dict[str, Any] = {
+        "recipe": name,
+        "target": _plain(session.loaded.name),
+        "version": __version__,
+        "step": 0 if trainer is None else trainer.step,
+        "steps": 0 if trainer is None else trainer.steps,
+        "tokens_seen": 0 if trainer is None else trainer.tokens,
+        "coverage": round(session.coverage, 4),
+        "data": {
+            "dialogues": len(session.train),
+            "answer_tokens": session.train.num_answer_tokens,
+            "record": material.record(learning.data),
+        },
+        "trained": sorted(session.plans),
+        "options": dict(learning.options.get(name, {})),
+    }
+    tensors = {key: t.detach().float().cpu() for key, t in plan.net.state_dict().items()}
+    head = Head(plan.config, tensors, session.keep.cpu(), session.loaded.fingerprint, record)
+    return to_bytes(head, bits=plan.notes.get("bits"))
+
+
+def _plain(name: str) -> str:
+    """A file that travels need not say where its target lay."""
+    return Path(name).name if Path(name).exists() else name

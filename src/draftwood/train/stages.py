@@ -1,0 +1,84 @@
+"""A learner in its stage of the run: which steps are its own, at which rate, with which moments."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from draftwood.core.plan import Learn, Rate, TrainPlan
+from draftwood.errors import TrainError
+
+
+class Active:
+    """A learner in its stage [first, last), with its optimisers."""
+
+    def __init__(self, name: str, stage: Learn, first: int, last: int) -> None:
+        self.name, self.stage, self.first, self.last = name, stage, first, last
+        self.groups = dict(stage.learner.groups())
+        rate = stage.rate
+        fused = any(p.is_cuda for ps in self.groups.values() for p in ps)
+        self.optimisers = {
+            group: torch.optim.AdamW(ps, lr=rate.peak, betas=rate.betas, weight_decay=rate.decay, fused=fused)
+            for group, ps in self.groups.items()
+        }
+
+    def step(self, shown: Any, at: int, kind: torch.dtype) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
+        progress = (at - self.first) / max(self.last - self.first, 1)
+        for optimiser in self.optimisers.values():
+            for each in optimiser.param_groups:
+                each["lr"] = rate_at(self.stage.rate, progress)
+            optimiser.zero_grad(set_to_none=True)
+        device = shown.ids.device.type
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda" and kind == torch.bfloat16):
+            for _, loss, figures in self.stage.learner.losses(shown, progress):
+                loss.backward()
+                yield loss.detach(), figures
+        for group, parameters in self.groups.items():
+            nn.utils.clip_grad_norm_(parameters, self.stage.rate.clip)
+            self.optimisers[group].step()
+
+    @property
+    def _prefix(self) -> str:
+        return f"moments/{self.name}@{self.first}"  # a later stage of the same plan begins with moments of its own
+
+    def tensors(self) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        for group, optimiser in self.optimisers.items():
+            for i, p in enumerate(self.groups[group]):
+                for key, value in optimiser.state.get(p, {}).items():
+                    found[f"{self._prefix}/{group}/{i}/{key}"] = torch.as_tensor(value)
+        return found
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        for group, optimiser in self.optimisers.items():
+            for i, p in enumerate(self.groups[group]):
+                prefix = f"{self._prefix}/{group}/{i}/"
+                own = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+                if any(t.ndim and t.shape != p.shape for t in own.values()):
+                    raise TrainError(f"the checkpoint's moments of {self.name} have other shapes than its weights")
+                if own:
+                    on_host = "step" if not p.is_cuda else ""
+                    optimiser.state[p] = {k: t.clone().to("cpu" if k == on_host else p.device) for k, t in own.items()}
+
+
+def stage_at(plan: TrainPlan, step: int, steps: int) -> tuple[Learn, int, int] | None:
+    """The stage that a step of `steps` belongs to, its first step and the one after its last."""
+    shares = sum(stage.share for stage in plan.learns)
+    first = 0
+    for i, stage in enumerate(plan.learns):
+        passed = sum(s.share for s in plan.learns[: i + 1]) / shares
+        last = steps if i + 1 == len(plan.learns) else round(steps * passed)
+        if first <= step < last:
+            return stage, first, last
+        first = last
+    return None
+
+
+def rate_at(rate: Rate, progress: float) -> float:
+    """Linear warm-up, then a cosine from the peak to the floor."""
+    if progress < rate.warmup:
+        return rate.peak * (progress + 1e-3) / (rate.warmup + 1e-3)
+    after = (progress - rate.warmup) / max(1 - rate.warmup, 1e-9)
+    return rate.peak * (rate.floor + (1 - rate.floor) * 0.5 * (1 + math.cos(math.pi * min(after, 1.0))))

@@ -1,0 +1,43 @@
+"""Tiny heads on a tiny target, float64. Imported by name, so any test file can be run alone."""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from draftwood.cache.dense import DenseCache
+from draftwood.core.passes import FINAL
+from draftwood.drafters.features import MARGIN, Features
+from draftwood.drafters.nets.build import net
+from draftwood.drafters.nets.config import HeadConfig
+from draftwood.drafters.nets.runner import FloatRunner
+from draftwood.testing.tiny import CONFIG
+
+LAYER = replace(CONFIG, num_layers=1)
+KEEP = torch.arange(0, CONFIG.vocab_size, 2)
+
+
+def head_config(kind: str, **more: Any) -> HeadConfig:
+    taps = (1, 2, 3) if kind == "eagle3" else (FINAL,)
+    return HeadConfig(kind, LAYER, CONFIG.hidden_size, taps, rows=len(KEEP), **more)
+
+
+def random_net(kind: str, seed: int = 0, dtype: torch.dtype = torch.float64, **more: Any) -> Any:
+    """Weights large enough that its laws are neither flat nor the target's."""
+    module = net(head_config(kind, **more)).to(dtype)
+    noise = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for p in module.parameters():
+            drawn = torch.randn(p.shape, generator=noise, dtype=torch.float32).to(dtype)
+            p.copy_(0.3 * drawn if p.ndim > 1 else 1 + 0.1 * drawn)
+    return module
+
+
+def features(module: Any, target: Any, ids: torch.Tensor | None = KEEP) -> Features:
+    runner = FloatRunner(module, target, ids)
+    return Features(runner, partial(_cache, runner, target))
+
+
+def _cache(runner: FloatRunner, target: Any, slots: int) -> DenseCache:
+    return DenseCache(runner.row_specs, slots=slots, capacity=target.max_positions + MARGIN)
