@@ -21,7 +21,7 @@ PACKAGE = "draftwood"
 FILE_CAP = 400
 RECIPE_CAP = 80
 
-FOR_ALL = frozenset({"errors", "_version"})
+FOR_ALL = frozenset({"errors", "_version", "words"})
 # Lowest first. A folder (or top-level module) imports itself and what lies in a lower rank.
 RANKS: tuple[frozenset[str], ...] = (
     FOR_ALL,

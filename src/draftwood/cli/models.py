@@ -35,6 +35,6 @@ def warm_up(*llms: "LLM") -> None:
 def recipe_options(recipe: str, options: Sequence[str]) -> Mapping[str, Any]:
     """KEY=VALUE words as the types that the recipe's build() asks for."""
     from draftwood import recipes
-    from draftwood.core.words import converted
+    from draftwood.words import converted
 
     return converted(recipe, recipes.load(recipe).build, recipes.options(recipe), options)

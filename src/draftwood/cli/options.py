@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from draftwood.core.words import biases
+from draftwood.words import biases
 
 if TYPE_CHECKING:
     from draftwood.core.sampling import SamplingParams

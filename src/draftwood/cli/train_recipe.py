@@ -107,9 +107,9 @@ def _options(names: tuple[str, ...], words: list[str]) -> dict[str, dict[str, An
     """KEY=VALUE words for every recipe whose training knows the key; RECIPE.KEY=VALUE for one."""
     import inspect
 
-    from draftwood.core.words import converted, described
     from draftwood.errors import OptionError
     from draftwood.train.learn import training_of
+    from draftwood.words import converted, described
 
     found: dict[str, dict[str, Any]] = {}
     every: dict[str, inspect.Parameter] = {}

@@ -14,8 +14,8 @@ from typing import Any
 
 from draftwood.core.protocols import Model
 from draftwood.core.recipe import Paper, Recipe
-from draftwood.core.words import converted
 from draftwood.errors import OptionError, UnknownNameError
+from draftwood.words import converted
 
 GROUP = "draftwood.recipes"
 

@@ -11,8 +11,8 @@ from rich.console import Console
 
 from draftwood.bench.tasks import spread
 from draftwood.cli.questions import Question, gather
-from draftwood.core.words import converted
 from draftwood.errors import OptionError
+from draftwood.words import converted
 
 Questions = Annotated[Path, typer.Option(help="One JSON question per line, as Spec-Bench has them.")]
 Recipes = Annotated[str, typer.Option(help="Recipes, separated by commas; with options: eagle3:depth=7:nodes=60.")]

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import pytest
 
-from draftwood.core.words import biases, converted, pairs
 from draftwood.errors import OptionError
+from draftwood.words import biases, converted, pairs
 
 
 def build(
