@@ -78,7 +78,7 @@ class Trainer:
         self.tokens, self.seconds = 0, 0.0
         self._active: dict[str, Active] = {}
         self._pending: _Pending | None = None
-        self._resumed = False
+        self._resumed, self._saved = False, -1  # the step that the checkpoint holds
         needs = [stage.learner.needs for plan in plans.values() for stage in plan.learns]
         self.taps = frozenset(tap for need in needs for tap in need.taps)
 
@@ -115,10 +115,12 @@ class Trainer:
                 return False
             if now - measured > self.settings.measure_every:
                 self._tell(watch)
+                self._sound()
                 measure(self.step)
                 measured = perf_counter()
-        self._tell(watch)
-        self._save()
+        if self._saved != self.step:  # an ended run that is started again has nothing new
+            self._tell(watch)
+            self._save()
         measure(self.step)  # the last look is at what will ship
         return True
 
@@ -201,14 +203,19 @@ class Trainer:
         tensors = {f"weights/{name}": t for name, t in self._weights().items()}
         for active in self._active.values():
             tensors |= active.tensors()
-        bad = checkpoint.no_numbers(tensors)
+        self._sound(tensors)
+        note = {"step": self.step, "steps": self.steps, "tokens": self.tokens, "seconds": self.seconds}
+        checkpoint.write(self.settings.folder, tensors, {**note, "identity": self.identity})
+        self._saved = self.step
+
+    def _sound(self, tensors: Mapping[str, Tensor] | None = None) -> None:
+        """A gradient may be no number while its loss is one."""
+        bad = checkpoint.no_numbers(self._weights() if tensors is None else tensors)
         if bad:
             raise TrainError(
                 f"after step {self.step - 1} {bad[0]} holds something that is no number\n"
                 f"hint: {self._kept()}; lower the rate: --option rate=... with another --out"
             )
-        note = {"step": self.step, "steps": self.steps, "tokens": self.tokens, "seconds": self.seconds}
-        checkpoint.write(self.settings.folder, tensors, {**note, "identity": self.identity})
 
     def resume(self) -> int:
         """Go to where the checkpoint is, if there is one: the steps already done. TrainError if it is of another run."""
@@ -219,6 +226,7 @@ class Trainer:
         tensors, note = found
         checkpoint.same_run(self.settings.folder, note, self.identity, self.settings.steps)
         self.step, self.steps, self.tokens = note["step"], note["steps"], note["tokens"]
+        self._saved = self.step
         self.seconds = note["seconds"]
         checkpoint.pour(self.settings.folder, tensors, self._weights())
         if self.step < self.steps:

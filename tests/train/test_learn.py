@@ -1,0 +1,168 @@
+"""From a target and its data to weights that a recipe loads; bad input is refused by name before anything is trained."""
+
+import json
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from tiny_run import write_data
+
+from draftwood import recipes
+from draftwood.drafters.nets.store import read
+from draftwood.errors import OptionError, TrainError, UnknownNameError
+from draftwood.models.load import Loaded
+from draftwood.models.lock import locked
+from draftwood.train import log
+from draftwood.train.learn import Learning, Session
+from draftwood.train.measure import head_file
+
+
+def learning(tmp_path: Path, *names: str, **more: Any) -> Learning:
+    data = more.pop("data", None) or write_data(tmp_path / "data")
+    chosen = {"steps": 3, "rows": 64, "batch_tokens": 256, "prompts": 2, **more}
+    return Learning(recipes=names or ("medusa",), data=data, out=tmp_path / "out", **chosen)
+
+
+def test_weights_are_what_the_recipe_loads(tiny: Loaded, tmp_path: Path) -> None:
+    looks: list[Any] = []
+    session = Session(tiny, learning(tmp_path, "medusa", "eagle2"))
+    assert session.run(told=lambda name, found, step: looks.append((name, step)))
+    assert looks == [("medusa", 3), ("eagle2", 3)]
+    for name in ("medusa", "eagle2"):
+        head = read(head_file(tmp_path / "out", name))
+        assert head.target == tiny.fingerprint and head.record["step"] == 3 and head.record["target"] == "tiny"
+        recipes.build(name, tiny.model, weights=str(head_file(tmp_path / "out", name)))
+
+
+def test_interrupted_run_goes_on_without_telling_a_step_twice(tiny: Loaded, tmp_path: Path) -> None:
+    until = threading.Event()
+    plan = learning(tmp_path, steps=25)
+    first = Session(tiny, plan)
+    assert not first.run(lambda report: until.set() if report.step == 12 else None, until=until)
+    assert 12 < first.step < 25 and head_file(plan.out, "medusa").exists()
+    with (plan.out / log.FILE).open("a") as file:
+        file.write(json.dumps({"step": 20, "tokens": 1, "losses": {"medusa": 9.0}}) + '\n{"torn')
+    second = Session(tiny, plan)
+    assert second.run()
+    steps = [e["step"] for e in log.read(plan.out / log.FILE) if "losses" in e]
+    assert steps == [0, 10, 20, 24] == [e["step"] for e in second.log.entries if "losses" in e]
+    assert second.run(), "an ended run is told so"
+    assert [e["step"] for e in second.log.looks("medusa")] == [25]
+
+
+def test_counts_are_made_without_a_net_and_found_by_their_option(tiny: Loaded, tmp_path: Path) -> None:
+    said: list[str] = []
+    session = Session(tiny, learning(tmp_path, "vocab_trim", steps=None))
+    assert session.run(say=said.append)
+    path = tmp_path / "out" / f"counts-{tiny.fingerprint}.npy"
+    total = np.load(path)
+    assert total.dtype == np.int32 and total.sum() == session.train.num_answer_tokens
+    assert session.made == {"vocab_trim": {"counts": str(path)}} and not session.nets
+    assert not (tmp_path / "out" / "checkpoint").exists()
+    assert any("not measured" in line for line in said), "the default drafter cannot be cut from two layers"
+    recipe: Any = recipes.build("vocab_trim", tiny.model, counts=str(path), draft="first:1", rows=20)
+    assert set(recipe.drafter.keep.tolist()) >= set(np.argsort(-total, kind="stable")[:20].tolist())
+
+
+def test_counts_and_weights_in_one_run(tiny: Loaded, tmp_path: Path) -> None:
+    session = Session(tiny, learning(tmp_path, "medusa", "vocab_trim"))
+    assert session.run() and head_file(tmp_path / "out", "medusa").exists() and session.made["vocab_trim"]
+    recipes.build(
+        "vocab_trim",
+        tiny.model,
+        inner="medusa",
+        rows=30,
+        weights=str(head_file(tmp_path / "out", "medusa")),
+        **session.made["vocab_trim"],
+    )
+
+
+def test_broken_lines_are_counted_and_named(tiny: Loaded, tmp_path: Path) -> None:
+    data = write_data(tmp_path / "data")
+    with (data / "train.jsonl").open("a") as file:
+        file.write('{"tokens": [1, 2\n{"tokens": [1, 999], "answers": [[0, 2]]}\n')
+    session = Session(tiny, learning(tmp_path, data=data))
+    (complaint,) = session.complaints
+    assert "2 lines hold no dialogue" in complaint and "line 25" in complaint
+    assert "line 26: token 999 is not among 258" in complaint and len(session.train) == 24
+
+
+def test_data_that_another_target_wrote_is_mentioned(tiny: Loaded, tmp_path: Path) -> None:
+    data = write_data(tmp_path / "data")
+    (data / "record.json").write_text(json.dumps({"target": {"name": "llama", "fingerprint": "beef"}}))
+    assert "was written by llama, not by" in Session(tiny, learning(tmp_path, data=data)).complaints[0]
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("", r"(?s)train.jsonl is empty.*hint: one JSON object"),
+        ("nonsense\n", r"(?s)1 lines hold no dialogue.*not JSON"),
+        ('{"tokens": [1, 70000], "answers": [[0, 2]]}\n', r"(?s)70000 is not among 258.*another vocabulary"),
+    ],
+)
+def test_data_without_a_dialogue_is_refused(tiny: Loaded, tmp_path: Path, lines: str, said: str) -> None:
+    data = write_data(tmp_path / "data")
+    (data / "train.jsonl").write_text(lines)
+    with pytest.raises(OptionError, match=said):
+        Session(tiny, learning(tmp_path, data=data))
+
+
+def test_empty_held_out_file_and_one_file_for_all(tiny: Loaded, tmp_path: Path) -> None:
+    data = write_data(tmp_path / "data")
+    (data / "heldout.jsonl").write_text("")
+    assert (session := Session(tiny, learning(tmp_path, data=data))).held is session.train
+    assert (session := Session(tiny, learning(tmp_path, data=data / "train.jsonl"))).held is session.train
+
+
+def test_more_rows_than_tokens_are_all_of_them(tiny: Loaded, tmp_path: Path) -> None:
+    session = Session(tiny, learning(tmp_path, rows=1_000_000))
+    assert len(session.keep) == 258 and session.coverage == 1.0
+
+
+@pytest.mark.parametrize(
+    ("more", "error", "said"),
+    [
+        ({"names": ("eagle4",)}, UnknownNameError, "did you mean 'eagle"),
+        ({"names": ("prompt_lookup",)}, OptionError, r"(?s)prompt_lookup has nothing to train.*hint: .*eagle3"),
+        ({"steps": 3, "minutes": 2.0}, OptionError, r"(?s)--steps 3 and --minutes 2.0 were both given.*hint: one"),
+        ({"steps": None, "minutes": 0.0}, OptionError, "minutes cannot be 0"),
+        ({"steps": None, "minutes": float("nan")}, OptionError, "minutes cannot be nan"),
+    ],
+)
+def test_wishes_that_make_no_sense_are_refused_at_the_door(tmp_path: Path, more: Any, error: Any, said: str) -> None:
+    with pytest.raises(error, match=said):
+        learning(tmp_path, *more.pop("names", ()), **more)
+
+
+def test_no_recipe_and_a_file_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path / "file", tmp_path / "file" / "deep"):
+        with pytest.raises(OptionError, match=r"(?s)file is a file.*hint: name a folder"):
+            Learning(recipes=("medusa",), data=tmp_path, out=out)
+    with pytest.raises(OptionError, match="no recipe to train"):
+        Learning(recipes=(), data=tmp_path, out=tmp_path)
+
+
+def test_two_runs_do_not_share_a_folder(tiny: Loaded, tmp_path: Path) -> None:
+    session = Session(tiny, learning(tmp_path))
+    (tmp_path / "out").mkdir()
+    with locked(tmp_path / "out" / ".lock"), pytest.raises(OptionError, match="another run is writing"):
+        session.run()
+
+
+def test_run_with_other_data_is_refused_even_where_counts_agree(tiny: Loaded, tmp_path: Path) -> None:
+    data = write_data(tmp_path / "data")
+    Session(tiny, learning(tmp_path, data=data)).run()
+    lines = (data / "train.jsonl").read_text().splitlines(keepends=True)
+    (data / "train.jsonl").write_text("".join(reversed(lines)))
+    with pytest.raises(TrainError, match=r"(?s)holds another run: data was .*hint: another --out"):
+        Session(tiny, learning(tmp_path, data=data)).run()
+    (data / "train.jsonl").write_text("".join(lines))
+    with pytest.raises(TrainError, match="option was"):
+        Session(tiny, learning(tmp_path, data=data, options={"medusa": {"rate": 0.5}})).run()
