@@ -125,6 +125,8 @@ def _parts(tree: ast.Module) -> list[Part]:
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             package, *folders = node.module.split(".")
             role = {**PARTS, **ALSO}.get(folders[0] if folders else "")
+            if node.module == "draftwood" and any(alias.name == "recipes" for alias in node.names):
+                found.append(Part(ALSO["recipes"], "recipes/__init__.py", "any recipe"))
             if package == "draftwood" and role is not None and len(folders) > 1:
                 found += [Part(role, f"{'/'.join(folders)}.py", alias.name) for alias in node.names]
     order = [*PARTS.values(), *ALSO.values()]
