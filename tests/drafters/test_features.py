@@ -9,7 +9,7 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from tiny_heads import features, random_net
+from tiny_heads import KEEP, features, random_net
 
 from draftwood.cache.dense import DenseCache
 from draftwood.controllers.cost import CostModel
@@ -20,6 +20,7 @@ from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.sampling import SamplingParams
+from draftwood.drafters.combine import VocabTrim
 from draftwood.drafters.nothing import Nothing
 from draftwood.engine.engine import Engine
 from draftwood.testing.tiny import CONFIG
@@ -139,3 +140,41 @@ def test_ranks_of_the_model_and_of_whole_laws_grow_the_same_trees(
     assert any(len(row) > 4 for tree in by_model for row in tree)
     monkeypatch.setattr(Round, "heat", lambda self: None)
     assert grown() == by_model
+
+
+# --- over fewer tokens
+
+TRIM = torch.tensor([2, 3, 8, 10, 21, 30, 44, 46, 60])  # odd ones are not among the head's
+
+
+@pytest.mark.parametrize("more", [{}, {"target_rows": True}], ids=["own rows", "target's rows"])
+@pytest.mark.parametrize("policy", [BestFirst(beam=3), Chain(draw=Draw.GIVEN)], ids=["ranked", "whole laws"])
+def test_trimmed_head_guesses_among_kept_tokens_and_the_text_stays(target: Any, more: Any, policy: Any) -> None:
+    plain = run(engine(target, Nothing(), Chain(draw=Draw.GIVEN)), PROMPTS, temperature=0.8)
+    guessed: set[int] = set()
+    e = engine(target, VocabTrim(features(random_net("eagle3", **more), target), TRIM), policy)
+    e.recipe = replace(e.recipe, watch=(lambda rnd, outcome, seen: guessed.update(_guesses(outcome)),))
+    drafted = run(e, PROMPTS, temperature=0.8)
+    assert [r.output for r in drafted] == [r.output for r in plain]
+    assert guessed and guessed <= {t for t in TRIM.tolist() if not t % 2}
+
+
+def _guesses(outcome: Any) -> set[int]:
+    tree = outcome.proposal.tree
+    return set(tree.tokens[:, 1:][tree.live[:, 1:]].tolist())
+
+
+@pytest.mark.parametrize("more", [{}, {"target_rows": True}], ids=["own rows", "target's rows"])
+def test_trimmed_logits_are_those_of_the_same_tokens(target: Any, more: Any) -> None:
+    runner = features(random_net("eagle3", **more), target).model
+    y = torch.randn(3, CONFIG.hidden_size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    whole, some = runner._logits(y, None), runner._logits(y, only := torch.tensor([8, 30, 60]))  # type: ignore[attr-defined]
+    torch.testing.assert_close(some, whole[:, torch.isin(KEEP, only)])
+    prob, tokens = runner.ranked(some, [1.0] * 3, 2, only)
+    assert set(tokens.flatten().tolist()) <= {8, 30, 60} and bool((prob <= 1).all())
+
+
+def test_trim_that_leaves_nothing_drafts_nothing(target: Any) -> None:
+    odd = torch.tensor([1, 3, 5])  # the head has even ones alone
+    answers = run(engine(target, VocabTrim(features(random_net("eagle"), target), odd)), PROMPTS)
+    assert sum(r.stats.draft_tokens for r in answers) == 0 and all(len(r.output) == 24 for r in answers)

@@ -35,6 +35,12 @@ def test_where_a_step_takes_seconds_a_tenth_of_the_time_is_enough() -> None:
     assert pace is not None and clock.steps == 2 and pace.each == 4.0 and pace.steps(60.0) == 13
 
 
+def test_first_step_of_all_says_nothing() -> None:
+    clock = Clock(5.0, 0.1)
+    pace = find_pace(clock.step, 12.0, clock=clock)
+    assert pace is not None and clock.steps == 2 and pace.each == pytest.approx(0.1) and pace.steps(12.0) == 69
+
+
 def test_one_step_at_least() -> None:
     pace = find_pace((clock := Clock(50.0)).step, 10.0, clock=clock)
     assert pace is not None and clock.steps == 1 and pace.steps(10.0) == 1

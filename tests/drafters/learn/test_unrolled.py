@@ -12,10 +12,11 @@ from tiny_heads import KEEP, random_net
 
 from draftwood.cache.dense import DenseCache
 from draftwood.core.passes import Tokens
-from draftwood.drafters.learn.unrolled import Unrolled
+from draftwood.drafters.learn.unrolled import Unrolled, positions
 from draftwood.drafters.nets.runner import FloatRunner
 from draftwood.testing.tiny import CONFIG, tiny_decoder
 from draftwood.train.capture import Teacher
+from draftwood.train.objectives import inverse
 
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])
@@ -58,3 +59,58 @@ def test_the_first_step_alone_is_a_plain_forward() -> None:
     )
     torch.testing.assert_close(first, alone)
     assert not torch.allclose(first, second)
+
+
+# --- which positions count
+
+
+def shown_of(answer: list[int], taps: frozenset[int] = frozenset({-1})) -> Any:
+    """One text 10, 11, 12, ... whose answer tokens stand at these indices."""
+    target, ids = tiny_decoder(), torch.arange(10, 22)[None]
+    on = torch.ones_like(ids, dtype=torch.bool)
+    mask = torch.zeros_like(on)
+    mask[0, answer] = True
+    return Teacher(target).show(ids, mask, on, taps, 0)
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 3])
+def test_position_counts_where_the_token_it_predicts_is_in_an_answer(ahead: int) -> None:
+    shown = shown_of([4, 5, 6, 11])
+    found = positions(shown, None, ahead).tolist()
+    assert found == [t - ahead for t in (4, 5, 6, 11)]
+    for wrong in (ahead - 1, ahead + 1):  # twins: one off would be noticed
+        assert positions(shown, None, wrong).tolist() != found
+
+
+def test_position_counts_only_where_the_draft_can_say_the_token() -> None:
+    shown = shown_of([4, 5, 6, 11])
+    places = inverse(torch.tensor([14, 21]), CONFIG.vocab_size)  # the tokens at 4 and 11
+    assert positions(shown, places, 2).tolist() == [2, 9]
+
+
+def test_share_of_the_positions_is_the_same_every_time() -> None:
+    shown = shown_of(list(range(2, 12)))
+    some = positions(shown, None, 2, 0.5)
+    assert 0 < len(some) < 10 and torch.equal(some, positions(shown, None, 2, 0.5))
+
+
+@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+def test_loss_is_that_of_the_counted_positions(kind: str) -> None:
+    """Step j at t imitates the target's row after x_{t+1+j}, where x_{t+2+j} is the target's own and can be said."""
+    module = random_net(kind)
+    learner = Unrolled(module, KEEP, steps=3, decay=0.5)
+    shown = shown_of([4, 5, 6, 9], learner.needs.taps)
+    ((_, loss, _),) = learner.losses(shown, 0.0)
+
+    def plain(off: int) -> torch.Tensor:
+        rows, total = shown.rows(KEEP), torch.zeros((), dtype=torch.float64)
+        for j, a in enumerate(learner.outputs(shown)):
+            at = [t - 2 - j + off for t in (4, 6) if t - 2 - j + off >= 0]  # 14 and 16 are kept, 15 and 19 are not
+            p = (shown.features[-1][0, [t + 1 + j for t in at]] @ rows.T).softmax(-1)
+            q = (module.read(a)[0, at] @ (module.lm_head.weight if module.own_head else rows).T).log_softmax(-1)
+            total = total - 0.5**j * (p * q).sum(-1).mean()
+        return total
+
+    torch.testing.assert_close(loss, plain(0), rtol=1e-9, atol=1e-9)
+    for off in (-1, 1):
+        assert not torch.allclose(loss, plain(off), rtol=1e-6), "a twin: one position off"

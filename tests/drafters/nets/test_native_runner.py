@@ -381,3 +381,25 @@ def test_head_that_is_not_whole_is_refused() -> None:
     less = {name: t for name, t in whole.tensors.items() if name != "layer.down.weight"}
     with pytest.raises(WeightsError, match=r"missing \['layer.down.weight'\]"):
         feature_model(replace(whole, tensors=less), target())
+
+
+# --- over fewer tokens
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_trimmed_logits_are_columns_of_the_whole_to_the_bit(name: str) -> None:
+    runner = ours(name)
+    hidden = features(runner)
+    x = chain(hidden[:DONE])
+    ids = torch.arange(CONFIG.vocab_size) if runner.ids is None else runner.ids
+    only = ids[1::3].contiguous()
+    out, whole = runner.forward(x, empty(runner))
+    again, some = runner.forward(x, empty(runner), only)
+    assert torch.equal(out, again) and torch.equal(some, whole[:, 1::3])
+    prob, tokens = runner.ranked(some, [1.0] * len(some), 4, only)
+    best = some.softmax(-1).topk(4)
+    assert torch.equal(tokens, only[best.indices])
+    torch.testing.assert_close(prob, best.values)
+    held = runner._only
+    runner.forward(x, empty(runner), only)
+    assert runner._only is held, "packed once"

@@ -132,6 +132,9 @@ def _plain(raw: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
             scale = raw.get(f"{base}.scale")
             if scale is None:
                 raise WeightsError(f"{path}: {base} has no scales")
+            wide = t.shape[-1] * (2 if t.dtype is torch.uint8 else 1)
+            if scale.shape != (*t.shape[:-1], wide // BLOCK):  # one scale too few might broadcast
+                raise WeightsError(f"{path}: {base} is {wide} wide and has scales of shape {list(scale.shape)}")
             step = scale.float()[..., None]
             if t.dtype is torch.uint8:
                 both = torch.stack([t & 15, t >> 4], dim=-1).flatten(-2).float()

@@ -1,0 +1,175 @@
+"""draftwood train RECIPE, as a user meets it: killed at any moment it ends with the same bytes; mistakes are refused."""
+
+import json
+import random
+import signal
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "train"))
+from tiny_run import write_data
+
+from draftwood.cli.main import app
+from draftwood.testing import folder
+from draftwood.testing.folder import write_folder
+from draftwood.train import checkpoint
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """model/ and data/"""
+    place = tmp_path_factory.mktemp("made")
+    write_folder(place / "model")
+    write_data(place / "data")
+    return place
+
+
+def words(made: Path, out: Path, name: str = "medusa", *more: str, steps: int | None = 3) -> list[str]:
+    chosen = [] if steps is None else ["--steps", f"{steps}"]
+    where = ["--target", str(made / "model"), "--data", str(made / "data"), "--out", str(out)]
+    return ["train", name, *where, *chosen, "--rows", "64", "--batch-tokens", "256", "--prompts", "1", *more]
+
+
+def losses(out: Path) -> list[tuple[int, dict[str, float]]]:
+    entries = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    return [(e["step"], e["losses"]) for e in entries if "losses" in e]
+
+
+def steps_done(out: Path) -> int:
+    found = checkpoint.read(out / "checkpoint")
+    return 0 if found is None else found[1]["step"]
+
+
+def test_weights_and_a_table(made: Path, tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, words(made, tmp_path / "out", "medusa,vocab_trim"))
+    assert done.exit_code == 0, done.output
+    assert "medusa.safetensors" in done.stdout and "counts-" in done.stdout and "done" in done.stderr
+    again = CliRunner().invoke(app, words(made, tmp_path / "out", "medusa,vocab_trim"))
+    assert again.exit_code == 0 and again.stdout == done.stdout
+
+
+@pytest.mark.slow
+def test_killed_again_and_again_it_ends_with_the_same_bytes(made: Path, tmp_path: Path, start: Any) -> None:
+    """fast_draft changes its stage after a fifth of the steps; kills come at random moments, before and after it."""
+    name = "fast_draft"
+    small = ["--option", "width=32", "--option", "heads=2", "--option", "inner=64"]
+    more = [*small, "--save-every", "0.0005"]
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert start(*words(made, whole, name, *more, steps=40)).wait() == 0
+    rng = random.Random(1)
+    kills = 0
+    for aim in (6, 8, 24):  # steps, and then a moment that no save chose
+        process = start(*words(made, broken, name, *more, steps=40))
+        while process.poll() is None and steps_done(broken) < aim:
+            time.sleep(0.02)
+        time.sleep(rng.random() * 0.1)
+        kills += process.poll() is None
+        process.kill()
+        process.wait()
+        assert steps_done(broken) > 0, "what is there is whole"
+    last = start(*words(made, broken, name, *more, steps=40))
+    assert last.wait() == 0 and kills >= 2
+    assert losses(broken) == losses(whole) and [s for s, _ in losses(broken)] == [0, 10, 20, 30, 39]
+    assert (broken / f"{name}.safetensors").read_bytes() == (whole / f"{name}.safetensors").read_bytes()
+    assert not list(broken.rglob("*.tmp"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_minutes_are_saved_and_go_on_with_the_same_steps(
+    made: Path, tmp_path: Path, number: int, start: Any
+) -> None:
+    out = tmp_path / "out"
+    more = words(made, out, "medusa", "--minutes", "0.2", "--save-every", "0.0005", steps=None)
+    process = start(*more)
+    while process.poll() is None and steps_done(out) < 1:
+        time.sleep(0.02)
+    process.send_signal(number)
+    said = process.communicate()[1].decode()
+    assert process.returncode == 130 and "saved: the same command goes on" in said, said
+    first = checkpoint.read(out / "checkpoint")
+    assert first is not None and 0 < first[1]["step"] < first[1]["steps"] and f"after {first[1]['step']} steps" in said
+    assert start(*more).wait() == 0
+    last = checkpoint.read(out / "checkpoint")
+    assert last is not None and last[1]["step"] == last[1]["steps"] == first[1]["steps"]
+    steps = [s for s, _ in losses(out)]
+    assert steps == sorted(set(steps)) and steps[-1] == last[1]["steps"] - 1
+    plain = tmp_path / "plain"
+    assert start(*words(made, plain, "medusa", steps=last[1]["steps"])).wait() == 0
+    assert (plain / "medusa.safetensors").read_bytes() == (out / "medusa.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "said"),
+    [
+        ("eagle4", [], "did you mean 'eagle"),
+        ("prompt_lookup", [], "prompt_lookup has nothing to train"),
+        (",", [], "no recipe to train"),
+        ("medusa", ["--minutes", "1"], "--steps 3 and --minutes 1.0 were both given"),
+        ("medusa", ["--option", "colour=red"], "medusa has no option 'colour'"),
+        ("medusa,hydra", ["--option", "colour=red"], "none of medusa, hydra has it"),
+        ("medusa,hydra", ["--option", "medusa.colour=red"], "medusa has no option 'colour'"),
+        ("medusa", ["--option", "eagle.rate=1"], "names no recipe that is trained here"),
+        ("medusa", ["--option", "rate"], "is not KEY=VALUE"),
+        ("medusa", ["--option", "stages=many"], "cannot be 'many'"),
+        ("vocab_trim", ["--option", "rate=1"], "vocab_trim has no option 'rate'"),
+        ("medusa", ["--pause-after", "0"], "pause_after cannot be 0"),
+        ("medusa", ["--data", "no-such-file"], "cannot be read"),
+    ],
+)
+def test_mistakes_are_refused_before_anything_is_written(
+    made: Path, tmp_path: Path, name: str, more: list[str], said: str
+) -> None:
+    done = CliRunner().invoke(app, words(made, tmp_path / "out", name, *more))
+    assert done.exit_code == 2 and said in done.stderr, done.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_out_that_is_a_file(made: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("mine")
+    done = CliRunner().invoke(app, words(made, tmp_path / "out"))
+    assert done.exit_code == 2 and "is a file" in done.stderr and (tmp_path / "out").read_text() == "mine"
+
+
+def test_options_go_to_those_that_know_them(made: Path, tmp_path: Path) -> None:
+    more = ["--option", "stages=2", "--option", "hydra.rate=0.5"]
+    done = CliRunner().invoke(app, words(made, tmp_path / "out", "medusa,hydra", *more, steps=1))
+    assert done.exit_code == 0, done.output
+    from draftwood.drafters.nets.store import read
+
+    heads = {name: read(tmp_path / "out" / f"{name}.safetensors") for name in ("medusa", "hydra")}
+    assert heads["medusa"].record["options"] == {"stages": 2}
+    assert heads["hydra"].record["options"] == {"stages": 2, "rate": 0.5}
+    assert all(head.config.stages == 2 for head in heads.values())
+
+
+def test_corrupt_checkpoint_and_one_of_another_run(made: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert CliRunner().invoke(app, words(made, out)).exit_code == 0
+    other = CliRunner().invoke(app, words(made, out, "medusa", "--seed", "4"))
+    assert other.exit_code == 2 and "holds another run: seed was 0, now it is 4" in other.stderr
+    file = out / "checkpoint" / checkpoint.FILE
+    file.write_bytes(file.read_bytes()[:-100])
+    done = CliRunner().invoke(app, words(made, out))
+    assert done.exit_code == 2 and "is no checkpoint" in done.stderr and "hint: delete it" in done.stderr
+
+
+@pytest.mark.slow
+def test_run_without_data_makes_its_own_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("draftwood.cli.train_recipe.OWN_TOKENS", 300)
+    monkeypatch.setattr(folder, "CONFIG", replace(folder.CONFIG, max_positions=1024))
+    write_folder(tmp_path / "model")
+    chosen = [w for w in words(tmp_path, tmp_path / "out") if w not in ("--data", str(tmp_path / "data"))]
+    done = CliRunner().invoke(app, chosen)
+    assert done.exit_code == 0, done.output
+    written = (tmp_path / "out" / "data" / "train.jsonl").read_bytes()
+    assert "writes its own into" in done.stderr
+    again = CliRunner().invoke(app, chosen)
+    assert again.exit_code == 0 and "writes its own" not in again.stderr
+    assert (tmp_path / "out" / "data" / "train.jsonl").read_bytes() == written
