@@ -130,11 +130,11 @@ class Features:
 
     def propose(self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
         slots, lengths = rnd.slots.tolist(), rnd.lengths.tolist()
-        # A text whose features have not been shown yet (its first pass) has nothing to draft from.
+        # A text whose features have not been shown yet (its first pass) has nothing to draft from, nor has a single token.
         counts = {
             slot: length - 1 - state.cache.length(slot)
             for slot, length in zip(slots, lengths, strict=True)
-            if slot in state.rows and state.cache.length(slot) + state.rows[slot].held == length - 1
+            if slot in state.rows and 0 < state.rows[slot].held == length - 1 - state.cache.length(slot)
         }
         only = self._only(state, rnd)
         if not counts or (only is not None and not len(only)):
