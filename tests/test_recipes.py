@@ -32,7 +32,7 @@ def needed(name: str, target: Any, folder: Path) -> dict[str, Any]:
     (folder / "text.txt").write_text("some text")
     files = {"draft": "first:2", "counts": str(folder / "counts.npy"), "texts": (str(folder / "text.txt"),)}
     chosen = {key: value for key, value in files.items() if key in recipes.options(name)}
-    if "weights" in recipes.options(name) and "inner" not in recipes.options(name):
+    if "weights" in recipes.options(name) and "inner" not in recipes.options(name):  # those hand it on
         head = random_head(KINDS.get(name, name), target)
         chosen["weights"] = str(write_head(folder / "head.safetensors", head))
     return chosen

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "train"))
-from tiny_run import write_data
+from tiny_run import write_data  # pyright: ignore[reportMissingImports]
 
 from draftwood.cli.main import app
 from draftwood.testing import folder
@@ -95,6 +95,8 @@ def test_interrupted_minutes_are_saved_and_go_on_with_the_same_steps(
     assert process.returncode == 130 and "saved: the same command goes on" in said, said
     first = checkpoint.read(out / "checkpoint")
     assert first is not None and 0 < first[1]["step"] < first[1]["steps"] and f"after {first[1]['step']} steps" in said
+    if number == signal.SIGTERM:
+        return  # the rest is the same
     assert start(*more).wait() == 0
     last = checkpoint.read(out / "checkpoint")
     assert last is not None and last[1]["step"] == last[1]["steps"] == first[1]["steps"]
@@ -137,6 +139,7 @@ def test_out_that_is_a_file(made: Path, tmp_path: Path) -> None:
     assert done.exit_code == 2 and "is a file" in done.stderr and (tmp_path / "out").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_options_go_to_those_that_know_them(made: Path, tmp_path: Path) -> None:
     more = ["--option", "stages=2", "--option", "hydra.rate=0.5"]
     done = CliRunner().invoke(app, words(made, tmp_path / "out", "medusa,hydra", *more, steps=1))

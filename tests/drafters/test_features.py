@@ -142,6 +142,12 @@ def test_ranks_of_the_model_and_of_whole_laws_grow_the_same_trees(
     assert grown() == by_model
 
 
+def test_text_of_one_token_spoils_nobodys_draft(target: Any) -> None:
+    """It has no pair before its first pass; the others are drafted, and later so is it."""
+    answers = run(engine(target, features(random_net("eagle"), target)), [[4], PROMPTS[0]])
+    assert all(r.stats.draft_tokens > 0 for r in answers)
+
+
 # --- over fewer tokens
 
 TRIM = torch.tensor([2, 3, 8, 10, 21, 30, 44, 46, 60])  # odd ones are not among the head's

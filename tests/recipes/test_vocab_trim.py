@@ -10,6 +10,7 @@ from draftwood import recipes
 from draftwood.core.sampling import SamplingParams
 from draftwood.drafters.combine import VocabTrim
 from draftwood.errors import CompositionError, OptionError
+from draftwood.testing.heads import random_head, write_head
 from draftwood.testing.runs import make_engine, serve
 from draftwood.testing.tiny import tiny_decoder
 
@@ -36,6 +37,19 @@ def test_the_inner_recipe_keeps_its_parts_and_gets_its_options(counts: str) -> N
     assert isinstance(recipe.drafter, VocabTrim) and recipe.drafter.keep is not None
     assert recipe.drafter.keep.tolist() == [0, 1, 2, 3, 4]
     assert (recipe.policy, recipe.verifier, recipe.controller) == (own.policy, own.verifier, own.controller)
+
+
+@pytest.mark.parametrize(
+    ("inner", "kind"), [("eagle2", "eagle"), ("eagle3", "eagle3"), ("medusa", "medusa"), ("fast_draft", "language")]
+)
+def test_trained_heads_can_be_trimmed(counts: str, tmp_path: Path, inner: str, kind: str) -> None:
+    target, prompts, params = tiny_decoder(2), [[1, 2, 3], [4]], SamplingParams(max_tokens=24)
+    plain = serve(make_engine(target, recipes.build("autoregressive", target)), prompts, params)
+    weights = str(write_head(tmp_path / "head.safetensors", random_head(kind, target)))
+    recipe = recipes.build("vocab_trim", target, inner=inner, counts=counts, rows=20, weights=weights)
+    got = serve(make_engine(target, recipe), prompts, params)
+    assert [r.output for r in got] == [r.output for r in plain]
+    assert all(r.stats.benched is None for r in got) and sum(r.stats.draft_tokens for r in got)
 
 
 def test_what_has_no_head_or_no_such_option_is_refused(counts: str) -> None:
