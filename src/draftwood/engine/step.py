@@ -55,7 +55,8 @@ def step(e: "Engine") -> list[Request]:
     outline = scored.outline
     e.cache.commit([c.slot for c in chains], staged_rows(chains, outline, verdict))
     emitted = _emitted(outline, verdict)
-    outcome = Outcome(proposal, verdict, index(e, emitted), clock.times, tuple(outline.drafted), tuple(outline.deepest))
+    told = index(e, emitted).view(verdict.path.shape)  # also where nobody emitted
+    outcome = Outcome(proposal, verdict, told, clock.times, tuple(outline.drafted), tuple(outline.deepest))
     tell(e, _chunked(e, batch), rnd, outcome, scored.seen)
     _keep_origin(e, rnd, verdict, scored)
     clock.mark("commit")
