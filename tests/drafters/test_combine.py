@@ -174,4 +174,4 @@ def test_what_cannot_be_trimmed_is_refused() -> None:
         VocabTrim(NGram(), KEEP)
     for wrong in ([], [2, 1], [1, 1]):
         with pytest.raises(OptionError, match="rise"):
-            VocabTrim(TableDrafter(context_free(Q)), torch.tensor(wrong))
+            VocabTrim(TableDrafter(context_free(Q)), torch.tensor(wrong, dtype=torch.int64))
