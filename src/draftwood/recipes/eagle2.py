@@ -12,7 +12,7 @@ from draftwood.verifiers.match import Match
 PAPER = Paper(title="EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees", arxiv="2406.16858")
 
 
-def build(target: Model, *, weights: str = "auto", depth: int = 5, beam: int = 4, nodes: int = 8) -> Recipe:
+def build(target: Model, *, weights: str = "auto", depth: int = 3, beam: int = 1, nodes: int = 3) -> Recipe:
     """`nodes`: drafted tokens that the target checks in one pass."""
     return Recipe(
         drafter=feature_drafter(load_head(weights, target, "eagle", "eagle2"), target),

@@ -19,7 +19,7 @@ PAPER = Paper(
 )
 
 
-def build(target: Model, *, weights: str = "auto", depth: int = 5, beam: int = 4, nodes: int = 8) -> Recipe:
+def build(target: Model, *, weights: str = "auto", depth: int = 3, beam: int = 1, nodes: int = 3) -> Recipe:
     """`nodes`: drafted tokens that the target checks in one pass."""
     return Recipe(
         drafter=feature_drafter(load_head(weights, target, "eagle3", "eagle3"), target),
