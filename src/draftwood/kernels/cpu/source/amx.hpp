@@ -1,10 +1,10 @@
-// Tiles of 8 or 16 rows on the matrix unit: a block of 32 columns is one instruction. Sums are the same whole numbers as
+// Tiles of 16 rows on the matrix unit: a block of 32 columns is one instruction. Sums are the same whole numbers as
 // without it and the floats behind them come in the same order, so the results are the same bits.
 #pragma once
 #include <sys/syscall.h>
 #include <unistd.h>
 
-constexpr int FEWEST = 4;  // up to so many rows are cheaper as vectors
+constexpr int FEWEST = 12;  // up to so many rows are cheaper as vectors
 
 struct alignas(64) TileConfig {
   uint8_t palette = 1, start = 0, reserved[14] = {0};
@@ -16,18 +16,14 @@ struct alignas(64) TileConfig {
 static inline void tiles_begin(int rows) {
   if (rows <= FEWEST) return;
   TileConfig c;
-  const uint8_t tall = rows <= 8 ? 8 : 16;
-  c.bytes[0] = c.bytes[1] = 64; c.rows[0] = c.rows[1] = tall;
-  c.bytes[4] = BLOCK; c.rows[4] = tall;
+  c.bytes[0] = c.bytes[1] = 64; c.rows[0] = c.rows[1] = MOST;
+  c.bytes[4] = BLOCK; c.rows[4] = MOST;
   c.bytes[6] = 64; c.rows[6] = 8;
   _tile_loadconfig(&c);
 }
 static inline void tiles_end(int rows) {
   if (rows > FEWEST) _tile_release();
 }
-
-// The unit is set up for one height, so a shorter last tile runs at the height of the others.
-static inline int tile_for(int rows, int size) { return rows <= FEWEST ? rows - 1 : size - 1; }
 
 // Linux lends the unit to a process that asks.
 static bool ask_for_tiles() { return syscall(SYS_arch_prctl, 0x1023, 18) == 0; }
@@ -104,7 +100,6 @@ static void matrix_tile(const Matrix& m, int group, const Block* x, int blocks, 
   for (int t = 0; t < NT; t++) out[t] = acc[t];
 }
 
-#define TILES(K) {tile<K, 1>, tile<K, 2>, tile<K, 3>, tile<K, 4>, \
-  matrix_tile<K, 8>, matrix_tile<K, 8>, matrix_tile<K, 8>, matrix_tile<K, 8>, \
-  matrix_tile<K, 16>, matrix_tile<K, 16>, matrix_tile<K, 16>, matrix_tile<K, 16>, \
+#define TILES(K) {tile<K, 1>, tile<K, 2>, tile<K, 3>, tile<K, 4>, tile<K, 5>, tile<K, 6>, tile<K, 7>, tile<K, 8>, \
+  tile<K, 9>, tile<K, 10>, tile<K, 11>, tile<K, 12>, \
   matrix_tile<K, 16>, matrix_tile<K, 16>, matrix_tile<K, 16>, matrix_tile<K, 16>}

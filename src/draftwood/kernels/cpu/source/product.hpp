@@ -29,6 +29,7 @@ static inline I whole(int x) { return {_mm512_set1_epi32(x)}; }
 static inline I dot(I acc, W w, int x) { return {_mm512_dpbusd_epi32(acc.v, w, _mm512_set1_epi32(x))}; }
 static inline I join(I hi, I lo) { return {_mm512_add_epi32(_mm512_slli_epi32(hi.v, 7), lo.v)}; }
 static inline I plus(I a, int x) { return {_mm512_add_epi32(a.v, _mm512_set1_epi32(x))}; }
+static inline I both(I a, I b) { return {_mm512_add_epi32(a.v, b.v)}; }
 static inline F real(I a) { return {_mm512_cvtepi32_ps(a.v)}; }
 static inline W load_w(const uint8_t* p) { return _mm512_loadu_si512(p); }
 static inline W low_nibble(W a) { return _mm512_and_si512(a, _mm512_set1_epi8(15)); }
@@ -58,6 +59,7 @@ static inline I plus(I x, int y) {
   __m256i v = _mm256_set1_epi32(y);
   return {_mm256_add_epi32(x.a, v), _mm256_add_epi32(x.b, v)};
 }
+static inline I both(I x, I y) { return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)}; }
 static inline F real(I x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
 static inline W load_w(const uint8_t* p) {
   return {_mm256_loadu_si256((const __m256i*)p), _mm256_loadu_si256((const __m256i*)(p + 32))};
@@ -81,6 +83,7 @@ static inline I dot(I acc, const W& w, int x) {
 }
 static inline I join(I hi, I lo) { for (int i = 0; i < LANES; i++) hi.v[i] = hi.v[i] * 128 + lo.v[i]; return hi; }
 static inline I plus(I a, int x) { for (int i = 0; i < LANES; i++) a.v[i] += x; return a; }
+static inline I both(I a, I b) { for (int i = 0; i < LANES; i++) a.v[i] += b.v[i]; return a; }
 static inline F real(I a) { F r; for (int i = 0; i < LANES; i++) r.v[i] = (float)a.v[i]; return r; }
 static inline W load_w(const uint8_t* p) { W w; memcpy(w.v, p, 64); return w; }
 static inline W low_nibble(W w) { for (auto& b : w.v) b &= 15; return w; }
@@ -112,8 +115,12 @@ static inline I dot_block(const W* w, int kind, I start, const int8_t* x) {
   }
 #endif
   (void)kind;
-  for (int c = 0; c < 8; c++) start = dot(start, w[c], quad(x + 4 * c));
-  return start;
+  I other = whole(0);  // two chains: a product waits for the one before it
+  for (int c = 0; c < 4; c++) {
+    start = dot(start, w[c], quad(x + 4 * c));
+    other = dot(other, w[c + 4], quad(x + 16 + 4 * c));
+  }
+  return both(start, other);
 }
 
 // One group of output rows for the NT rows of a tile. two[b]: which of them have a second digit in block b; only those
@@ -165,7 +172,6 @@ using Tile = void (*)(const Matrix&, int, const Block*, int, const uint32_t*, F*
 #if !defined(__AMX_INT8__)
 static inline void tiles_begin(int) {}
 static inline void tiles_end(int) {}
-static inline int tile_for(int rows, int) { return rows - 1; }
 #endif
 static const Tile tiles4[MOST] = TILES(4), tiles8[MOST] = TILES(8);
 
@@ -194,7 +200,7 @@ static void multiply(const Team& team, const Matrix& m, const Rows& x, Buffer& f
     for (int g = from; g < to; g++)
       for (int c = 0; c < x.cut.count; c++) {
         const int n = x.rows_in(c);
-        tiles[tile_for(n, x.cut.size)](m, g, x.tile(c), x.blocks, two + (size_t)c * x.blocks, out);
+        tiles[n - 1](m, g, x.tile(c), x.blocks, two + (size_t)c * x.blocks, out);
         done(c * x.cut.size, g, n, out, worker);
       }
     tiles_end(x.cut.size);
