@@ -79,3 +79,26 @@ def test_long_dialogues_are_cut_and_those_without_an_answer_left_are_no_use() ->
     assert int(batch.live.sum()) == 20 and int(batch.answer.sum()) == 17
     with pytest.raises(TrainError, match="none of 1 dialogues has an answer within 20 tokens"):
         Batches([late], tokens=64, longest=20)
+
+
+def test_joined_rows_hold_whole_dialogues_one_behind_the_other() -> None:
+    made = dialogues(60)
+    batches = Batches(made, tokens=512, longest=256, seed=2, join=True)
+    one, two = epochs(batches, 2)
+    assert one != two
+    for step in range(len(one)):
+        batch = batches.at(step)
+        left = list(batch.numbers)
+        for ids, answer, live in zip(batch.ids, batch.answer, batch.live, strict=True):
+            size, at = int(live.sum()), 0
+            assert bool(live[:size].all()) and size <= 256
+            while at < size:
+                d = made[left.pop(0)]
+                assert ids[at : at + len(d.tokens)].tolist() == d.tokens.tolist()
+                spans = {at + i for start, stop in d.answers for i in range(start, stop)}
+                assert {at + i for i in answer[at : at + len(d.tokens)].nonzero()[:, 0].tolist()} == spans
+                at += len(d.tokens)
+            assert at == size
+        assert not left
+    rows = [len(b.ids) for b in map(batches.at, range(len(one)))]
+    assert sum(rows) < 60, "several to a row"
