@@ -120,6 +120,14 @@ def test_empty_held_out_file_and_one_file_for_all(tiny: Loaded, tmp_path: Path) 
     assert (session := Session(tiny, learning(tmp_path, data=data / "train.jsonl"))).held is session.train
 
 
+def test_a_draft_can_say_the_most_frequent_tokens_and_every_control_token(tiny: Loaded, tmp_path: Path) -> None:
+    plan = learning(tmp_path, rows=3)
+    with (plan.data / "train.jsonl").open("a") as file:  # 256 and 257, begin and end, are never written
+        file.write(json.dumps({"tokens": [1, *[9] * 300, *[7] * 200, *[8] * 100, 5], "answers": [[1, 601]]}))
+    session = Session(tiny, plan)
+    assert session.keep.tolist() == [7, 8, 9, 256, 257] and 0.3 < session.coverage < 1
+
+
 def test_more_rows_than_tokens_are_all_of_them(tiny: Loaded, tmp_path: Path) -> None:
     session = Session(tiny, learning(tmp_path, rows=1_000_000))
     assert len(session.keep) == 258 and session.coverage == 1.0
