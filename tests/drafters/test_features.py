@@ -1,15 +1,10 @@
 """A head on the target's features never changes the text, and its rows are what a fresh one would have."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-from tiny_heads import KEEP, features, random_net
 
 from draftwood.cache.dense import DenseCache
 from draftwood.controllers.cost import CostModel
@@ -29,6 +24,7 @@ from draftwood.trees.chain import Chain
 from draftwood.trees.static import Static
 from draftwood.verifiers.match import Match
 from draftwood.verifiers.rejection import Rejection
+from tiny_heads import KEEP, features, random_net
 
 PROMPTS = [[5, 7, 1, 3], list(range(1, 40)), [9, 9, 2], [5, 7, 1, 3, 8, 8], [4]]
 

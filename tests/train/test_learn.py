@@ -1,16 +1,12 @@
 """From a target and its data to weights that a recipe loads; bad input is refused by name before anything is trained."""
 
 import json
-import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from tiny_run import write_data
 
 from draftwood import recipes
 from draftwood.drafters.nets.store import read
@@ -20,6 +16,7 @@ from draftwood.models.lock import locked
 from draftwood.train import log
 from draftwood.train.learn import Learning, Session
 from draftwood.train.measure import head_file
+from tiny_run import write_data
 
 
 def learning(tmp_path: Path, *names: str, **more: Any) -> Learning:
