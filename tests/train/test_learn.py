@@ -62,7 +62,9 @@ def test_counts_are_made_without_a_net_and_found_by_their_option(tiny: Loaded, t
     assert session.made == {"vocab_trim": {"counts": str(path)}} and not session.nets
     assert not (tmp_path / "out" / "checkpoint").exists()
     assert any("not measured" in line for line in said), "the default drafter cannot be cut from two layers"
-    recipe: Any = recipes.build("vocab_trim", tiny.model, counts=str(path), draft="first:1", rows=20)
+    recipe: Any = recipes.build(
+        "vocab_trim", tiny.model, counts=str(path), inner="speculative_sampling:draft=first:1", rows=20
+    )
     assert set(recipe.drafter.keep.tolist()) >= set(np.argsort(-total, kind="stable")[:20].tolist())
 
 
@@ -72,9 +74,8 @@ def test_counts_and_weights_in_one_run(tiny: Loaded, tmp_path: Path) -> None:
     recipes.build(
         "vocab_trim",
         tiny.model,
-        inner="medusa",
+        inner=f"medusa:weights={head_file(tmp_path / 'out', 'medusa')}",
         rows=30,
-        weights=str(head_file(tmp_path / "out", "medusa")),
         **session.made["vocab_trim"],
     )
 
