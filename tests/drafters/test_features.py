@@ -115,11 +115,11 @@ def shared_rows(target: Any, drafter: Any, first: int) -> tuple[int, list[tuple[
     """How many rows a text beginning with `first` is spared, after texts that begin with 5 and with 9; the rows in its
     slot, beside those of a drafter that never saw another text."""
     e, text = engine(target, drafter, slots=3), list(range(1, 30))
-    run(e, [[5, *text], [9, *text]])
+    run(e, [[5, *text], [9, *text]], tokens=4)
     late = Request(7, [first, *text, 4, 4], SamplingParams(), CONFIG.vocab_size)
     spared = drafter.admit(e.drafter_state, 2, late)
     alone = engine(target, drafter, slots=3)
-    run(alone, [late.prompt])
+    run(alone, [late.prompt], tokens=4)
     stores = [x.drafter_state.cache.store for x in (e, alone)]
     return spared, [(stores[0](name)[2, :, :spared], stores[1](name)[0, :, :spared]) for name in ("k0", "v0")]
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 
 import pytest
 from torch import Tensor
@@ -18,10 +19,14 @@ BEST, *OTHERS = [level.name for level in LEVELS if level.needs <= cpu_flags()]
 EVERY_LEVEL = [BEST, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]  # those are compiled first
 
 
+def compiled(name: str) -> Path | None:
+    """None where there is no compiler."""
+    return build.library(next(level for level in LEVELS if level.name == name), store.cache_dir() / "kernels")
+
+
 @cache
 def opened(name: str) -> Library:
-    level = next(level for level in LEVELS if level.name == name)
-    path = build.library(level, store.cache_dir() / "kernels")
+    path = compiled(name)
     if path is None:
         pytest.skip(f"no compiler for {name}")
     return Library.open(name, path)
