@@ -1,19 +1,26 @@
 """What holds for the whole suite.
 
-One thread: the models are tiny, and two threads beside a busy neighbour are far slower than one. With DRAFTWOOD_SHAPES set,
-the shapes named on signatures are checked at run time; that is slow, so tests/testing/test_shapes.py does it for some rooms.
+One thread: the models are tiny, and two threads beside a busy neighbour are far slower than one. With DRAFTWOOD_SHAPES=FILE
+the shapes named on signatures are checked at run time, and the file names the functions that were never called; that is
+slow, so tests/testing/test_shapes.py does it for some rooms.
 """
 
 import os
+from pathlib import Path
 
 import torch
 
 torch.set_num_threads(1)
 
-if os.environ.get("DRAFTWOOD_SHAPES"):
+if report := os.environ.get("DRAFTWOOD_SHAPES"):
     from jaxtyping import install_import_hook
 
-    import draftwood.testing.shapes  # noqa: F401  before the hook, which looks it up by name
+    from draftwood.testing import shapes  # before the hook, which looks it up by name
 
     rooms = ("core", "cache", "models", "trees", "verifiers", "controllers", "drafters", "engine")
     install_import_hook([f"draftwood.{room}" for room in rooms], "draftwood.testing.shapes.shapes_only")
+
+    unheard = Path(report)
+
+    def pytest_sessionfinish() -> None:
+        unheard.write_text("\n".join(shapes.uncalled(f"draftwood.{room}" for room in rooms)))

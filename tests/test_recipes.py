@@ -30,9 +30,11 @@ def needed(name: str, target: Any, folder: Path) -> dict[str, Any]:
     """Options that a recipe cannot do without on a small target, and the files that they name."""
     np.save(folder / "counts.npy", np.arange(target.vocab))
     (folder / "text.txt").write_text("some text")
-    files = {"draft": "first:2", "counts": str(folder / "counts.npy"), "texts": (str(folder / "text.txt"),)}
+    inner = "speculative_sampling:draft=first:2"
+    texts = (str(folder / "text.txt"),)
+    files = {"draft": "first:2", "inner": inner, "counts": str(folder / "counts.npy"), "texts": texts}
     chosen = {key: value for key, value in files.items() if key in recipes.options(name)}
-    if "weights" in recipes.options(name) and "inner" not in recipes.options(name):  # those hand it on
+    if "weights" in recipes.options(name):
         head = random_head(KINDS.get(name, name), target)
         chosen["weights"] = str(write_head(folder / "head.safetensors", head))
     return chosen
@@ -94,3 +96,20 @@ def test_a_name_may_carry_options() -> None:
     for wrong in ("prompt_lookup:width=3", "prompt_lookup:depth=x", "prompt_lookup:depth"):
         with pytest.raises(OptionError, match=r"prompt_lookup|--option"):
             recipes.build(wrong, tiny_decoder())
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("auto", []),
+        ("a:depth=3:nodes=4", ["depth=3", "nodes=4"]),
+        ("a:draft=first:10:depth=2", ["draft=first:10", "depth=2"]),
+        ("a:rows=5:inner=b:depth=7:nodes=60", ["rows=5", "inner=b:depth=7:nodes=60"]),
+        ("a:inner=b", ["inner=b"]),
+        ("a:weights=dinner=x:depth=2", ["weights=dinner=x", "depth=2"]),
+        ("a:depth", ["depth"]),
+        ("a:", [""]),
+    ],
+)
+def test_values_may_hold_colons_and_an_inner_recipe_keeps_its_options(name: str, words: list[str]) -> None:
+    assert recipes.parted(name) == (name.partition(":")[0], words)

@@ -1,8 +1,10 @@
+import math
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from time import monotonic
+from time import process_time
 
 import pytest
 
@@ -14,8 +16,8 @@ linux = pytest.mark.skipif(not Path("/proc/stat").exists(), reason="/proc is rea
 @linux
 def test_cpu_time_grows_with_work_and_ends_with_the_process():
     before = machine.cpu_seconds(os.getpid())
-    end = monotonic() + 0.1
-    while monotonic() < end:
+    end = process_time() + 0.05  # its own time: others may hold the cores
+    while process_time() < end:
         pass
     after = machine.cpu_seconds(os.getpid())
     assert before is not None and after is not None and after > before
@@ -24,22 +26,41 @@ def test_cpu_time_grows_with_work_and_ends_with_the_process():
     assert machine.cpu_seconds(child.pid) is None
 
 
-@linux
-def test_settling_waits_for_one_who_works_and_not_for_one_who_sleeps():
-    def seconds(code: str) -> float:
-        child = subprocess.Popen([sys.executable, "-c", f"print(flush=True)\n{code}"], stdout=subprocess.PIPE)
-        try:
-            assert child.stdout is not None
-            child.stdout.readline()
-            start = monotonic()
-            machine.settle([child.pid], patience=0.6)
-            return monotonic() - start
-        finally:
-            child.kill()
-            child.communicate()
+class Clock:
+    """Time that passes only while somebody waits, and processes that work until `rest` and are gone at `end`."""
 
-    assert seconds("while True: pass") >= 0.6
-    assert seconds("import time; time.sleep(9)") < 0.6
+    def __init__(self, rest: float, end: float = math.inf) -> None:
+        self.now, self.rest, self.end = 0.0, rest, end
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    def spent(self, pids: Sequence[int]) -> float | None:
+        return None if self.now >= self.end else min(self.now, self.rest)
+
+
+def settled(clock: Clock) -> float:
+    machine.settle([7], patience=0.6, spent=clock.spent, clock=lambda: clock.now, wait=clock.wait)
+    return clock.now
+
+
+def test_settling_waits_for_those_who_work_until_they_rest_or_patience_ends():
+    first = machine.PAUSE + machine.TICK
+    assert settled(Clock(rest=0.0)) == pytest.approx(first), "one look at those who sleep"
+    assert 0.3 < settled(Clock(rest=0.3)) <= 0.3 + 2 * machine.TICK
+    assert 0.6 <= settled(Clock(rest=math.inf)) <= machine.PAUSE + 0.6 + machine.TICK
+    assert settled(Clock(rest=math.inf, end=0.0)) == pytest.approx(machine.PAUSE), "nobody is there"
+    assert settled(Clock(rest=math.inf, end=0.2)) <= 0.2 + machine.TICK, "who ended has come to rest"
+
+
+@linux
+def test_processes_are_counted_together_for_as_long_as_one_lives():
+    own = machine.cpu_seconds(os.getpid())
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    found = machine.together([os.getpid(), child.pid])
+    assert own is not None and found is not None and found >= own
+    assert machine.together([child.pid]) is None
 
 
 def test_a_look_says_what_it_saw():

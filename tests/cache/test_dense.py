@@ -42,6 +42,15 @@ def test_the_contract_has_teeth(monkeypatch: pytest.MonkeyPatch) -> None:
         check_cache(lambda slots, capacity: DenseCache(SPEC, slots=slots, capacity=capacity), "ids")
 
 
+def test_the_contract_notices_rows_of_a_text_that_began_differently(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = DenseCache.admit
+    monkeypatch.setattr(
+        DenseCache, "admit", lambda self, slot, tokens, most=None, before=(): real(self, slot, tokens, most)
+    )
+    with pytest.raises(AssertionError, match="begins differently"):
+        check_cache(lambda slots, capacity: DenseCache(SPEC, slots=slots, capacity=capacity), "ids")
+
+
 def test_a_path_through_a_tree_becomes_text_and_the_rest_is_gone() -> None:
     c = cache()
     c.admit(0, [7, 8])

@@ -3,7 +3,6 @@
 import json
 import random
 import signal
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +11,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "train"))
-from tiny_run import write_data  # pyright: ignore[reportMissingImports]
-
 from draftwood.cli.main import app
 from draftwood.testing import folder
 from draftwood.testing.folder import write_folder
 from draftwood.train import checkpoint
+from tiny_run import write_data
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,12 @@
 """Laws and numbers follow their nodes through every change of a proposal."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.proposal import Draw, Laws, Proposal, Started
 from draftwood.core.tree import AHEAD, TokenTree
 from draftwood.testing.contracts import toy_round
 from draftwood.testing.drafts import TableDrafter
@@ -45,6 +47,19 @@ def test_compacting_keeps_each_nodes_law() -> None:
             same = (proposal.tree.tokens[row] == small.tree.tokens[row, node]) & kept.tree.live[row]
             rows = {int(r) for r in proposal.rows()[row][same]}
             assert int(small.rows()[row, node]) in rows
+
+
+def test_layers_that_were_run_already_follow_their_nodes() -> None:
+    """The hidden state of a node is its token here, its staged row that and ten."""
+    proposal = given([[(0, 5), (0, 6), (2, 7)], [(0, 8), (1, 9)]], [1, 2])
+    tokens = proposal.tree.tokens
+    proposal = replace(proposal, started=Started(2, tokens[..., None].expand(-1, -1, 3).double(), tokens + 10))
+    kept = proposal.keep(torch.tensor([[True, False, True, True], [True, True, True, False]]))
+    for small in (kept.compact(3), kept.compact(3).take(torch.tensor([0, 1])).to("cpu")):
+        assert small.started is not None and small.started.layers == 2
+        assert small.tree.tokens.tolist() == [[1, 6, 7], [2, 8, 9]]
+        assert small.started.hidden.tolist() == [[[t] * 3 for t in row] for row in small.tree.tokens.tolist()]
+        assert small.started.rows.tolist() == [[11, 16, 17], [12, 18, 19]]
 
 
 def test_given_nodes_are_grafted_by_their_longest_shared_prefix() -> None:

@@ -1,15 +1,10 @@
 """A head on the target's features never changes the text, and its rows are what a fresh one would have."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-from tiny_heads import KEEP, features, random_net
 
 from draftwood.cache.dense import DenseCache
 from draftwood.controllers.cost import CostModel
@@ -29,6 +24,7 @@ from draftwood.trees.chain import Chain
 from draftwood.trees.static import Static
 from draftwood.verifiers.match import Match
 from draftwood.verifiers.rejection import Rejection
+from tiny_heads import KEEP, features, random_net
 
 PROMPTS = [[5, 7, 1, 3], list(range(1, 40)), [9, 9, 2], [5, 7, 1, 3, 8, 8], [4]]
 
@@ -113,6 +109,66 @@ def test_a_shared_prefix_is_shown_again_as_far_as_the_head_lacks_it(target: Any)
             alone.drafter_state.cache.store(name)[0, :, :size],
         )
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
+
+
+def shared_rows(target: Any, drafter: Any, first: int) -> tuple[int, list[tuple[torch.Tensor, torch.Tensor]]]:
+    """How many rows a text beginning with `first` is spared, after texts that begin with 5 and with 9; the rows in its
+    slot, beside those of a drafter that never saw another text."""
+    e, text = engine(target, drafter, slots=3), list(range(1, 30))
+    run(e, [[5, *text], [9, *text]], tokens=4)
+    late = Request(7, [first, *text, 4, 4], SamplingParams(), CONFIG.vocab_size)
+    spared = drafter.admit(e.drafter_state, 2, late)
+    alone = engine(target, drafter, slots=3)
+    run(alone, [late.prompt], tokens=4)
+    stores = [x.drafter_state.cache.store for x in (e, alone)]
+    return spared, [(stores[0](name)[2, :, :spared], stores[1](name)[0, :, :spared]) for name in ("k0", "v0")]
+
+
+@pytest.mark.parametrize("first", [5, 9])
+def test_texts_that_begin_alike_share_rows_whatever_else_was_read_in_between(target: Any, first: int) -> None:
+    spared, pairs = shared_rows(target, features(random_net("eagle3"), target), first)
+    assert spared == 29, "every pair of the common text"
+    for ours, fresh in pairs:
+        torch.testing.assert_close(ours, fresh, rtol=1e-9, atol=1e-9)
+
+
+def test_text_that_begins_like_no_other_shares_nothing(target: Any) -> None:
+    assert shared_rows(target, features(random_net("eagle3"), target), 6)[0] == 0
+
+
+def test_rows_taken_from_a_text_that_begins_differently_would_be_wrong(
+    target: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A twin: the same texts, shared by what follows their first token."""
+    real = DenseCache.admit
+    monkeypatch.setattr(DenseCache, "admit", lambda self, slot, tokens, most=None, before=(): real(self, slot, tokens))
+    spared, pairs = shared_rows(target, features(random_net("eagle3"), target), 6)
+    assert spared == 29 and all(not torch.allclose(*pair, rtol=1e-3, atol=1e-3) for pair in pairs)
+
+
+def test_texts_that_are_read_together_are_fused_in_one_call_and_have_their_own_rows(
+    target: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drafter = features(random_net("eagle3"), target)
+    prompts = [[5, 7, 1, 3], [9, 9, 2], [3, 7, 1, 3, 8, 8]]
+    e, alone = engine(target, drafter), [engine(target, drafter) for _ in prompts]
+    sizes: list[int] = []
+    fuse = type(drafter.model).fuse
+    monkeypatch.setattr(type(drafter.model), "fuse", lambda self, x: (sizes.append(len(x[0])), fuse(self, x))[1])
+    for i, prompt in enumerate(prompts):
+        for some in (e, alone[i]):
+            some.add(Request(i, prompt, SamplingParams(max_tokens=9), CONFIG.vocab_size))
+    e.step()
+    assert sizes[0] == sum(map(len, prompts)), "the whole chunk; later calls are about roots"
+    for slot, other in enumerate(alone):
+        other.step()
+        ours, theirs = e.drafter_state, other.drafter_state
+        size = len(prompts[slot]) - 1
+        assert ours.cache.text(slot) == theirs.cache.text(0) == prompts[slot][1:]
+        torch.testing.assert_close(ours.rows[slot].waiting, theirs.rows[0].waiting, rtol=1e-9, atol=1e-9)
+        for name in ("k0", "v0"):
+            pair = ours.cache.store(name)[slot, :, :size], theirs.cache.store(name)[0, :, :size]
+            torch.testing.assert_close(*pair, rtol=1e-9, atol=1e-9)
 
 
 def test_drawn_chains_and_trees_run_under_rejection(target: Any) -> None:

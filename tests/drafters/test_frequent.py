@@ -14,6 +14,7 @@ from draftwood.drafters.frequent import (
     count_written,
     counts_bytes,
     counts_name,
+    coverage,
     most_frequent,
     read_counts,
 )
@@ -41,6 +42,13 @@ def test_the_most_frequent_and_the_control_tokens_are_kept_in_rising_order(targe
     )
     with pytest.raises(OptionError, match="rows"):
         most_frequent(counts, 0, target)
+
+
+def test_coverage_is_the_share_of_what_was_counted() -> None:
+    counts = torch.tensor([0, 1, 2, 0])
+    assert coverage(counts, torch.tensor([2])) == pytest.approx(2 / 3)
+    assert coverage(counts, torch.arange(4)) == 1 and coverage(counts, torch.tensor([0, 3])) == 0
+    assert coverage(torch.zeros(4, dtype=torch.int64), torch.tensor([0])) == 0, "nothing was counted"
 
 
 def test_texts_are_counted_by_the_targets_own_tokenizer(

@@ -1,18 +1,13 @@
 """Batches are a function of data, seed and step; each usable dialogue comes once an epoch, with little padding."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
-from tiny_run import dialogues
-
 from draftwood.errors import TrainError
 from draftwood.train.batches import Batches
 from draftwood.train.dialogues import Dialogue
+from tiny_run import dialogues
 
 
 def same(a, b) -> bool:

@@ -1,6 +1,5 @@
 """A conversion finds out what it was given, keeps the kind, proves itself, and leaves nothing behind when it cannot."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,15 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent / "formats"))
-from heads import KINDS, columns, edit, folder_of, head, logits, shown, target  # pyright: ignore[reportMissingImports]
-
 from draftwood.drafters.nets.store import read as read_own
 from draftwood.drafters.nets.store import to_bytes
 from draftwood.errors import ModelError, OptionError, UnknownNameError, WeightsError
 from draftwood.testing.heads import write_head
 from draftwood.train import formats
 from draftwood.train.formats import FORMATS, OWN, Exchange, convert, detect
+from format_heads import KINDS, columns, edit, folder_of, head, logits, shown, target
 
 FORMS = sorted(FORMATS)
 

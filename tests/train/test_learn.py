@@ -1,16 +1,12 @@
 """From a target and its data to weights that a recipe loads; bad input is refused by name before anything is trained."""
 
 import json
-import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from tiny_run import write_data
 
 from draftwood import recipes
 from draftwood.drafters.nets.store import read
@@ -20,6 +16,7 @@ from draftwood.models.lock import locked
 from draftwood.train import log
 from draftwood.train.learn import Learning, Session
 from draftwood.train.measure import head_file
+from tiny_run import write_data
 
 
 def learning(tmp_path: Path, *names: str, **more: Any) -> Learning:
@@ -65,7 +62,9 @@ def test_counts_are_made_without_a_net_and_found_by_their_option(tiny: Loaded, t
     assert session.made == {"vocab_trim": {"counts": str(path)}} and not session.nets
     assert not (tmp_path / "out" / "checkpoint").exists()
     assert any("not measured" in line for line in said), "the default drafter cannot be cut from two layers"
-    recipe: Any = recipes.build("vocab_trim", tiny.model, counts=str(path), draft="first:1", rows=20)
+    recipe: Any = recipes.build(
+        "vocab_trim", tiny.model, counts=str(path), inner="speculative_sampling:draft=first:1", rows=20
+    )
     assert set(recipe.drafter.keep.tolist()) >= set(np.argsort(-total, kind="stable")[:20].tolist())
 
 
@@ -75,9 +74,8 @@ def test_counts_and_weights_in_one_run(tiny: Loaded, tmp_path: Path) -> None:
     recipes.build(
         "vocab_trim",
         tiny.model,
-        inner="medusa",
+        inner=f"medusa:weights={head_file(tmp_path / 'out', 'medusa')}",
         rows=30,
-        weights=str(head_file(tmp_path / "out", "medusa")),
         **session.made["vocab_trim"],
     )
 
@@ -118,6 +116,14 @@ def test_empty_held_out_file_and_one_file_for_all(tiny: Loaded, tmp_path: Path) 
     (data / "heldout.jsonl").write_text("")
     assert (session := Session(tiny, learning(tmp_path, data=data))).held is session.train
     assert (session := Session(tiny, learning(tmp_path, data=data / "train.jsonl"))).held is session.train
+
+
+def test_a_draft_can_say_the_most_frequent_tokens_and_every_control_token(tiny: Loaded, tmp_path: Path) -> None:
+    plan = learning(tmp_path, rows=3)
+    with (plan.data / "train.jsonl").open("a") as file:  # 256 and 257, begin and end, are never written
+        file.write(json.dumps({"tokens": [1, *[9] * 300, *[7] * 200, *[8] * 100, 5], "answers": [[1, 601]]}))
+    session = Session(tiny, plan)
+    assert session.keep.tolist() == [7, 8, 9, 256, 257] and 0.3 < session.coverage < 1
 
 
 def test_more_rows_than_tokens_are_all_of_them(tiny: Loaded, tmp_path: Path) -> None:

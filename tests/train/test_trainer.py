@@ -1,6 +1,5 @@
 """The loop: every net learns, a broken run ends where an unbroken one does, and what is no number is never saved."""
 
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -11,9 +10,6 @@ import pytest
 import torch
 from torch import Tensor
 
-sys.path.insert(0, str(Path(__file__).parent))
-from tiny_run import dialogues
-
 from draftwood.core.plan import Learn, TrainPlan
 from draftwood.drafters.learn.plans import feature_plan, language_plan, parallel_plan
 from draftwood.errors import TrainError
@@ -23,6 +19,7 @@ from draftwood.train import checkpoint
 from draftwood.train.batches import Batches
 from draftwood.train.capture import Teacher
 from draftwood.train.trainer import Report, Settings, Trainer, noise_seed
+from tiny_run import dialogues
 
 KEEP = torch.arange(0, 61, 2)
 KINDS = ("eagle", "eagle3", "eagle3 with rows", "medusa", "hydra", "mlp", "language")

@@ -4,7 +4,7 @@ Read from /proc; elsewhere only the load average is known, and rest is a short p
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -36,22 +36,30 @@ def load_average() -> list[float]:
     return [round(x, 2) for x in os.getloadavg()] if hasattr(os, "getloadavg") else []
 
 
-def settle(pids: Sequence[int], patience: float = 2.0) -> None:
+def together(pids: Iterable[int]) -> float | None:
+    """CPU time of all these processes so far; None if none of them lives."""
+    times = [t for t in map(cpu_seconds, pids) if t is not None]
+    return sum(times) if times else None
+
+
+def settle(
+    pids: Sequence[int],
+    patience: float = 2.0,
+    *,
+    spent: Callable[[Sequence[int]], float | None] = together,
+    clock: Callable[[], float] = monotonic,
+    wait: Callable[[float], None] = sleep,
+) -> None:
     """Wait until these processes use no CPU any more, so that nobody's last spin is in another's first token."""
-    sleep(PAUSE)
-    end = monotonic() + patience
-    before = _sum(pids)
-    while before is not None and monotonic() < end:
-        sleep(TICK)
-        now = _sum(pids)
+    wait(PAUSE)
+    end = clock() + patience
+    before = spent(pids)
+    while before is not None and clock() < end:
+        wait(TICK)
+        now = spent(pids)
         if now is None or now <= before:
             return
         before = now
-
-
-def _sum(pids: Iterable[int]) -> float | None:
-    times = [t for t in map(cpu_seconds, pids) if t is not None]
-    return sum(times) if times else None
 
 
 class Meter:
@@ -59,11 +67,11 @@ class Meter:
 
     def __init__(self, pids: Sequence[int]) -> None:
         self.pids = [os.getpid(), *pids]
-        self._start = (monotonic(), busy_seconds(), _sum(self.pids))
+        self._start = (monotonic(), busy_seconds(), together(self.pids))
 
     def read(self) -> dict[str, Any]:
         then, busy, own = self._start
-        seconds, now, mine = monotonic() - then, busy_seconds(), _sum(self.pids)
+        seconds, now, mine = monotonic() - then, busy_seconds(), together(self.pids)
         found: dict[str, Any] = {"seconds": round(seconds, 3), "load": load_average()}
         if None not in (busy, own, now, mine) and seconds > 0:
             foreign = (now - busy) - (mine - own)  # type: ignore[operator]

@@ -26,6 +26,7 @@ _ALONE = np.ones((1, 1), dtype=bool)
 @dataclass(slots=True)
 class _Slot:
     text: list[int] = field(default_factory=list[int])  # token of each committed row
+    before: tuple[int, ...] = ()  # what stood in front of it
     owned: bool = False
     used: int = 0  # clock of the last use, for reuse of the oldest
     reserved: int = 0
@@ -81,21 +82,22 @@ class DenseCache:
         want = list(tokens)
         return max(free, key=lambda i: (_shared(self._slots[i].text, want), -self._slots[i].used))
 
-    def admit(self, slot: int, tokens: Sequence[int], most: int | None = None) -> int:
-        """Start from the longest prefix any slot holds, or from `most` rows of it. The last token is never taken over: it
-        is the root."""
+    def admit(self, slot: int, tokens: Sequence[int], most: int | None = None, before: Sequence[int] = ()) -> int:
+        """Start from the longest prefix any slot holds behind the same tokens, or from `most` rows of it. The last token
+        is never taken over: it is the root."""
         mine = self._slots[slot]
         if mine.owned:
             raise EngineError(f"slot {slot} is admitted twice")
-        want = list(tokens[:-1])
-        shared = [_shared(s.text, want) for s in self._slots]
+        want, front = list(tokens[:-1]), tuple(before)
+        shared = [_shared(s.text, want) if s.before == front else 0 for s in self._slots]
         best = max(range(self.slots), key=lambda i: (shared[i], i == slot))
         rows = shared[best] if most is None else min(shared[best], most)
         self._grow(rows)
         if best != slot and rows:
             for store in self._stores.values():
                 store[slot, :, :rows] = store[best, :, :rows]
-        mine.text, mine.owned, mine.written = list(tokens[:rows]), True, max(mine.written, rows)
+        mine.text, mine.before = list(tokens[:rows]), front
+        mine.owned, mine.written = True, max(mine.written, rows)
         self._touch(slot)
         return rows
 

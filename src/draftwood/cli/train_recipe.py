@@ -40,7 +40,9 @@ def learn(
         float | None,
         typer.Option("--pause-after", help="Save and stop after so many minutes; the same command goes on."),
     ] = None,
-    rows: Annotated[int, typer.Option("--rows", min=1, help="Tokens the draft can say.")] = 8192,
+    rows: Annotated[
+        int, typer.Option("--rows", min=1, help="Tokens the draft can say, besides the control tokens.")
+    ] = 8192,
     batch_tokens: Annotated[int | None, typer.Option("--batch-tokens", min=64, help="Positions of a batch.")] = None,
     longest: Annotated[
         int, typer.Option("--longest", min=16, help="Tokens of a dialogue; what is beyond is cut.")

@@ -115,8 +115,9 @@ class Watcher(Protocol):
 class Cache(Protocol):
     """Rows of every token a model has seen: committed ones, then staged ones that a rule may still throw away."""
 
-    def admit(self, slot: int, tokens: Sequence[int], most: int | None = None) -> int:
-        """Make a slot ready for this text; how many of its rows are already present, and at most `most`."""
+    def admit(self, slot: int, tokens: Sequence[int], most: int | None = None, before: Sequence[int] = ()) -> int:
+        """Make a slot ready for this text; how many of its rows are already present, and at most `most`. `before`: tokens
+        that stand in front of it and have no rows; texts behind different ones share nothing."""
         ...
 
     def prefer(self, tokens: Sequence[int], free: Sequence[int]) -> int:

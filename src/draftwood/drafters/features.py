@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from draftwood.core.host import put
 from draftwood.core.limit import Limit, always
 from draftwood.core.passes import Listed, Needs, Seen, Tokens
 from draftwood.core.proposal import Draw, Proposal
@@ -49,7 +50,6 @@ class _Row:
 class _State:
     cache: Cache
     rows: dict[int, _Row] = field(default_factory=dict[int, _Row])
-    first: set[int] = field(default_factory=set[int])  # first tokens of all texts the cache remembers
     trimmed: tuple[Tensor, Tensor] | None = None  # columns asked for last, and those of them that the head has
 
 
@@ -73,25 +73,30 @@ class Features:
         """Pairs that are here already; from there on the target must show its features again."""
         self.free(state, [slot])
         known = request.known
-        state.first.add(known[0])
-        # A row is known by its second token, so texts that begin differently must not share any.
-        shared = state.cache.admit(slot, known[1:] if len(state.first) == 1 else [])
+        # A row is known by its pair's token, so the first token has none, and yet every feature depends on it.
+        shared = state.cache.admit(slot, known[1:], before=known[:1])
         state.rows[slot] = _Row(request)
         return shared
 
     def begin(self, state: _State, rnd: Round, seen: Seen) -> None:
         """Features of a chunk: all pairs but the newest become rows at once, so no draft waits for a whole prompt."""
-        assert seen.tokens is not None
-        slots, positions = seen.tokens.slots, seen.tokens.positions
-        ready: list[int] = []
+        x = seen.tokens
+        assert x is not None
+        there = dict.fromkeys(x.lists().slots)  # tokens of one slot stand together, in the order of their positions
+        # Positions [first, end) of each slot are new; of those that nobody asked about, and of padding (-1), none.
+        first, end = ([0] * (max(there) + 2) for _ in range(2))
         for slot, length in zip(rnd.slots.tolist(), rnd.lengths.tolist(), strict=True):
-            row = state.rows[slot]
-            have = state.cache.length(slot) + row.held
-            places = ((slots == slot) & (positions >= have) & (positions < length)).nonzero()[:, 0]
-            row.add(self._fused(seen, places))
-            if row.held > 1:
-                ready.append(slot)
-        self._run(state, ready)
+            first[slot], end[slot] = min(state.cache.length(slot) + state.rows[slot].held, length), length
+        new = put([first, end], rnd.device)[:, x.slots]
+        places = ((x.positions >= new[0]) & (x.positions < new[1])).nonzero()[:, 0]
+        counts = {slot: end[slot] - first[slot] for slot in there if end[slot] > first[slot]}
+        assert len(places) == sum(counts.values()), "a feature was never shown"
+        if not counts:
+            return
+        fused = self._fused(seen, places).split(list(counts.values()))
+        for slot, part in zip(counts, fused, strict=True):
+            state.rows[slot].add(part)
+        self._run(state, [slot for slot in counts if state.rows[slot].held > 1])
 
     def _fused(self, seen: Seen, places: Int[Tensor, "k"]) -> Float[Tensor, "k d"]:
         return self.model.fuse([seen.features[tap].index_select(0, places) for tap in self.model.taps])

@@ -89,6 +89,11 @@ def most_frequent(counts: Int[Tensor, "V"], rows: int, target: Model) -> Int[Ten
     return torch.tensor(sorted({*best, *(t for t in control if t < target.vocab)}))
 
 
+def coverage(counts: Int[Tensor, "V"], keep: Int[Tensor, "W"]) -> float:
+    """Share of what was counted that the kept tokens can say."""
+    return int(counts[keep].sum()) / max(int(counts.sum()), 1)
+
+
 def _numpy(path: Path) -> Tensor:
     return torch.from_numpy(np.load(path, allow_pickle=False).astype(np.int64))
 

@@ -1,11 +1,13 @@
 """Recipes by name: one file per paper. The file's name is the recipe's name, everywhere.
 
 The folder is listed without importing it; other packages add recipes through the entry-point group `draftwood.recipes`.
-Wherever a name is asked for it may carry options: eagle3:depth=7:nodes=60.
+Wherever a name is asked for it may carry options: eagle3:depth=7:nodes=60. An option `inner` names another recipe, and all
+that follows is that one's: vocab_trim:rows=4096:inner=eagle3:depth=7.
 """
 
 import importlib
 import inspect
+import re
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -24,6 +26,14 @@ def names() -> list[str]:
     """All recipes, ours and those of installed plug-ins, in alphabetical order."""
     own = {path.stem for path in Path(__file__).parent.glob("*.py") if not path.stem.startswith("_")}
     return sorted(own | set(_plugins()))
+
+
+def parted(name: str) -> tuple[str, list[str]]:
+    """A name and its options, still as KEY=VALUE words. Values may hold colons: draft=first:10."""
+    name, sign, rest = name.partition(":")
+    words = re.split(r":(?=\w+=)", rest) if sign else []
+    first = next((i for i, word in enumerate(words) if word.startswith("inner=")), len(words))
+    return name, [*words[:first], ":".join(words[first:])] if first < len(words) else words
 
 
 def load(name: str) -> ModuleType:
@@ -48,7 +58,7 @@ def options(name: str) -> dict[str, inspect.Parameter]:
 
 def build(name: str, target: Model, **chosen: Any) -> Recipe:
     """A recipe for this target, with its parts checked against each other."""
-    name, *words = name.split(":")
+    name, words = parted(name)
     known = options(name)
     chosen = {**converted(name, load(name).build, known, words), **chosen}
     unknown = sorted(set(chosen) - set(known))

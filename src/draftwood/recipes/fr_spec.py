@@ -12,15 +12,7 @@ PAPER = Paper(
 
 
 def build(
-    target: Model,
-    *,
-    texts: tuple[str, ...] = (),
-    inner: str = "speculative_sampling",
-    rows: int = 8192,
-    draft: str | None = None,
-    weights: str | None = None,
-    depth: int | None = None,
+    target: Model, *, texts: tuple[str, ...] = (), inner: str = "speculative_sampling", rows: int = 8192
 ) -> Recipe:
-    """`texts`: files of plain text whose tokens are counted; `draft`, `weights` and `depth` are options of `inner`."""
-    keep = most_frequent(count_texts(texts, target), rows, target)
-    return trimmed(inner, target, keep, draft=draft, weights=weights, depth=depth)
+    """`texts`: files of plain text whose tokens are counted. `inner`: whose drafter is trimmed: eagle3:nodes=8."""
+    return trimmed(inner, target, most_frequent(count_texts(texts, target), rows, target))

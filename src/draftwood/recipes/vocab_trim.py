@@ -20,19 +20,9 @@ PAPER = Paper(
 )
 
 
-def build(
-    target: Model,
-    *,
-    inner: str = "speculative_sampling",
-    rows: int = 8192,
-    counts: str = "auto",
-    draft: str | None = None,
-    weights: str | None = None,
-    depth: int | None = None,
-) -> Recipe:
-    """`inner`: the recipe whose drafter is trimmed; `draft`, `weights` and `depth` are options of that recipe."""
-    keep = most_frequent(read_counts(counts, target), rows, target)
-    return trimmed(inner, target, keep, draft=draft, weights=weights, depth=depth)
+def build(target: Model, *, inner: str = "speculative_sampling", rows: int = 8192, counts: str = "auto") -> Recipe:
+    """`inner`: the recipe whose drafter is trimmed, with its options: eagle3:nodes=8."""
+    return trimmed(inner, target, most_frequent(read_counts(counts, target), rows, target))
 
 
 def training(target: Model, keep: Int[Tensor, "W"]) -> TrainPlan:
@@ -46,7 +36,7 @@ def _count(target: Model, dialogues: Any) -> Made:
     return Made({name: counts_bytes(total)}, {"counts": name}, figures)
 
 
-def trimmed(inner: str, target: Model, keep: Int[Tensor, "W"], **options: object) -> Recipe:
-    """A recipe by name whose drafter guesses among `keep` alone. Options left at None stay the recipe's own."""
-    recipe = recipes.build(inner, target, **{key: value for key, value in options.items() if value is not None})
+def trimmed(inner: str, target: Model, keep: Int[Tensor, "W"]) -> Recipe:
+    """A recipe by name whose drafter guesses among `keep` alone."""
+    recipe = recipes.build(inner, target)
     return replace(recipe, drafter=VocabTrim(recipe.drafter, keep))

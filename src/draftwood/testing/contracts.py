@@ -182,6 +182,7 @@ def _outcome(rnd: Round, limit: Limit, rng: random.Random) -> Outcome:
 
 def check_cache(make: Callable[[int, int], Cache], store: str) -> None:
     """Committed rows are the committed text whatever was staged, cut, shared, freed and admitted in between."""
+    _check_before(make(2, 16))
     rng = random.Random(3)
     cache = make(3, 64)
     texts: dict[int, list[int]] = {}
@@ -231,3 +232,15 @@ def check_cache(make: Callable[[int, int], Cache], store: str) -> None:
             fresh = [t for t in text if t >= 100]
             assert cache.length(s) == len(text), "the length is not the number of committed rows"
             assert [t for t in held if t >= 100][-len(fresh) :] == fresh or not fresh, "committed rows are not the text"
+
+
+def _check_before(cache: Cache) -> None:
+    """Texts share rows if the same tokens stand in front of them, whether those have rows or not."""
+    cache.admit(0, [1, 2, 3], before=[7])
+    cache.reserve([0], [2])
+    t = torch.tensor
+    cache.stage(Tokens(t([1, 2]), t([0, 0]), t([1, 2]), t([0, 1]), t([-1, 0]), t([0])[:0]))
+    cache.commit([0], [[0, 1]])
+    for before, rows in (([8], 0), ([], 0), ([7], 2)):
+        assert cache.admit(1, [1, 2, 3], before=before) == rows, "rows of a text that begins differently were shared"
+        cache.free([1])

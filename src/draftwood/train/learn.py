@@ -16,8 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from draftwood import recipes
 from draftwood.core.plan import Build, Learn, Search, Stage, TrainPlan
+from draftwood.drafters.frequent import count_written, coverage, most_frequent
 from draftwood.errors import DraftwoodError, OptionError
 from draftwood.models.load import Loaded, load
 from draftwood.models.lock import locked
@@ -29,7 +32,6 @@ from draftwood.train.log import Log
 from draftwood.train.measure import Acceptance, head_file, measure, prompts_of
 from draftwood.train.record import head_bytes, identity
 from draftwood.train.trainer import Report, Settings, Trainer
-from draftwood.train.vocabulary import counts, coverage, most_frequent
 
 CHECKPOINT = "checkpoint"
 
@@ -89,10 +91,10 @@ class Session:
         self.loaded = load(target, dtype=dtype, device=device) if isinstance(target, str) else target
         model = self.loaded.model
         self.train, self.held, self.complaints = material.read(learning.data, self.loaded)
-        self.counts = counts(self.train, model.vocab)
-        keep = most_frequent(self.counts, learning.rows, self.loaded.config.eos_tokens)
+        counts = torch.from_numpy(count_written(self.train, model.vocab))
+        keep = most_frequent(counts, learning.rows, model)
         self.keep = keep.to(device)
-        self.coverage = coverage(self.counts, keep)
+        self.coverage = coverage(counts, keep)
         self.plans = {name: self._plan(name) for name in learning.recipes}
         self.nets = {name: plan for name, plan in self.plans.items() if plan.net is not None}
         self.made: dict[str, dict[str, str]] = {}  # options that take what was made, by recipe

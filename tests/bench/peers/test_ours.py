@@ -1,13 +1,19 @@
 """Our recipes as a peer: nothing of an earlier answer helps, and answers are judged by what they promise."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from draftwood.bench import ties
 from draftwood.bench.peers import Settings
+from draftwood.bench.peers import ours as module
 from draftwood.bench.peers.ours import Ours
+from draftwood.core.proposal import Proposal
+from draftwood.core.round import Round
+from draftwood.drafters.features import Features
 from draftwood.drafters.ngram import NGram
+from draftwood.testing.heads import random_head, write_head
 from draftwood.verifiers.match import Match
 
 PROMPT = [104, 101, 108, 108, 111, 32, 104, 101, 108, 108, 111]
@@ -35,6 +41,35 @@ def test_the_same_question_twice_finds_an_empty_cache_and_an_empty_drafter(setti
     first, second = (ours.answer("prompt_lookup", PROMPT, 0) for _ in range(2))
     for key in ("tokens", "passes", "drafted", "accepted_by_position"):
         assert first[key] == second[key]
+
+
+def drafts(ours: Ours, method: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[int], int]]:
+    """Prompt and guessed nodes of every draft that one answer took, in order."""
+    made: list[tuple[list[int], int]] = []
+    real = Features.propose
+
+    def watched(self: Features, state: Any, rnd: Round, *rest: Any) -> Proposal:
+        proposal = real(self, state, rnd, *rest)
+        made.append((rnd.requests[0].prompt, proposal.tree.num_nodes - 1))
+        return proposal
+
+    monkeypatch.setattr(Features, "propose", watched)
+    ours.answer(method, PROMPT, 0)
+    return made
+
+
+def test_a_head_has_drafted_for_another_prompt_before_the_clock_starts(settings, tmp_path, monkeypatch):
+    target = opened(settings, methods=()).loaded.model
+    method = f"eagle2:weights={write_head(tmp_path / 'head.safetensors', random_head('eagle', target))}"
+    ours = opened(settings, methods=(method,))
+    with monkeypatch.context() as patch:
+        made = drafts(ours, method, patch)
+    first = next(i for i, (prompt, _) in enumerate(made) if prompt == PROMPT)
+    assert any(nodes for _, nodes in made[:first]) and any(nodes for _, nodes in made[first:])
+    # The twin: a prompt of one token, and two to write, would warm the target alone.
+    monkeypatch.setattr(module, "WARM_PROMPT", 1)
+    monkeypatch.setattr(module, "WARM_TOKENS", 2)
+    assert not any(nodes for prompt, nodes in drafts(ours, method, monkeypatch) if prompt != PROMPT)
 
 
 def test_prices_of_the_machine_are_kept_from_answer_to_answer(settings):

@@ -1,14 +1,9 @@
 """What is trained is what will run: an unrolled step equals a real roll-out over the same tokens."""
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from tiny_heads import KEEP, random_net
 
 from draftwood.cache.dense import DenseCache
 from draftwood.core.passes import Tokens
@@ -17,6 +12,7 @@ from draftwood.drafters.nets.runner import FloatRunner
 from draftwood.testing.tiny import CONFIG, tiny_decoder
 from draftwood.train.capture import Teacher
 from draftwood.train.objectives import inverse
+from tiny_heads import KEEP, random_net
 
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])

@@ -27,23 +27,17 @@ from draftwood.drafters.nets.store import Head, read, to_bytes
 from draftwood.drafters.nothing import Nothing
 from draftwood.engine.engine import Engine
 from draftwood.errors import DrafterError, WeightsError
-from draftwood.kernels.cpu import build
-from draftwood.kernels.cpu.levels import LEVELS, cpu_flags
-from draftwood.kernels.cpu.library import Library
-from draftwood.models import store
 from draftwood.models.decoder import Decoder
 from draftwood.models.lanes import int8
 from draftwood.models.lanes.blocks import pack, unpack
 from draftwood.models.lanes.native import NativeDecoder
 from draftwood.models.lanes.stock import StockDecoder
 from draftwood.testing.heads import random_head
-from draftwood.testing.tiny import CONFIG, tiny_weights
+from draftwood.testing.tiny import CONFIG
 from draftwood.trees.chain import Chain
 from draftwood.trees.static import Static
 from draftwood.verifiers.match import Match
-
-BEST, *OTHERS = [level.name for level in LEVELS if level.needs <= cpu_flags()]
-EVERY_LEVEL = [BEST, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]  # those are compiled first
+from native_levels import BEST, EVERY_LEVEL, distance, kept_weights, opened
 
 LLAMA = replace(CONFIG, num_heads=6, num_kv_heads=2, head_dim=48, hidden_size=96, intermediate_size=160)
 CONFIGS = {
@@ -70,19 +64,8 @@ PARENTS = [-1, 0, 0, 1, 1, 2, 3, 6]
 
 
 @remembered
-def opened(name: str) -> Library:
-    level = next(level for level in LEVELS if level.name == name)
-    path = build.library(level, store.cache_dir() / "kernels")
-    if path is None:
-        pytest.skip(f"no compiler for {name}")
-    return Library.open(name, path)
-
-
-@remembered
 def tensors(config: str) -> dict[str, Tensor]:
-    """What packing leaves of random weights, so that both lanes hold the very same ones."""
-    drawn = tiny_weights(2, CONFIGS[config])
-    return {k: unpack(pack(t * (16 / t.shape[1]) ** 0.5)) if t.ndim == 2 else t for k, t in drawn.items()}
+    return kept_weights(CONFIGS[config])
 
 
 def target(config: str = "llama", level: str = BEST) -> NativeDecoder:
@@ -160,10 +143,6 @@ def both_passes(runner: Any) -> dict[str, Tensor]:
     cache, out, logits = begun(runner, hidden)
     more, found = runner.forward(tree(hidden[DONE:]), cache)
     return {"fused": hidden, "out": torch.cat([out, more]), "logits": torch.cat([logits, found])}
-
-
-def distance(said: Tensor, right: Tensor) -> float:
-    return float((said.double() - right.double()).abs().mean() / right.double().std())
 
 
 # --- what the float lane says

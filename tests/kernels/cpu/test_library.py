@@ -10,29 +10,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from draftwood.kernels.cpu import build, twin
-from draftwood.kernels.cpu.levels import LEVELS, cpu_flags
+import native_levels
+from draftwood.kernels.cpu import twin
 from draftwood.kernels.cpu.library import Library, Matrix
-from draftwood.models import store
 from draftwood.models.lanes.blocks import Packed, pack, unpack
+from native_levels import BEST, EVERY_LEVEL, OTHERS
 
-HAVE = [level.name for level in LEVELS if level.needs <= cpu_flags()]
-BEST, *OTHERS = HAVE
-EVERY_LEVEL = [BEST, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]  # those are compiled first
 SHAPES = [(64, 64), (16, 32), (7, 96), (61, 320), (100, 608)]  # 608 is more blocks than the matrix unit takes in one go
 ODD = [(20, 70), (5, 33), (33, 8), (1, 1)]  # only bytes can have these
 COUNTS = [*range(1, 21), 33]
-LIBRARIES: list[Library] = []
+OPENED: dict[str, Library] = {}
 
 
-@cache
 def opened(name: str) -> Library:
-    level = next(level for level in LEVELS if level.name == name)
-    path = build.library(level, store.cache_dir() / "kernels")
-    if path is None:
-        pytest.skip(f"no compiler for {name}")
-    LIBRARIES.append(Library.open(name, path))
-    return LIBRARIES[-1]
+    return OPENED.setdefault(name, native_levels.opened(name))
 
 
 @cache
@@ -75,7 +66,7 @@ def cases() -> list[tuple[int, int, int]]:
 def one_thread():
     """Behind every test: whoever comes next is not to find helpers awake."""
     yield
-    for library in LIBRARIES:
+    for library in OPENED.values():
         library.threads(1)
 
 
@@ -106,7 +97,7 @@ def test_bias_is_added():
 @pytest.mark.parametrize(("rows", "columns", "kind"), cases())
 def test_levels_with_vectors_give_the_same_bits(rows, columns, kind):
     packed = weights(rows, columns, kind)
-    vectors = [opened(name) for name in HAVE if name != "portable"]
+    vectors = [opened(name) for name in (BEST, *OTHERS) if name != "portable"]
     for count in COUNTS:
         first, *rest = (product(library, packed, drawn(count, columns)) for library in vectors)
         assert all(torch.equal(first, other) for other in rest), count

@@ -13,19 +13,12 @@ from torch import Tensor
 from draftwood.cache.dense import DenseCache
 from draftwood.core.config import ModelConfig
 from draftwood.core.passes import ALL, FINAL, LayerPlan, Seen, Tokens
-from draftwood.kernels.cpu import build
-from draftwood.kernels.cpu.levels import LEVELS, cpu_flags
-from draftwood.kernels.cpu.library import Library
-from draftwood.models import store
 from draftwood.models.decoder import Decoder
 from draftwood.models.lanes import int8
-from draftwood.models.lanes.blocks import pack, unpack
 from draftwood.models.lanes.native import NativeDecoder
 from draftwood.testing.rows import row_exact_faults
-from draftwood.testing.tiny import CONFIG, tiny_weights
-
-BEST, *OTHERS = [level.name for level in LEVELS if level.needs <= cpu_flags()]
-EVERY_LEVEL = [BEST, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]  # those are compiled first
+from draftwood.testing.tiny import CONFIG
+from native_levels import BEST, EVERY_LEVEL, OTHERS, distance, kept_weights, opened, packed
 
 
 def shape(heads: int, kv: int, width: int, **rest: Any) -> ModelConfig:
@@ -51,25 +44,8 @@ TAPS = frozenset({FINAL, *range(CONFIG.num_layers + 1)})
 
 
 @remembered
-def opened(name: str) -> Library:
-    level = next(level for level in LEVELS if level.name == name)
-    path = build.library(level, store.cache_dir() / "kernels")
-    if path is None:
-        pytest.skip(f"no compiler for {name}")
-    return Library.open(name, path)
-
-
-@remembered
 def tensors(name: str, *, four_bits: bool = False) -> dict[str, Tensor]:
-    """What packing leaves of random weights, so that both lanes hold the very same ones. Wide rows get small weights:
-    sharp attentions would make more of a rounding than it is."""
-    kept = snapped if four_bits else packed
-    weights = tiny_weights(2, CONFIGS[name])
-    return {key: kept(t * (16 / t.shape[1]) ** 0.5) if t.ndim == 2 else t for key, t in weights.items()}
-
-
-def packed(weight: Tensor) -> Tensor:
-    return unpack(pack(weight))
+    return kept_weights(CONFIGS[name], snapped if four_bits else packed)
 
 
 def snapped(weight: Tensor) -> Tensor:
@@ -122,10 +98,6 @@ def both_passes(model: Any, plan: LayerPlan = ALL) -> dict[int | str, Tensor]:
     seen = model.forward(tree(), cache, taps=TAPS, layers=plan)
     rows: dict[int | str, Tensor] = {tap: torch.cat([prompt.features[tap], x]) for tap, x in seen.features.items()}
     return rows | {"logits": torch.cat([prompt.logits, seen.logits])}
-
-
-def distance(said: Tensor, right: Tensor) -> float:
-    return float((said.double() - right.double()).abs().mean() / right.double().std())
 
 
 # --- what the reference says

@@ -1,16 +1,13 @@
 """EAGLE's files say what the equations say, in both directions."""
 
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
 import plain_eagle
-from heads import VOCAB, Exchange, columns, edit, folder_of, head, logits, read, shown, target
-
 from draftwood.errors import WeightsError
+from format_heads import VOCAB, Exchange, columns, edit, folder_of, head, logits, read, shown, target
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -1,17 +1,14 @@
 """EAGLE-3's native files say what the equations say; the 3.1 variants and both numberings of layers with them."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
 import plain_eagle3
-from heads import VOCAB, Exchange, columns, edit, folder_of, head, logits, read, shown, target
-
 from draftwood.errors import OptionError, WeightsError
+from format_heads import VOCAB, Exchange, columns, edit, folder_of, head, logits, read, shown, target
 
 VARIANTS = ["norm_before_residual", "norm_output", "norm_features", "norm_fused"]
 

@@ -3,7 +3,6 @@
 import json
 import os
 import pickle
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-sys.path.insert(0, str(Path(__file__).parent))
-from heads import KINDS, Exchange, edit, folder_of, read
-
 from draftwood.errors import ModelError, WeightsError
 from draftwood.train.formats.files import read_folder, read_tensors
+from format_heads import KINDS, Exchange, edit, folder_of, read
 
 
 class Trap:

@@ -1,6 +1,5 @@
 """Medusa's files, original and vLLM's, say what the equations say."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,11 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
 import plain_medusa
-from heads import VOCAB, Exchange, columns, edit, folder_of, head, logits, read, shown, target
-
 from draftwood.errors import OptionError, WeightsError
+from format_heads import VOCAB, Exchange, columns, edit, folder_of, head, logits, read, shown, target
 
 
 def agree(folder: Path, made: Any, shared: Any = None) -> None:

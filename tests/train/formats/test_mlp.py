@@ -1,17 +1,14 @@
 """The MLP speculator's files say what the equations say: tables multiplied out, tables of its own, tied and not."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
 import plain_mlp
-from heads import VOCAB, Exchange, columns, edit, folder_of, head, logits, read, shown, target
-
 from draftwood.errors import OptionError, WeightsError
+from format_heads import VOCAB, Exchange, columns, edit, folder_of, head, logits, read, shown, target
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -11,7 +11,6 @@ Its own code runs in an interpreter of its own, because it wants an older transf
 import json
 import os
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,15 +19,13 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-sys.path.insert(0, str(Path(__file__).parent))
-from heads import VOCAB, Exchange, columns, edit, folder_of, head, logits, read, target
-
 from draftwood.drafters.nets.store import Head
 from draftwood.errors import WeightsError
 from draftwood.models.hf_config import unparse
 from draftwood.testing.tiny import tiny_weights
 from draftwood.train.formats.exchange import Target
 from draftwood.train.formats.proof import LIMIT, Input
+from format_heads import VOCAB, Exchange, columns, edit, folder_of, head, logits, read, target
 
 OTHER = os.environ.get("DRAFTWOOD_SPECULATORS")
 PEER = Path(__file__).with_name("speculators_peer.py")

@@ -1,11 +1,13 @@
 """Our recipes as a peer: one copy of the weights, a fresh engine for every answer.
 
 A fresh engine holds no row, no pool and no table of an earlier text. What it keeps is the machine's measured prices, which a
-server has after a minute and which know nothing about texts. Two tokens of another prompt run before the clock starts.
+server has after a minute and which know nothing about texts. Before the clock starts a few tokens of another prompt run,
+drafted like the rest.
 """
 
 import gc
 from collections.abc import Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -25,6 +27,8 @@ from draftwood.core.verdict import PARTS
 from draftwood.llm import LLM
 from draftwood.models.load import Loaded, load
 from draftwood.verifiers.match import Match
+
+WARM_PROMPT, WARM_TOKENS = 8, 4  # tokens; who drafts from features needs two of a prompt and a second round
 
 
 class Ours:
@@ -58,8 +62,9 @@ class Ours:
     def answer(self, method: str, prompt: Sequence[int], index: int) -> dict[str, Any]:
         llm = LLM(self.loaded, self.recipes[method], config=EngineConfig(max_slots=1))
         llm.prices = llm.engine.prices = self.prices.setdefault(method, llm.prices)
-        other = next(token for token in range(2) if token != prompt[0])
-        _finish(llm, llm.request([other], SamplingParams(max_tokens=2)))
+        other = next(token for token in range(2) if token != prompt[0])  # so that nothing is shared
+        warm = replace(self._params(index), max_tokens=WARM_TOKENS, ignore_eos=True)
+        _finish(llm, llm.request([other] * WARM_PROMPT, warm))
         request = llm.request(prompt, self._params(index))
         gc.collect()
         start = perf_counter()

@@ -52,7 +52,7 @@ def recipe_names(recipes: str) -> list[str]:
     if not names:
         raise OptionError("no recipes are named\nhint: for example --recipes prompt_lookup,auto")
     for name in names:
-        recipe, *words = name.split(":")
+        recipe, words = known.parted(name)
         converted(recipe, known.load(recipe).build, known.options(recipe), words)
     return names
 

@@ -2,20 +2,17 @@
 
     s_i = GELU(LN_i(proj_i s_{i-1} + (a_e / a_s) emb(x_i)))    logits_i = W head(s_i)
 
-a_s = 0.5^(0.5/n) and a_e = sqrt((1 - a_s^2) inner / 2) keep the context at half of the state's energy by the last step.
 Embedding and head are the target's own, through one projection each: tables of its own would outweigh the target.
 """
 
 import math
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from draftwood.drafters.nets import mlp_state
 from draftwood.drafters.nets.config import HeadConfig
-
-_EPS = 1e-6
 
 
 class MLPNet(nn.Module):
@@ -32,24 +29,15 @@ class MLPNet(nn.Module):
         self.bias = nn.Parameter(torch.zeros(own, inner))
         for module in (self.first, self.emb, self.head, *self.proj):
             nn.init.normal_(module.weight, std=1 / math.sqrt(module.weight.shape[1]))  # type: ignore[arg-type]
-        state = 0.5 ** (0.5 / n)
-        self.mix = math.sqrt((1 - state**2) * inner / 2) / state
+        self.mix = mlp_state.mix(config)
 
     def start(self, f: Float[Tensor, "*S H"]) -> Float[Tensor, "*S H"]:
         """The state before the first step."""
-        return _scaled(f) / math.sqrt(2) if self.config.scale_input else f
+        return mlp_state.start(self.config, f)
 
-    def step(self, index: int, s: Float[Tensor, "*S inner"], e: Float[Tensor, "*S H"]) -> Float[Tensor, "*S inner"]:
+    def step(self, index: int, s: Float[Tensor, "*S _"], e: Float[Tensor, "*S H"]) -> Float[Tensor, "*S inner"]:
         """The next state, from the embedding of the token drafted last."""
-        which = 0 if self.config.tied else index
-        above = self.first(s) if index == 0 else self.proj[0 if self.config.tied else index - 1](s)
-        # An embedding row is small beside a unit vector; scaled to unit energy it mixes as the equation means it.
-        x = _scaled(above + self.mix * self.emb(e))
-        return F.gelu(x * self.weight[which].to(x.dtype) + self.bias[which].to(x.dtype))
+        return mlp_state.step(self, index, s, self.emb(e))
 
     def read(self, s: Float[Tensor, "*S inner"]) -> Float[Tensor, "*S H"]:
         return self.head(s)
-
-
-def _scaled(x: Tensor) -> Tensor:
-    return x * torch.rsqrt(x.float().square().mean(-1, keepdim=True) + _EPS).to(x.dtype)

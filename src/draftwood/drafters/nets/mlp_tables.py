@@ -2,19 +2,16 @@
 
     s_i = GELU(LN_i(proj_i s_{i-1} + (a_e / a_s) emb_i[x_i]))    logits_i = head_i s_i
 
-Tied, all steps share one embedding, one head and one norm, and all but the first one projection.
+Tied, all steps share one embedding and one head.
 """
-
-import math
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from draftwood.drafters.nets import mlp_state
 from draftwood.drafters.nets.config import HeadConfig
-
-_EPS = 1e-6
 
 
 class MLPTablesNet(nn.Module):
@@ -29,26 +26,16 @@ class MLPTablesNet(nn.Module):
         self.head = nn.Parameter(torch.zeros(own, config.rows, inner))
         self.weight = nn.Parameter(torch.ones(own, inner))
         self.bias = nn.Parameter(torch.zeros(own, inner))
-        state = 0.5 ** (0.5 / n)
-        self.mix = math.sqrt((1 - state**2) * inner / 2) / state
+        self.mix = mlp_state.mix(config)
 
     def start(self, f: Float[Tensor, "*S H"]) -> Float[Tensor, "*S H"]:
         """The state before the first step."""
-        return _scaled(f) / math.sqrt(2) if self.config.scale_input else f
+        return mlp_state.start(self.config, f)
 
-    def step(self, index: int, s: Float[Tensor, "*S inner"], token: Int[Tensor, "*S"]) -> Float[Tensor, "*S inner"]:
+    def step(self, index: int, s: Float[Tensor, "*S _"], token: Int[Tensor, "*S"]) -> Float[Tensor, "*S inner"]:
         """The next state, from the token drafted last."""
-        which = self._which(index)
-        above = self.first(s) if index == 0 else self.proj[0 if self.config.tied else index - 1](s)
-        x = _scaled(above + self.mix * self.emb[which][token].to(s.dtype))
-        return F.gelu(x * self.weight[which].to(x.dtype) + self.bias[which].to(x.dtype))
+        e = self.emb[mlp_state.own(self.config, index)][token]
+        return mlp_state.step(self, index, s, e.to(s.dtype))
 
     def logits(self, index: int, s: Float[Tensor, "*S inner"]) -> Float[Tensor, "*S W"]:
-        return F.linear(s, self.head[self._which(index)].to(s.dtype))
-
-    def _which(self, index: int) -> int:
-        return 0 if self.config.tied else index
-
-
-def _scaled(x: Tensor) -> Tensor:
-    return F.rms_norm(x, (x.shape[-1],), None, _EPS)
+        return F.linear(s, self.head[mlp_state.own(self.config, index)].to(s.dtype))

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from plain_files import read
 from torch import Tensor
+
+from plain_files import read
 
 
 def logits(folder: Path, x: Tensor, shared: Tensor | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Small dialogues for tiny targets, in memory and on disk. Imported by name, so any test file can be run alone."""
+"""Small dialogues for tiny targets, in memory and on disk."""
 
 import json
 import random

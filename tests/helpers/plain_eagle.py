@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import torch
-from plain_files import layer, read
 from torch import Tensor
+
+from plain_files import layer, read
 
 
 def logits(folder: Path, features: Tensor, embedded: Tensor, rows: Tensor, steps: int = 3) -> Tensor:

@@ -1,4 +1,4 @@
-"""Tiny heads on a tiny target, float64. Imported by name, so any test file can be run alone."""
+"""Tiny heads on a tiny target, float64."""
 
 from dataclasses import replace
 from functools import partial

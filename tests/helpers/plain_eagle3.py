@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import torch
-from plain_files import layer, read, rms
 from torch import Tensor
+
+from plain_files import layer, read, rms
 
 
 def logits(folder: Path, features: list[Tensor], embedded: Tensor, steps: int = 3) -> Tensor:

@@ -4,8 +4,9 @@ import math
 from pathlib import Path
 
 import torch
-from plain_files import read
 from torch import Tensor
+
+from plain_files import read
 
 
 def logits(folder: Path, f: Tensor, drafted: Tensor) -> Tensor:
