@@ -33,9 +33,9 @@ class Shown:
     ]  # rows of the target's LM head, after the final norm
     seed: int = 0  # of this step's noise: whatever a learner draws must come from it, or a resumed run would differ
 
-    def generator(self) -> torch.Generator:
-        """Noise of this step alone."""
-        return torch.Generator(device=self.ids.device).manual_seed(self.seed)
+    def generator(self, stream: int = 0) -> torch.Generator:
+        """Noise of this step alone. Draws of different streams have nothing to do with each other."""
+        return torch.Generator(device=self.ids.device).manual_seed(self.seed ^ stream << 56)
 
 
 class Learner(Protocol):

@@ -35,8 +35,11 @@ def training(
     *,
     unroll: int = 3,
     regress: float = 0.2,
+    noise: float = 0.0,
     rate: float = 1e-3,
     seed: int = 0,
 ) -> TrainPlan:
-    """The same weights serve eagle and eagle2."""
-    return feature_plan("eagle", target, keep, taps=(FINAL,), unroll=unroll, regress=regress, rate=rate, seed=seed)
+    """The same weights serve eagle and eagle2. `noise`: on the features, as a share of their size."""
+    return feature_plan(
+        "eagle", target, keep, taps=(FINAL,), unroll=unroll, regress=regress, rate=rate, seed=seed, noise=noise
+    )

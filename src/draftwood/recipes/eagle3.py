@@ -34,6 +34,7 @@ def training(
     keep: Int[Tensor, "W"],
     *,
     unroll: int = 4,
+    noise: float = 0.0,
     rate: float = 1e-3,
     taps: tuple[int, ...] = (),
     own_rows: bool = False,
@@ -41,7 +42,7 @@ def training(
     seed: int = 0,
 ) -> TrainPlan:
     """`taps`: layers whose features are fused, by default an early, a middle and a late one; `norm_features`: each normed
-    first; `own_rows`: a head of its own instead of the target's rows."""
-    more = {"target_rows": not own_rows, "norm_features": norm_features}
+    first; `own_rows`: a head of its own instead of the target's rows; `noise`: on the features, as a share of their size."""
+    more = {"noise": noise, "target_rows": not own_rows, "norm_features": norm_features}
     chosen = tuple(taps) or middle_taps(target)
     return feature_plan("eagle3", target, keep, taps=chosen, unroll=unroll, regress=0.0, rate=rate, seed=seed, **more)

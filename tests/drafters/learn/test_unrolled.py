@@ -9,6 +9,8 @@ from draftwood.cache.dense import DenseCache
 from draftwood.core.passes import Tokens
 from draftwood.drafters.learn.unrolled import Unrolled, positions
 from draftwood.drafters.nets.runner import FloatRunner
+from draftwood.errors import OptionError
+from draftwood.recipes import eagle, eagle2, eagle3
 from draftwood.testing.tiny import CONFIG, tiny_decoder
 from draftwood.train.capture import Teacher
 from draftwood.train.objectives import inverse
@@ -110,3 +112,42 @@ def test_loss_is_that_of_the_counted_positions(kind: str) -> None:
     torch.testing.assert_close(loss, plain(0), rtol=1e-9, atol=1e-9)
     for off in (-1, 1):
         assert not torch.allclose(loss, plain(off), rtol=1e-6), "a twin: one position off"
+
+
+# --- noise on the features
+
+
+def fused(noise: float, seed: int) -> list[torch.Tensor]:
+    """What the head fuses, by tap, for one text of the tiny target."""
+    module, found = random_net("eagle3"), []
+    plain = module.fuse
+    module.fuse = lambda features: (found.extend(features), plain(features))[1]
+    learner = Unrolled(module, KEEP, steps=2, noise=noise)
+    ids = torch.arange(10, 22)[None]
+    on = torch.ones_like(ids, dtype=torch.bool)
+    list(learner.outputs(Teacher(tiny_decoder()).show(ids, on, on, learner.needs.taps, seed)))
+    return found
+
+
+def test_noise_is_bounded_by_the_size_of_a_position_and_differs_from_tap_to_tap() -> None:
+    plain, noisy = fused(0.0, 3), fused(0.5, 3)
+    shares = [(b - a) / a.abs().mean(-1, keepdim=True) for a, b in zip(plain, noisy, strict=True)]
+    assert len(shares) == 3 and all(0.45 < float(x.abs().max()) <= 0.5 for x in shares)
+    assert not torch.allclose(shares[0], shares[1]), "one draw for every tap would move them together"
+    assert all(abs(float(x.mean())) < 0.05 for x in shares)
+
+
+def test_noise_is_that_of_its_step() -> None:
+    assert all(torch.equal(a, b) for a, b in zip(fused(0.5, 3), fused(0.5, 3), strict=True))
+    assert not torch.equal(fused(0.5, 3)[0], fused(0.5, 4)[0]), "a twin: another step, another noise"
+
+
+@pytest.mark.parametrize("recipe", [eagle, eagle2, eagle3])
+def test_noise_is_an_option_of_the_recipes(recipe: Any) -> None:
+    target = tiny_decoder(dtype=torch.float32)
+    (stage,) = recipe.training(target, KEEP, noise=0.25).learns
+    assert stage.learner.noise == 0.25
+    assert recipe.training(target, KEEP).learns[0].learner.noise == 0, "none by default"
+    for wrong in (-0.1, float("nan"), float("inf")):
+        with pytest.raises(OptionError, match="noise cannot be"):
+            recipe.training(target, KEEP, noise=wrong)

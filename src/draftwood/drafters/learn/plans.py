@@ -16,7 +16,7 @@ from draftwood.drafters.learn.parallel import Parallel
 from draftwood.drafters.learn.unrolled import Unrolled
 from draftwood.drafters.nets.build import net
 from draftwood.drafters.nets.config import HeadConfig
-from draftwood.errors import CompositionError
+from draftwood.errors import CompositionError, OptionError
 
 
 def shape_of(target: Model) -> ModelConfig:
@@ -46,9 +46,12 @@ def feature_plan(
     regress: float,
     rate: float,
     seed: int,
+    noise: float = 0.0,
     **more: Any,
 ) -> TrainPlan:
     """One layer of the target's own sizes; rows of its own start from the target's."""
+    if not 0 <= noise < float("inf"):
+        raise OptionError(f"noise cannot be {noise}\nhint: 0 for none, or a small share such as 0.1")
     shape = shape_of(target)
     layer = replace(shape, num_layers=1, qk_norm=False)
     config = HeadConfig(kind, layer, shape.hidden_size, taps, rows=len(keep), **more)
@@ -57,7 +60,7 @@ def feature_plan(
         unit = torch.eye(shape.hidden_size, device=keep.device, dtype=getattr(target, "dtype", torch.float32))
         with torch.no_grad():
             module.lm_head.weight.copy_(target.head(unit, ids=keep, norm=False).T)
-    learner = Unrolled(module, keep, steps=unroll, regress=regress)
+    learner = Unrolled(module, keep, steps=unroll, regress=regress, noise=noise)
     return TrainPlan((Learn(learner, Rate(peak=rate)),), module, config)
 
 

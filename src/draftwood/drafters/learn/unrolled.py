@@ -23,6 +23,8 @@ from draftwood.core.plan import Shown
 from draftwood.models.rope import angles, frequencies
 from draftwood.train.objectives import inverse, shifted, smooth_l1, soft_cross_entropy
 
+_NOISE = 1  # a stream of the step's generator
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unrolled:
@@ -34,7 +36,7 @@ class Unrolled:
     decay: float = 0.8  # weight of step j is decay ** j
     regress: float = 0.0
     soft: float = 1.0
-    noise: float = 0.0  # width of the uniform noise on the features
+    noise: float = 0.0  # most that is added to a feature, as a share of the mean size of its position's numbers
 
     @property
     def needs(self) -> Needs:
@@ -65,8 +67,7 @@ class Unrolled:
         net, layer = self.net, self.net.layer
         batch, length = shown.ids.shape
         device = shown.ids.device
-        features = [self._noisy(shown, shown.features[tap]) for tap in net.config.taps]
-        u = net.fuse(features)
+        u = net.fuse(self._features(shown))
         freq = frequencies(net.config.layer).to(device)
         keys: list[Tensor] = []
         values: list[Tensor] = []
@@ -84,11 +85,18 @@ class Unrolled:
             yield a
             u = net.forward_feature(a)
 
-    def _noisy(self, shown: Shown, x: Tensor) -> Tensor:
+    def _features(self, shown: Shown) -> list[Float[Tensor, "B T H"]]:
+        """As the target made them, or with uniform noise: later layers are many times larger, so it goes by their size."""
+        features = [shown.features[tap] for tap in self.net.config.taps]
         if not self.noise:
-            return x
-        noise = torch.rand(x.shape, generator=shown.generator(), device=x.device, dtype=torch.float32) - 0.5
-        return x + (noise * self.noise).to(x.dtype)
+            return features
+        source = shown.generator(_NOISE)
+        found: list[Tensor] = []
+        for x in features:
+            wide = x.to(torch.promote_types(x.dtype, torch.float32))
+            drawn = torch.rand(x.shape, generator=source, device=x.device, dtype=wide.dtype) * 2 - 1
+            found.append((wide + self.noise * drawn * wide.abs().mean(-1, keepdim=True)).to(x.dtype))
+        return found
 
 
 def unrolled_attention(
