@@ -29,8 +29,10 @@ def learn(
     out: Annotated[Path, typer.Option("--out", help="The folder for weights, checkpoint and log.")],
     target: Annotated[str, typer.Option("--target", help="The model to imitate.")] = "smollm2",
     data: Annotated[
-        Path | None,
-        typer.Option("--data", help="Dialogues: a folder of `train data` or a .jsonl. Made first if missing."),
+        list[Path] | None,
+        typer.Option(
+            "--data", help="Dialogues: a folder of `train data` or a .jsonl. Repeatable. Made first if missing."
+        ),
     ] = None,
     steps: Annotated[int | None, typer.Option("--steps", min=1, help="Gradient steps.")] = None,
     minutes: Annotated[
@@ -73,7 +75,7 @@ def learn(
     wanted = tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
     learning = Learning(
         recipes=wanted,
-        data=data or out / "data",
+        data=tuple(data) if data else (out / "data",),
         out=out,
         steps=steps,
         minutes=5.0 if steps is None and minutes is None else minutes,
@@ -88,7 +90,7 @@ def learn(
         options=_options(wanted, option or []),
     )
     with until_interrupted(signal.SIGTERM) as until:
-        if data is None:
+        if not data:
             learning = _with_data(screen, learning, target, device, dtype, exclude or [], until)
         session = Session(target, learning, device=device, dtype=dtype)
         _introduce(screen, session)
@@ -148,7 +150,7 @@ def _with_data(
     from draftwood.train.data import Settings, make_data
     from draftwood.train.learn import CHECKPOINT
 
-    minutes, folder = learning.minutes, learning.data
+    minutes, (folder,) = learning.minutes, learning.data
     spend = None if minutes is None else DATA_SHARE * minutes
     rest = replace(learning, minutes=None if minutes is None or spend is None else minutes - spend)
     have = material.record(folder)

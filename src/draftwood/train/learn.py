@@ -41,7 +41,7 @@ class Learning:
     """What to train and for how long. Options of a recipe's `training` by recipe name."""
 
     recipes: tuple[str, ...]
-    data: Path
+    data: tuple[Path, ...]  # folders of `train data`, or files
     out: Path
     steps: int | None = None
     minutes: float | None = None
@@ -58,6 +58,8 @@ class Learning:
     def __post_init__(self) -> None:
         if not self.recipes:
             raise OptionError(f"no recipe to train\nhint: {', '.join(trainable())}")
+        if not self.data:
+            raise OptionError("no data to train on\nhint: `draftwood train data` makes a folder of it")
         for name in self.recipes:
             training_of(name)
         if self.steps is not None and self.minutes is not None:
@@ -91,6 +93,7 @@ class Session:
         self.loaded = load(target, dtype=dtype, device=device) if isinstance(target, str) else target
         model = self.loaded.model
         self.train, self.held, self.complaints = material.read(learning.data, self.loaded)
+        self.record = material.summed(learning.data)  # of the data
         counts = torch.from_numpy(count_written(self.train, model.vocab))
         keep = most_frequent(counts, learning.rows, model)
         self.keep = keep.to(device)

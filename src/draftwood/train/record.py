@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from draftwood._version import __version__
 from draftwood.drafters.nets.store import Head, to_bytes
 from draftwood.models.load import Loaded
-from draftwood.train import material
 from draftwood.train.dialogues import Dialogue
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def head_bytes(session: "Session", name: str, trainer: "Trainer | None") -> byte
         "data": {
             "dialogues": len(session.train),
             "answer_tokens": session.train.num_answer_tokens,
-            "record": material.record(learning.data),
+            "record": session.record,
         },
         "trained": sorted(session.plans),
         "options": dict(learning.options.get(name, {})),
