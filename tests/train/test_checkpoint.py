@@ -84,7 +84,7 @@ def test_run_is_known_by_what_it_was_asked(tmp_path: Path) -> None:
     checkpoint.same_run(tmp_path, NOTE, {"data": "a", "seed": "0"}, None)
     with pytest.raises(TrainError, match=r"(?s)holds another run: data was a, now it is b.*hint: another --out"):
         checkpoint.same_run(tmp_path, NOTE, {"data": "b", "seed": "0"}, None)
-    with pytest.raises(TrainError, match="rows was None, now it is 5"):
+    with pytest.raises(TrainError, match="rows was nothing, now it is 5"):
         checkpoint.same_run(tmp_path, NOTE, {"data": "a", "seed": "0", "rows": "5"}, None)
     with pytest.raises(TrainError, match=r"(?s)a run of 9 steps, not 8.*leave out --steps"):
         checkpoint.same_run(tmp_path, NOTE, {"data": "a", "seed": "0"}, 8)

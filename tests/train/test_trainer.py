@@ -12,7 +12,7 @@ from torch import Tensor
 
 from draftwood.core.plan import Learn, TrainPlan
 from draftwood.drafters.learn.plans import feature_plan, language_plan, parallel_plan
-from draftwood.errors import TrainError
+from draftwood.errors import OptionError, TrainError
 from draftwood.recipes import eagle, eagle3
 from draftwood.testing.tiny import tiny_decoder
 from draftwood.train import checkpoint
@@ -58,6 +58,15 @@ def test_every_net_learns_something(tmp_path: Path, kind: str) -> None:
     assert len(losses) == 60
     first, last = sum(losses[12:20]), sum(losses[-8:])  # the language model's second stage has another loss
     assert last < (0.9 if kind != "medusa" else 0.97) * first, (first, last)
+
+
+def test_language_model_may_leave_out_its_first_stage() -> None:
+    sizes = {"width": 32, "layers": 1, "heads": 2, "inner": 48}
+    for pretrain, shares in ((0.2, [0.2, 0.8]), (0.5, [0.5, 0.5]), (0.0, [1.0])):
+        made = language_plan(target(), KEEP, **sizes, rate=1e-3, seed=0, pretrain=pretrain)
+        assert [stage.share for stage in made.learns] == shares and made.learns[-1].name == "align"
+    with pytest.raises(OptionError, match="pretrain cannot be 1"):
+        language_plan(target(), KEEP, **sizes, rate=1e-3, seed=0, pretrain=1.0)
 
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3", "medusa", "hydra", "mlp", "language"])

@@ -34,6 +34,13 @@ def learn(
             "--data", help="Dialogues: a folder of `train data` or a .jsonl. Repeatable. Made first if missing."
         ),
     ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            help="Begin with these weights: a head file, a folder of RECIPE.safetensors, or auto: those that ship.",
+        ),
+    ] = None,
     steps: Annotated[int | None, typer.Option("--steps", min=1, help="Gradient steps.")] = None,
     minutes: Annotated[
         float | None, typer.Option("--minutes", help="Or as many steps as fit; counted once, then kept.")
@@ -84,6 +91,7 @@ def learn(
         batch_tokens=batch_tokens,
         longest=longest,
         seed=seed,
+        start=start,
         save_every=60 * save_every,
         measure_every=60 * measure_every,
         prompts=prompts,
@@ -178,6 +186,9 @@ def _introduce(screen: Screen, session: "Session") -> None:
         f"{len(session.train)} dialogues, {session.train.num_answer_tokens:,} answer tokens; {len(session.held)} held out; "
         f"{len(session.keep)} tokens cover {session.coverage:.1%}; {sizes}; target in {session.loaded.lane}"
     )
+
+    for name, start in session.starts.items():
+        screen.aside(f"{name} begins with {start.name} ({start.sha256[:16]})")
 
 
 def _size(net: Any) -> str:

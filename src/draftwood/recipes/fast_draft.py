@@ -45,8 +45,11 @@ def training(
     layers: int = 3,
     heads: int = 5,
     inner: int = 864,
+    pretrain: float = 0.2,
     rate: float = 2e-3,
     seed: int = 0,
 ) -> TrainPlan:
-    """Any text first, then the target's own. Deeper is slower for the same size: depth costs latency, width does not."""
-    return language_plan(target, keep, width=width, layers=layers, heads=heads, inner=inner, rate=rate, seed=seed)
+    """Any text first, in the share `pretrain` of the steps, then the target's own. Deeper is slower for the same size: depth
+    costs latency, width does not."""
+    sizes = {"width": width, "layers": layers, "heads": heads, "inner": inner}
+    return language_plan(target, keep, **sizes, rate=rate, seed=seed, pretrain=pretrain)

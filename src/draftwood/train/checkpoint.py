@@ -65,9 +65,10 @@ def same_run(folder: Path, note: Mapping[str, Any], identity: Mapping[str, str],
     """TrainError names what differs between the run that wrote a note and this one."""
     theirs = note["identity"]
     for key in sorted({*theirs, *identity}):
-        if theirs.get(key) != identity.get(key):
+        then, now = theirs.get(key, "nothing"), identity.get(key, "nothing")
+        if then != now:
             raise TrainError(
-                f"{folder} holds another run: {key} was {theirs.get(key)}, now it is {identity.get(key)}\n"
+                f"{folder} holds another run: {key} was {then}, now it is {now}\n"
                 "hint: another --out, or delete the folder"
             )
     if steps not in (None, note["steps"]):

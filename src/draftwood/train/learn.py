@@ -21,6 +21,7 @@ import torch
 from draftwood import recipes
 from draftwood.core.plan import Build, Learn, Search, Stage, TrainPlan
 from draftwood.drafters.frequent import count_written, coverage, most_frequent
+from draftwood.drafters.nets.find import AUTO
 from draftwood.errors import DraftwoodError, OptionError
 from draftwood.models.load import Loaded, load
 from draftwood.models.lock import locked
@@ -31,6 +32,7 @@ from draftwood.train.checkpoint import replace_file
 from draftwood.train.log import Log
 from draftwood.train.measure import Acceptance, head_file, measure, prompts_of
 from draftwood.train.record import head_bytes, identity
+from draftwood.train.start import Start, pour
 from draftwood.train.trainer import Report, Settings, Trainer
 
 CHECKPOINT = "checkpoint"
@@ -50,6 +52,7 @@ class Learning:
     batch_tokens: int | None = None  # positions of a batch; None: by the device
     longest: int = 1024
     seed: int = 0
+    start: str | None = None  # first weights: "auto", a head file, or a folder of them; None: fresh ones
     save_every: float = 120.0  # seconds
     measure_every: float = 180.0
     prompts: int = 8  # held-out ones that acceptance is measured on
@@ -68,6 +71,10 @@ class Learning:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise OptionError(f"{name} cannot be {value}\nhint: more than 0")
+        if self.start not in (None, AUTO) and not Path(str(self.start)).exists():
+            raise OptionError(
+                f"--from {self.start}: there is no such file\nhint: a head file, a folder of them, or auto"
+            )
         for path in (self.out, *self.out.parents):
             if path.exists() and not path.is_dir():
                 raise OptionError(f"--out {self.out}: {path} is a file\nhint: name a folder, it may be a new one")
@@ -100,6 +107,9 @@ class Session:
         self.coverage = coverage(counts, keep)
         self.plans = {name: self._plan(name) for name in learning.recipes}
         self.nets = {name: plan for name, plan in self.plans.items() if plan.net is not None}
+        self.starts: dict[str, Start] = {}  # by recipe
+        if learning.start is not None:
+            self.starts = pour(learning.start, self.nets, self.keep, self.loaded, learning.out)
         self.made: dict[str, dict[str, str]] = {}  # options that take what was made, by recipe
         self.log = Log(learning.out)
         self.step = 0
@@ -164,7 +174,7 @@ class Session:
             measure_every=own.measure_every,
             pause_after=own.pause_after,
         )
-        named = identity(self.loaded, self.train, own, batch_tokens=tokens, longest=longest)
+        named = identity(self, batch_tokens=tokens, longest=longest)
         return Trainer(plans, Teacher(model), batches, settings, named)
 
     @contextmanager

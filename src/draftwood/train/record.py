@@ -3,27 +3,29 @@
 import hashlib
 import json
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftwood._version import __version__
 from draftwood.drafters.nets.store import Head, to_bytes
-from draftwood.models.load import Loaded
 from draftwood.train.dialogues import Dialogue
 
 if TYPE_CHECKING:
-    from draftwood.train.learn import Learning, Session
+    from draftwood.train.learn import Session
     from draftwood.train.trainer import Trainer
 
 
-def identity(
-    loaded: Loaded, dialogues: Iterable[Dialogue], learning: "Learning", *, batch_tokens: int, longest: int
-) -> dict[str, str]:
-    """What must be the same for a run to go on, by the names people know it by."""
+def identity(session: "Session", *, batch_tokens: int, longest: int) -> dict[str, str]:
+    """What must be the same for a run to go on, by the names people know it by. What is not asked for is not named, so that
+    a run of an older version goes on."""
+    learning = session.learning
     options = {name: dict(chosen) for name, chosen in learning.options.items()}
+    start = ", ".join(f"{name} {found.sha256[:16]}" for name, found in sorted(session.starts.items()))
     return {
-        "target": loaded.fingerprint,
-        "data": digest(dialogues),
+        **({"from": start} if start else {}),
+        "target": session.loaded.fingerprint,
+        "data": digest(session.train),
         "recipes": ",".join(sorted(learning.recipes)),
         "rows": str(learning.rows),
         "longest": str(longest),
@@ -62,6 +64,8 @@ def head_bytes(session: "Session", name: str, trainer: "Trainer | None") -> byte
         "trained": sorted(session.plans),
         "options": dict(learning.options.get(name, {})),
     }
+    if name in session.starts:
+        record["started_from"] = asdict(session.starts[name])
     tensors = {key: t.detach().float().cpu() for key, t in plan.net.state_dict().items()}
     head = Head(plan.config, tensors, session.keep.cpu(), session.loaded.fingerprint, record)
     return to_bytes(head, bits=plan.notes.get("bits"))

@@ -83,9 +83,20 @@ def parallel_plan(
 
 
 def language_plan(
-    target: Model, keep: Int[Tensor, "W"], *, width: int, layers: int, heads: int, inner: int, rate: float, seed: int
+    target: Model,
+    keep: Int[Tensor, "W"],
+    *,
+    width: int,
+    layers: int,
+    heads: int,
+    inner: int,
+    rate: float,
+    seed: int,
+    pretrain: float = 0.2,
 ) -> TrainPlan:
-    """Any text first, then the target's own."""
+    """Any text first, in a share of the steps, then the target's own."""
+    if not 0 <= pretrain < 1:
+        raise OptionError(f"pretrain cannot be {pretrain}\nhint: a share of the steps, at least 0 and below 1")
     shape = shape_of(target)
     layer = replace(
         shape,
@@ -99,8 +110,6 @@ def language_plan(
     )
     config = HeadConfig("language", layer, shape.hidden_size, (FINAL,), rows=len(keep))
     module = fresh(config, target, seed)
-    stages = (
-        Learn(Language(module, keep, align=False), Rate(peak=rate, floor=0.5), share=0.2, name="pre-train"),
-        Learn(Language(module, keep, align=True), Rate(peak=rate, warmup=0.01), share=0.8, name="align"),
-    )
-    return TrainPlan(stages, module, config)
+    any_text = Learn(Language(module, keep, align=False), Rate(peak=rate, floor=0.5), share=pretrain, name="pre-train")
+    own_text = Learn(Language(module, keep, align=True), Rate(peak=rate, warmup=0.01), share=1 - pretrain, name="align")
+    return TrainPlan((any_text, own_text) if pretrain else (own_text,), module, config)
