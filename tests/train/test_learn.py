@@ -148,6 +148,8 @@ def test_more_rows_than_tokens_are_all_of_them(tiny: Loaded, tmp_path: Path) -> 
         ({"steps": 3, "minutes": 2.0}, OptionError, r"(?s)--steps 3 and --minutes 2.0 were both given.*hint: one"),
         ({"steps": None, "minutes": 0.0}, OptionError, "minutes cannot be 0"),
         ({"steps": None, "minutes": float("nan")}, OptionError, "minutes cannot be nan"),
+        ({"prompt_share": 1.5}, OptionError, "prompt_share cannot be 1.5"),
+        ({"prompt_share": float("nan")}, OptionError, "prompt_share cannot be nan"),
     ],
 )
 def test_wishes_that_make_no_sense_are_refused_at_the_door(tmp_path: Path, more: Any, error: Any, said: str) -> None:
@@ -183,3 +185,11 @@ def test_run_with_other_data_is_refused_even_where_counts_agree(tiny: Loaded, tm
     (data / "train.jsonl").write_text("".join(lines))
     with pytest.raises(TrainError, match="option was"):
         Session(tiny, learning(tmp_path, data=data, options={"medusa": {"rate": 0.5}})).run()
+
+
+def test_share_of_the_prompts_belongs_to_the_run(tiny: Loaded, tmp_path: Path) -> None:
+    assert Session(tiny, learning(tmp_path, prompt_share=0.25)).run()
+    assert read(head_file(tmp_path / "out", "medusa")).record["prompt_share"] == 0.25
+    for share, now in ((0.5, "0.5"), (0.0, "nothing")):
+        with pytest.raises(TrainError, match=rf"holds another run: prompt-share was 0.25, now it is {now}"):
+            Session(tiny, learning(tmp_path, prompt_share=share)).run()

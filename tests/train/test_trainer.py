@@ -82,13 +82,14 @@ def test_batch_without_one_counted_position_is_no_loss(kind: str) -> None:
     assert not any(p.grad is not None and bool(p.grad.any() | p.grad.isnan().any()) for p in made.net.parameters())
 
 
-@pytest.mark.parametrize("breaks", [(1, 2, 9), (2, 3), (5, 11)])
-def test_broken_run_ends_where_an_unbroken_one_does(tmp_path: Path, breaks: tuple[int, ...]) -> None:
-    """Two plans at once; the language model changes its stage at step 2 of 12."""
+@pytest.mark.parametrize(("breaks", "share"), [((1, 2, 9), 0.0), ((2, 3), 0.5), ((5, 11), 0.0)])
+def test_broken_run_ends_where_an_unbroken_one_does(tmp_path: Path, breaks: tuple[int, ...], share: float) -> None:
+    """Two plans at once; the language model changes its stage at step 2 of 12. Prompts teach in one case."""
     make = lambda: {"eagle3": plan("eagle3"), "language": plan("language")}  # noqa: E731
     whole = make()
     told: list[Report] = []
-    assert run_of(tmp_path / "whole", whole).run(told.append)
+    assert run_of(tmp_path / "whole", whole, prompt_share=share).run(told.append)
+    assert any("prompt_hit0" in figures for r in told for figures in r.figures.values()) == (share > 0)
     heard: dict[int, Report] = {}
     for stop in (*breaks, None):
         until, parts = threading.Event(), make()
@@ -98,7 +99,7 @@ def test_broken_run_ends_where_an_unbroken_one_does(tmp_path: Path, breaks: tupl
             if stop is not None and report.step + 2 >= stop:
                 until.set()
 
-        done = run_of(tmp_path / "parts", parts).run(watch, until=until)
+        done = run_of(tmp_path / "parts", parts, prompt_share=share).run(watch, until=until)
         assert done == (stop is None)
     assert [heard[r.step].losses for r in told] == [r.losses for r in told]
     assert [heard[r.step].seen for r in told] == [r.seen for r in told]

@@ -56,6 +56,9 @@ def learn(
     longest: Annotated[
         int, typer.Option("--longest", min=16, help="Tokens of a dialogue; what is beyond is cut.")
     ] = 1024,
+    prompt_share: Annotated[
+        float, typer.Option("--prompt-share", help="Share of the positions in prompts that teach too, 0 to 1.")
+    ] = 0.0,
     device: Annotated[str, typer.Option("--device", help="cpu or cuda.")] = "cpu",
     dtype: Annotated[
         str, typer.Option("--dtype", help="Of the target. auto: int8 on a CPU, bfloat16 elsewhere.")
@@ -90,6 +93,7 @@ def learn(
         rows=rows,
         batch_tokens=batch_tokens,
         longest=longest,
+        prompt_share=prompt_share,
         seed=seed,
         start=start,
         save_every=60 * save_every,

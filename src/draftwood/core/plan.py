@@ -32,6 +32,7 @@ class Shown:
         [Int[Tensor, "W"] | None], Float[Tensor, "W H"]
     ]  # rows of the target's LM head, after the final norm
     seed: int = 0  # of this step's noise: whatever a learner draws must come from it, or a resumed run would differ
+    prompt_share: float = 0.0  # of the positions outside answers that teach too
 
     def generator(self, stream: int = 0) -> torch.Generator:
         """Noise of this step alone. Draws of different streams have nothing to do with each other."""

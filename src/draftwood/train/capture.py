@@ -40,10 +40,11 @@ class Teacher:
         live: Bool[Tensor, "B T"],
         taps: frozenset[int],
         seed: int,
+        prompt_share: float = 0.0,
     ) -> Shown:
         """One batch; taps as in core.passes."""
         run: Callable[..., dict[int, Tensor]] = decoder_features if isinstance(self.model, Decoder) else lane_features
-        return Shown(ids, answer, live, run(self.model, ids, live, taps), self.embed, self.rows, seed)
+        return Shown(ids, answer, live, run(self.model, ids, live, taps), self.embed, self.rows, seed, prompt_share)
 
     def embed(self, ids: Int[Tensor, "*S"]) -> Float[Tensor, "*S H"]:
         with torch.no_grad():

@@ -51,6 +51,7 @@ class Learning:
     rows: int = 8192
     batch_tokens: int | None = None  # positions of a batch; None: by the device
     longest: int = 1024
+    prompt_share: float = 0.0  # of the positions outside answers that teach too
     seed: int = 0
     start: str | None = None  # first weights: "auto", a head file, or a folder of them; None: fresh ones
     save_every: float = 120.0  # seconds
@@ -71,6 +72,8 @@ class Learning:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise OptionError(f"{name} cannot be {value}\nhint: more than 0")
+        if not 0 <= self.prompt_share <= 1:
+            raise OptionError(f"prompt_share cannot be {self.prompt_share}\nhint: 0 for answers alone, at most 1")
         if self.start not in (None, AUTO) and not Path(str(self.start)).exists():
             raise OptionError(
                 f"--from {self.start}: there is no such file\nhint: a head file, a folder of them, or auto"
@@ -173,6 +176,7 @@ class Session:
             save_every=own.save_every,
             measure_every=own.measure_every,
             pause_after=own.pause_after,
+            prompt_share=own.prompt_share,
         )
         named = identity(self, batch_tokens=tokens, longest=longest)
         return Trainer(plans, Teacher(model), batches, settings, named)

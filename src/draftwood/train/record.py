@@ -24,6 +24,7 @@ def identity(session: "Session", *, batch_tokens: int, longest: int) -> dict[str
     start = ", ".join(f"{name} {found.sha256[:16]}" for name, found in sorted(session.starts.items()))
     return {
         **({"from": start} if start else {}),
+        **({"prompt-share": str(learning.prompt_share)} if learning.prompt_share else {}),
         "target": session.loaded.fingerprint,
         "data": digest(session.train),
         "recipes": ",".join(sorted(learning.recipes)),
@@ -64,6 +65,8 @@ def head_bytes(session: "Session", name: str, trainer: "Trainer | None") -> byte
         "trained": sorted(session.plans),
         "options": dict(learning.options.get(name, {})),
     }
+    if learning.prompt_share:
+        record["prompt_share"] = learning.prompt_share
     if name in session.starts:
         record["started_from"] = asdict(session.starts[name])
     tensors = {key: t.detach().float().cpu() for key, t in plan.net.state_dict().items()}

@@ -35,6 +35,7 @@ class Settings:
     save_every: float = 120.0  # seconds
     measure_every: float = 180.0
     pause_after: float | None = None  # minutes; then save and stop, to go on another time
+    prompt_share: float = 0.0  # of the positions outside answers that teach too
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,8 @@ class Trainer:
 
     def _one(self, step: int, batch: Batch) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]:
         here = batch.to(self.teacher.device)
-        shown = self.teacher.show(here.ids, here.answer, here.live, self.taps, noise_seed(self.settings.seed, step))
+        seed, share = noise_seed(self.settings.seed, step), self.settings.prompt_share
+        shown = self.teacher.show(here.ids, here.answer, here.live, self.taps, seed, share)
         kind = next(iter(shown.features.values())).dtype
         losses: dict[str, Tensor] = {}
         figures: dict[str, dict[str, Tensor]] = {}

@@ -7,13 +7,12 @@ import torch
 
 from draftwood.cache.dense import DenseCache
 from draftwood.core.passes import Tokens
-from draftwood.drafters.learn.unrolled import Unrolled, positions
+from draftwood.drafters.learn.unrolled import Unrolled
 from draftwood.drafters.nets.runner import FloatRunner
 from draftwood.errors import OptionError
 from draftwood.recipes import eagle, eagle2, eagle3
 from draftwood.testing.tiny import CONFIG, tiny_decoder
 from draftwood.train.capture import Teacher
-from draftwood.train.objectives import inverse
 from tiny_heads import KEEP, random_net
 
 
@@ -59,7 +58,7 @@ def test_the_first_step_alone_is_a_plain_forward() -> None:
     assert not torch.allclose(first, second)
 
 
-# --- which positions count
+# --- what is learned
 
 
 def shown_of(answer: list[int], taps: frozenset[int] = frozenset({-1})) -> Any:
@@ -69,27 +68,6 @@ def shown_of(answer: list[int], taps: frozenset[int] = frozenset({-1})) -> Any:
     mask = torch.zeros_like(on)
     mask[0, answer] = True
     return Teacher(target).show(ids, mask, on, taps, 0)
-
-
-@pytest.mark.parametrize("ahead", [1, 2, 3])
-def test_position_counts_where_the_token_it_predicts_is_in_an_answer(ahead: int) -> None:
-    shown = shown_of([4, 5, 6, 11])
-    found = positions(shown, None, ahead).tolist()
-    assert found == [t - ahead for t in (4, 5, 6, 11)]
-    for wrong in (ahead - 1, ahead + 1):  # twins: one off would be noticed
-        assert positions(shown, None, wrong).tolist() != found
-
-
-def test_position_counts_only_where_the_draft_can_say_the_token() -> None:
-    shown = shown_of([4, 5, 6, 11])
-    places = inverse(torch.tensor([14, 21]), CONFIG.vocab_size)  # the tokens at 4 and 11
-    assert positions(shown, places, 2).tolist() == [2, 9]
-
-
-def test_share_of_the_positions_is_the_same_every_time() -> None:
-    shown = shown_of(list(range(2, 12)))
-    some = positions(shown, None, 2, 0.5)
-    assert 0 < len(some) < 10 and torch.equal(some, positions(shown, None, 2, 0.5))
 
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])

@@ -10,15 +10,16 @@ from torch import Tensor, nn
 
 from draftwood.core.passes import FINAL, Needs
 from draftwood.core.plan import Shown
-from draftwood.drafters.learn.unrolled import positions
+from draftwood.drafters.learn.positions import imitate, taught
 from draftwood.drafters.nets.language import LanguageNet
 from draftwood.models.rope import angles, frequencies
-from draftwood.train.objectives import hard_cross_entropy, inverse, shifted, soft_cross_entropy
+from draftwood.train.objectives import hard_cross_entropy, inverse, shifted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Language:
-    """align False: the next token of every text. align True: the target's row wherever the target wrote."""
+    """align False: the next token of every text. align True: the target's row wherever the target wrote, and on the
+    prompts' share."""
 
     net: LanguageNet
     keep: Int[Tensor, "W"]
@@ -37,13 +38,13 @@ class Language:
         rows = shown.rows(keep)
         y = self.net.read(self.hidden(shown)).flatten(0, 1)
         if self.align:
-            at = positions(shown, places, 1)
-            loss, hit = soft_cross_entropy(y[at], rows, shown.features[FINAL].flatten(0, 1)[at], rows)
+            loss, hits = imitate(y, rows, shown.features[FINAL].flatten(0, 1), rows, taught(shown, places, 1))
         else:
             label = places[shifted(shown.ids, 1)]
             at = (shifted(shown.live, 1) & (label >= 0)).flatten().nonzero()[:, 0]
             loss, hit = hard_cross_entropy(y[at], rows, label.flatten()[at], shown.features[FINAL].dtype)
-        yield "model", loss, {"hit0": hit}
+            hits = {"hit": hit}
+        yield "model", loss, {f"{name}0": hit for name, hit in hits.items()}
 
     def hidden(self, shown: Shown) -> Float[Tensor, "B T d"]:
         net, (batch, length) = self.net, shown.ids.shape

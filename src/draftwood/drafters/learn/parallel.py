@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from draftwood.core.passes import FINAL, Needs
 from draftwood.core.plan import Shown
-from draftwood.drafters.learn.unrolled import positions
+from draftwood.drafters.learn.positions import imitate, taught
 from draftwood.drafters.nets.hydra import HydraNet
 from draftwood.drafters.nets.medusa import MedusaNet
 from draftwood.drafters.nets.mlp import MLPNet
-from draftwood.train.objectives import inverse, shifted, soft_cross_entropy
+from draftwood.train.objectives import inverse, shifted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,16 +41,15 @@ class Parallel:
         keep = self.keep.to(shown.ids.device)
         places = inverse(keep, self.net.config.layer.vocab_size)
         f, rows = shown.features[FINAL], shown.rows(keep)
-        at = positions(shown, None, 2, self.share)
+        at = taught(shown, None, 2, self.share).every
         feature = f.flatten(0, 1)[at]
         ids = [shifted(shown.ids, 1 + k).flatten()[at] for k in range(self.net.config.stages)]
         total, figures = torch.zeros((), device=f.device), {}
         for k, y in enumerate(outputs(self.net, feature, [shown.embed(x) for x in ids])):
-            counted = torch.isin(at, positions(shown, places, 2 + k), assume_unique=True)
-            target = shifted(f, 1 + k).flatten(0, 1)[at][counted]
-            loss, hit = soft_cross_entropy(y[counted], rows, target, rows)
+            counted = taught(shown, places, 2 + k).among(at)
+            loss, hits = imitate(y, rows, shifted(f, 1 + k).flatten(0, 1)[at], rows, counted)
             total = total + self.decay**k * loss
-            figures[f"hit{k}"] = hit
+            figures |= {f"{name}{k}": hit for name, hit in hits.items()}
         yield "heads", total, figures
 
 

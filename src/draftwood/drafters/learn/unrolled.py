@@ -15,13 +15,14 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from draftwood.core.passes import FINAL, Needs
 from draftwood.core.plan import Shown
+from draftwood.drafters.learn.positions import imitate, taught
 from draftwood.models.rope import angles, frequencies
-from draftwood.train.objectives import inverse, shifted, smooth_l1, soft_cross_entropy
+from draftwood.train.objectives import inverse, shifted, smooth_l1
 
 _NOISE = 1  # a stream of the step's generator
 
@@ -52,14 +53,14 @@ class Unrolled:
         weight = self.net.lm_head.weight if self.net.own_head else rows
         total, figures = torch.zeros((), device=teacher.device), {}
         for j, a in enumerate(self.outputs(shown)):
-            counted = positions(shown, places, 2 + j)
-            target = shifted(teacher, 1 + j).flatten(0, 1)[counted]
-            loss, hit = soft_cross_entropy(self.net.read(a).flatten(0, 1)[counted], weight, target, rows)
+            at = taught(shown, places, 2 + j)
+            f = shifted(teacher, 1 + j).flatten(0, 1)
+            loss, hits = imitate(self.net.read(a).flatten(0, 1), weight, f, rows, at)
             loss = self.soft * loss
             if self.regress:
-                loss = loss + self.regress * smooth_l1(a.flatten(0, 1)[counted], target)
+                loss = loss + self.regress * smooth_l1(a.flatten(0, 1)[at.every], f[at.every])
             total = total + self.decay**j * loss
-            figures[f"hit{j}"] = hit
+            figures |= {f"{name}{j}": hit for name, hit in hits.items()}
         yield "head", total, figures
 
     def outputs(self, shown: Shown) -> Iterator[Float[Tensor, "B T d"]]:
@@ -113,18 +114,3 @@ def unrolled_attention(
     seen = torch.cat([causal, *[own] * (len(keys) - 1)], dim=1)
     mask = torch.zeros(seen.shape, dtype=q.dtype, device=q.device).masked_fill_(~seen, -torch.inf)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-
-
-def positions(shown: Shown, places: Int[Tensor, "V"] | None, ahead: int, share: float = 1.0) -> Int[Tensor, "N"]:
-    """Flat indices t whose token t + `ahead` the target wrote and the draft can say.
-
-    A kept token stands for a row with most of its mass on kept ones: it was the best of its row, or drawn from it.
-    """
-    counted: Bool[Tensor, "B T"] = shifted(shown.answer, ahead)
-    if places is not None:
-        counted = counted & (places[shifted(shown.ids, ahead)] >= 0)
-    found = counted.flatten().nonzero()[:, 0]
-    if share < 1.0:
-        chosen = torch.rand(len(found), generator=shown.generator(), device=found.device) < share
-        found = found[chosen]
-    return found
