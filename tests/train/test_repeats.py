@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from draftwood.train.repeats import without_loop
+from draftwood.train.repeats import whole_sentences, without_loop, without_repeats
 
 NOISE = random.Random(0).sample(range(1000), 100)
 
@@ -25,3 +25,15 @@ def test_what_is_no_long_loop_is_kept(tokens):
 def test_loop_that_has_ended_is_kept():
     tokens = [1, 2] * 60 + NOISE
     assert without_loop(tokens) == tokens
+
+
+def test_text_ends_before_it_says_something_again():
+    once = "The mill stands at the river. It was built long ago."
+    assert without_repeats(f"{once} The mill stands at the river. And more.") == once
+    listed = "Here are some reasons to walk:\n\n1. **It keeps you healthy**\n2. **It costs nothing at all**"
+    assert without_repeats(f"{listed}\n3. **It keeps you healthy**\n4. **Something else entirely**") == listed
+    assert without_repeats(once) == once and without_repeats("") == ""
+
+
+def test_whole_sentences_leave_out_what_was_cut_off():
+    assert whole_sentences("One. Two! Thr") == "One. Two!" and whole_sentences("Version 3.5 of") == ""

@@ -6,7 +6,7 @@ import pytest
 
 from draftwood.errors import OptionError
 from draftwood.models.load import Loaded
-from draftwood.train.texts import names_in, read_texts, sentences_in, terms_in
+from draftwood.train.texts import language_of, names_in, read_texts, sentences_in, terms_in
 
 CODE = '''import os
 
@@ -66,3 +66,38 @@ def test_words_to_ask_for():
     text = "In May the painter Anna Berg met a sculptor. The sculptor was old. He liked Oslo, and Anna Berg did not."
     assert names_in(text) == ["Anna Berg", "Oslo"] and terms_in(text) == ["Anna Berg", "Oslo", "sculptor"]
     assert sentences_in(text)[0].startswith("In May") and len(sentences_in(text)) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("The house is near the river, and it is not for sale to those who ask for it.", ""),
+        ("Das Haus ist nicht am Fluss, und die Frau hat sich auch mit dem Mann gestritten.", "German"),
+        ("La maison est dans la rue, avec une porte que les enfants ne voient pas.", "French"),
+        ("O menino não está em casa com os pais, e a mãe do amigo também veio.", "Portuguese"),
+        ("Photosynthesis: chlorophyll, sunlight, water, sugar.", ""),
+        ("", ""),
+    ],
+)
+def test_language_is_told_by_common_words(text: str, language: str):
+    assert language_of(text) == language
+
+
+def test_passages_say_their_language_and_their_file(tmp_path: Path, tiny: Loaded):
+    german = "Das Haus Nummer {} ist nicht am Fluss, und die Frau hat sich auch mit dem Mann gestritten."
+    english = "The house number {} is not at the river, and the woman has spoken to the man about it."
+    for name, text in (("a.txt", german), ("b.txt", english)):
+        (tmp_path / name).write_text("\n\n".join(text.format(i) for i in range(30)))
+    found = read_texts([tmp_path], tiny.tokenizer, longest=400).passages
+    assert {(p.language, p.file) for p in found} in ({("German", 0), ("", 1)}, {("German", 1), ("", 0)})
+    for file in (0, 1):
+        numbers = [int(p.text.split()[3]) for p in found if p.file == file]
+        assert numbers == sorted(numbers), "neighbours stay neighbours"
+
+
+def test_some_passages_are_long(tmp_path: Path, tiny: Loaded):
+    for name in range(30):
+        lines = [f"Paragraph {i} of the book number {name} says something that no other says." for i in range(60)]
+        (tmp_path / f"{name}.txt").write_text("\n\n".join(lines))
+    sizes = [len(p.text) for p in read_texts([tmp_path], tiny.tokenizer, longest=900).passages]
+    assert 0.1 < sum(size > 400 for size in sizes) / len(sizes) < 0.6 and max(sizes) <= 900

@@ -8,6 +8,8 @@ itself is never cut.
     kept      | a b c a b c a b c
 """
 
+import re
+
 import numpy as np
 
 TAIL, LONGEST = 64, 64
@@ -28,3 +30,22 @@ def without_loop(tokens: list[int]) -> list[int]:
         if len(ids) - first >= max(TAIL, 3 * period):
             return tokens[: first + period + max(EXTRA * period, EXTRA_TOKENS)]
     return tokens
+
+
+def whole_sentences(text: str) -> str:
+    """Up to the last sentence that ends."""
+    found = re.match(r"(?s).*[.!?](?=\s|$)", text)
+    return found[0] if found else ""
+
+
+def without_repeats(text: str) -> str:
+    """Up to the first sentence, or line of a list, that was said before: numbers in front of it make no difference."""
+    seen: set[str] = set()
+    for found in re.finditer(r"[^.!?\n]{16,}[.!?\n]*", text):
+        said = " ".join(re.findall(r"[^\W\d_]+", found[0].lower()))
+        if said in seen:
+            return re.sub(
+                r"\s*(\n\s*(\d+\.|[-*])?)?[\s*]*$", "", text[: found.start()]
+            )  # nor the number of a next line
+        seen.add(said)
+    return text

@@ -8,7 +8,7 @@ import os
 import random
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from draftwood.errors import OptionError
@@ -20,7 +20,8 @@ CODE = {".py", ".c", ".h", ".cpp", ".cc", ".hpp", ".js", ".ts", ".java", ".go", 
 BARE = re.compile(r"(README|NEWS|FAQ|HACKING|CONTRIBUTING|INTRO|OVERVIEW|HISTORY|ABOUT)", re.IGNORECASE)
 SMALLEST, LARGEST = 300, 2 << 20  # bytes of a file
 MOST_FILES, MOST_PASSAGES, PER_FILE = 8_000, 24_000, 16
-SHORT, LONG = 60, 700  # tokens of a passage
+SHORT, LONG = 60, 900  # tokens of a passage
+LARGE_SHARE = 0.3  # of the passages are asked for with more than half of the longest's tokens
 SAMPLE = 40
 
 
@@ -28,7 +29,8 @@ SAMPLE = 40
 class Passage:
     text: str
     code: bool = False
-    language: str = ""  # of code
+    language: str = ""  # of code; of prose, if it is not English
+    file: int = 0  # tells which ones stood together
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +55,19 @@ def read_texts(paths: Sequence[Path], tokenizer: Tokenizer, seed: int = 0, longe
     low, high = int(SHORT * ratio), max(int(min(longest, LONG) * ratio), int(SHORT * ratio) + 1)
     seen: set[str] = set()
     found: list[Passage] = []
-    for path, text in read:
+    for number, (path, text) in enumerate(read):
         code = _code(text, path.suffix, high) if path.suffix in CODE else ()
         prose = _prose(_words_of(text) if path.suffix == ".py" else "" if code else text, seen, rng, low, high)
         for cut in (code, prose):
             good = [p for p in cut if low <= len(p.text) <= high and "<|" not in p.text]
-            found += rng.sample(good, min(len(good), PER_FILE))
+            some = sorted(rng.sample(range(len(good)), min(len(good), PER_FILE)))  # neighbours stay neighbours
+            found += [replace(good[i], file=number) for i in some]
         if len(found) >= MOST_PASSAGES:
             break
     if not found:
         said = ", ".join(str(path) for path in paths)
         raise OptionError(f"no passage can be cut from {said}\nhint: name text files, or folders that hold some")
-    names = _names([p.text for p in found if not p.code])
+    names = _names([p.text for p in found if not p.code and not p.language])
     return Texts(len(read), tuple(found), tuple(rng.sample(names, min(len(names), 4000))), high)
 
 
@@ -103,7 +106,7 @@ def _letters_per_token(texts: Sequence[str], tokenizer: Tokenizer) -> float:
 
 
 def _prose(text: str, seen: set[str], rng: random.Random, low: int, high: int) -> Iterator[Passage]:
-    """Neighbouring paragraphs joined to sizes spread evenly over the orders of magnitude."""
+    """Neighbouring paragraphs joined to sizes spread evenly over the orders of magnitude, with a share of large ones."""
     wanted, parts, size = _size(rng, low, high), [], 0
     for paragraph in re.split(r"\n\s*\n", text):
         paragraph = "\n".join(line.strip() for line in paragraph.strip().splitlines())
@@ -111,15 +114,20 @@ def _prose(text: str, seen: set[str], rng: random.Random, low: int, high: int) -
             continue
         seen.add(key)
         if size and size + len(paragraph) > high:
-            yield Passage("\n\n".join(parts))
+            yield _passage(parts)
             wanted, parts, size = _size(rng, low, high), [], 0
         parts.append(paragraph)
         size += len(paragraph) + 2
         if size >= wanted:
-            yield Passage("\n\n".join(parts))
+            yield _passage(parts)
             wanted, parts, size = _size(rng, low, high), [], 0
     if parts:
-        yield Passage("\n\n".join(parts))
+        yield _passage(parts)
+
+
+def _passage(paragraphs: list[str]) -> Passage:
+    text = "\n\n".join(paragraphs)
+    return Passage(text, language=language_of(text))
 
 
 def _words_of(code: str) -> str:
@@ -129,7 +137,7 @@ def _words_of(code: str) -> str:
 
 
 def _size(rng: random.Random, low: int, high: int) -> float:
-    return low * (high / low) ** rng.random()
+    return rng.uniform(0.45, 1.0) * high if rng.random() < LARGE_SHARE else low * (high / low) ** rng.random()
 
 
 def _readable(paragraph: str) -> bool:
@@ -146,6 +154,7 @@ def _readable(paragraph: str) -> bool:
         and paragraph.count("`") <= 8
         and paragraph.count("://") <= 1
         and re.search(r"[a-z][.!?:](\s|$)", paragraph) is not None
+        and re.search(r"(?m)^[\w.]+ : |^-{3,}$", paragraph) is None  # parameters of functions, and what they return
     )
 
 
@@ -188,16 +197,45 @@ def _whole(piece: str) -> str:
 
 _NAME = re.compile(r"(?<=[a-z,] )(?:[A-Z][a-zé]+(?:[ -](?:of |the |de |von )?[A-Z][a-zé]+){0,2})\b")
 _DULL = set(
-    "The This That These Those There When Where What Which While With Without Then They Their You Your It Its If In On Of "
-    "For And But Not All Any Some Each See Also Note Please Copyright Yes No True False None Only After Before".split()
+    "The This That These Those There When Where What Which While With Without Then They Their You Your It Its If In "
+    "On Of For And But Not All Any Some Each See Also Note Please Copyright Yes No True False None Only After Before".split()
 )
 
 
 _VAGUE = set(
-    "always without because should before during between another through already however therefore whether either though "
-    "becomes instead almost rather unless within around behind others itself possible available necessary different "
-    "following several things something anything everything cannot really usually certain various specific".split()
+    "always without because should before during between another through already however therefore whether either "
+    "though becomes instead almost rather unless within around behind others itself possible available necessary "
+    "different following several things something anything everything cannot really usually certain various specific".split()
 )
+
+
+# Of a language's most common words those that English does not have.
+_COMMON = {
+    "German": "der die und nicht ist das mit von auf ein eine einen wird sich auch dem den im zu hat sind bei nach "
+    "wie dass für aber oder wurde vor ich sie wir",
+    "French": "le la les des est une dans pour que qui pas sur avec sont cette du et de un il elle ont aux plus au "
+    "par nous ce à sa son d l",
+    "Spanish": "el la los las una que por para con del como más pero está son y en un se su al lo ha muy antes de es",
+    "Italian": "il la lo che di della per una sono con non più nel gli alla anche i le è ha del un si da al dei ma "
+    "come",
+    "Portuguese": "o os uma que não para com do da mais pelo são também em e um no na as ao foi por se de é dos",
+    "Dutch": "het een van en niet dat zijn voor met op wordt ook naar deze de is te om aan heeft er maar bij uit ik "
+    "mijn",
+}
+COMMON = {language: set(words.split()) for language, words in _COMMON.items()}
+ENGLISH = set(
+    "the of and to is in that for it with are this be on not which can an as at by from or was has its we if".split()
+)
+
+
+def language_of(text: str) -> str:
+    """By its most common words; empty for English, and for what nobody can tell."""
+    words = re.findall(r"[^\W\d_]+", text.lower())
+    counts = {language: sum(word in common for word in words) for language, common in COMMON.items()}
+    best = max(counts, key=lambda language: counts[language])
+    enough = max(0.15 * len(words), 1.5 * sum(word in ENGLISH for word in words), 1)
+    clear = sum(count == counts[best] for count in counts.values()) == 1
+    return best if counts[best] > enough and clear else ""
 
 
 def names_in(text: str) -> list[str]:
