@@ -55,7 +55,7 @@ def learn(
     batch_tokens: Annotated[int | None, typer.Option("--batch-tokens", min=64, help="Positions of a batch.")] = None,
     longest: Annotated[
         int, typer.Option("--longest", min=16, help="Tokens of a dialogue; what is beyond is cut.")
-    ] = 1024,
+    ] = 1536,
     prompt_share: Annotated[
         float, typer.Option("--prompt-share", help="Share of the positions in prompts that teach too, 0 to 1.")
     ] = 0.0,

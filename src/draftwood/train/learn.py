@@ -50,7 +50,7 @@ class Learning:
     pause_after: float | None = None
     rows: int = 8192
     batch_tokens: int | None = None  # positions of a batch; None: by the device
-    longest: int = 1024
+    longest: int = 1536  # tokens of a dialogue, as long as `train data` makes them
     prompt_share: float = 0.0  # of the positions outside answers that teach too
     seed: int = 0
     start: str | None = None  # first weights: "auto", a head file, or a folder of them; None: fresh ones
@@ -135,7 +135,9 @@ class Session:
             trainer = self._trainer()
             self.step = trainer.resume() if trainer is not None else 0
             self.log.reopen(self.step)
-            prompts = prompts_of(self.held.items, self.learning.prompts, min(768, self.loaded.model.max_positions // 2))
+            prompts = prompts_of(
+                self.held.items, self.learning.prompts, min(1024, self.loaded.model.max_positions // 2)
+            )
             if not prompts:
                 say("no held-out prompt is short enough, so acceptance is not measured")
 

@@ -29,7 +29,7 @@ class Acceptance:
         return self.tokens / max(self.passes, 1)
 
 
-def prompts_of(dialogues: Sequence[Dialogue], count: int, longest: int = 768) -> list[list[int]]:
+def prompts_of(dialogues: Sequence[Dialogue], count: int, longest: int = 1024) -> list[list[int]]:
     """Prompts of held-out dialogues, evenly spread over the file."""
     short = [d for d in dialogues if d.answers[0][0] <= longest]
     step = max(len(short) // max(count, 1), 1)
