@@ -7,7 +7,9 @@ from draftwood.models.load import Loaded
 from draftwood.train.data import Settings, make_data, parse_mix
 
 
-@pytest.mark.parametrize("wrong", [{"tokens": 0}, {"batch": 0}, {"max_tokens": 1}, {"minutes": -1.0}, {"tokens": None}])
+@pytest.mark.parametrize(
+    "wrong", [{"tokens": 0}, {"batch": 0}, {"max_tokens": 1}, {"minutes": -1.0}, {"tokens": None}, {"own": 1.5}]
+)
 def test_settings_that_make_no_sense_are_refused(wrong):
     with pytest.raises(OptionError):
         Settings(**wrong)

@@ -36,7 +36,9 @@ def data(
         ),
     ] = None,
     batch: Annotated[int, typer.Option("--batch", min=1, help="Dialogues written at the same time.")] = 16,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", min=8, help="Tokens of an answer at most.")] = 256,
+    max_tokens: Annotated[
+        int, typer.Option("--max-tokens", min=8, help="Tokens of an answer; of an article three times.")
+    ] = 256,
     device: Annotated[str, typer.Option("--device", help="cpu or cuda.")] = "cpu",
     dtype: Annotated[
         Literal["auto", "int8", "float32", "float64", "bfloat16", "float16"],
@@ -46,8 +48,11 @@ def data(
     mix: Annotated[
         str | None, typer.Option("--mix", help="Shares of kinds, e.g. chat=0.5,math=0.5. Others are left out.")
     ] = None,
+    own: Annotated[
+        float, typer.Option("--own", help="Share of prompts over texts that are over the model's own, beside --text.")
+    ] = 0.5,
 ) -> None:
-    """Let a model write dialogues to train its drafter on: chats it makes up, questions, sums, texts, code.
+    """Let a model write dialogues to train its drafter on: chats it makes up, questions, sums, texts, documents, code.
 
     With neither --tokens nor --minutes it writes 200000 answer tokens. Killed at any moment, the same command goes on.
     """
@@ -63,6 +68,7 @@ def data(
         max_tokens=max_tokens,
         seed=seed,
         mix=MIX if mix is None else parse_mix(mix),
+        own=own,
     )
     with until_interrupted() as until, watch(wanted) as say:
         record = make_data(target, out, settings, device=device, dtype=dtype, until=until, say=say)

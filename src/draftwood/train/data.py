@@ -12,8 +12,9 @@ from draftwood.models.load import Loaded, load
 from draftwood.train.exclude import read_exclusion
 from draftwood.train.folder import Folder
 from draftwood.train.make import Maker, Say, open_writer, room
+from draftwood.train.mix import MIX, OWN_SHARE
 from draftwood.train.prompts import Prompts
-from draftwood.train.scripts import MIX, TURN_TOKENS, Scripts
+from draftwood.train.scripts import TURN_TOKENS, Scripts
 from draftwood.train.texts import read_texts
 from draftwood.train.turns import Turns
 
@@ -30,6 +31,7 @@ class Settings:
     max_tokens: int = 256
     seed: int = 0
     mix: Mapping[str, float] = field(default_factory=lambda: dict(MIX))
+    own: float = OWN_SHARE  # of the prompts over texts: over the target's own
 
     def __post_init__(self) -> None:
         for name, least in (("tokens", 1), ("batch", 1), ("max_tokens", 8)):
@@ -38,6 +40,8 @@ class Settings:
                 raise OptionError(f"{name} cannot be {value}\nhint: at least {least}")
         if self.minutes is not None and not self.minutes > 0:
             raise OptionError(f"minutes cannot be {self.minutes}\nhint: more than 0")
+        if not 0 <= self.own <= 1:
+            raise OptionError(f"own cannot be {self.own}\nhint: a share, from 0 to 1")
         if self.tokens is None and self.minutes is None:
             raise OptionError("neither tokens nor minutes are given, so it would never end")
 
@@ -81,14 +85,19 @@ def make_data(
             f"answers of {settings.max_tokens} tokens leave no room for questions in a context of {longest}"
         )
     exclusion = read_exclusion(settings.exclude, tokenizer)
-    texts = read_texts(settings.texts, tokenizer, settings.seed, (longest - settings.max_tokens) * 6 // 10)
+    texts = read_texts(settings.texts, tokenizer, settings.seed, (longest - settings.max_tokens) * 7 // 10)
     identity = {
         "target": {"name": loaded.name, "fingerprint": loaded.fingerprint},
         "seed": settings.seed,
         "excluded": exclusion.files,
     }
     facts = {
-        "settings": {"max_tokens": settings.max_tokens, "batch": settings.batch, "mix": dict(settings.mix)},
+        "settings": {
+            "max_tokens": settings.max_tokens,
+            "batch": settings.batch,
+            "mix": dict(settings.mix),
+            "own": settings.own,
+        },
         "texts": {"files": texts.num_files, "passages": len(texts.passages)},
         "lane": loaded.lane,
         "draftwood": __version__,
@@ -98,6 +107,7 @@ def make_data(
             Turns(tokenizer, loaded.config.eos_tokens),
             Prompts(texts),
             mix=settings.mix,
+            own=settings.own,
             exclusion=exclusion,
             seen=folder.seen,
             seed=settings.seed,

@@ -2,8 +2,9 @@
 
     chat         user turn (drawn) -> answer [-> user turn (drawn) -> answer]
     over text    prompt by rule -> answer
-    own text     chat as above, then a prompt over its answer -> answer       two dialogues
-    translation  prompt by rule -> answer [-> "translate back" -> answer]     two dialogues
+    own text     chat as above, or an article, then a prompt over its answer -> answer                   two dialogues
+    translation  prompt by rule or over its own text -> answer [-> "translate back" -> answer]           one to three
+    retrieval    questions about a few subjects -> answers; documents of these, a question -> answer, and so for each
 
 Everything a script draws is keyed by (seed, number), so it does not matter what else runs or ran before.
 """
@@ -16,24 +17,18 @@ from dataclasses import dataclass, field
 from draftwood.core.sampling import SamplingParams
 from draftwood.train.exclude import Exclusion
 from draftwood.train.folder import Line, Outcome
-from draftwood.train.prompts import CHAT, FOLLOWUP, MADE, OVER_TEXT, Prompt, Prompts, held_out
-from draftwood.train.repeats import without_loop
+from draftwood.train.mix import ASKED_SHARE, BACK_SHARE, FOREIGN_SHARE, MIX, OWN_SHARE, SUBJECTS, WRITTEN_SHARE, numbers
+from draftwood.train.prompts import CHAT, FOLLOWUP, OVER_TEXT, Prompt, Prompts, held_out
+from draftwood.train.repeats import whole_sentences, without_loop, without_repeats
+from draftwood.train.retrieval import Document, question_in, written
+from draftwood.train.texts import language_of
 from draftwood.train.turns import Turns, key_of
 
-MIX = {
-    CHAT: 0.40,
-    "question": 0.12,
-    "math": 0.12,
-    "summary": 0.10,
-    "extraction": 0.12,
-    "translation": 0.08,
-    "code": 0.06,
-}
-assert set(MIX) == {CHAT, *MADE}
 TURN_TOKENS = 160
-GREEDY_SHARE, FOLLOW_SHARE, OWN_SHARE, BACK_SHARE = 0.7, 0.15, 0.3, 0.4
-SHORTEST_OWN = 60  # tokens of an answer that others are made from
+GREEDY_SHARE, FOLLOW_SHARE = 0.7, 0.15
+SHORTEST_OWN = {"summary": 250}  # letters of a text that others are made from; 80 for other kinds
 SHORTEST = 2  # tokens of an answer, its end included
+_APART = 4  # numbers of turns from one dialogue of a script to the next
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +55,14 @@ class Plan:
     number: int
     kind: str
     rng: random.Random
-    prompt: Prompt | None = None  # None: the target writes its own user turn
+    prompt: Prompt | None = None  # of the first dialogue; None: the target writes its own user turn
+    own: bool = False  # the first dialogue's answer is what a prompt of this kind is made over
     ids: list[int] = field(default_factory=list[int])
 
 
 class Scripts:
-    """What all scripts share. `seen` are keys of dialogues that are done; `longest`: tokens of a dialogue."""
+    """What all scripts share. `seen` are keys of dialogues that are done; `longest`: tokens of a dialogue; `own`: how many
+    of the prompts over texts are made over the target's own, where there are others."""
 
     def __init__(
         self,
@@ -73,6 +70,7 @@ class Scripts:
         prompts: Prompts,
         *,
         mix: Mapping[str, float] = MIX,
+        own: float = OWN_SHARE,
         exclusion: Exclusion | None = None,
         seen: Container[str] = (),
         seed: int = 0,
@@ -82,62 +80,123 @@ class Scripts:
         self.turns, self.prompts, self.seen, self.seed = turns, prompts, seen, seed
         self.exclusion = Exclusion() if exclusion is None else exclusion
         self.max_tokens, self.longest = max_tokens, longest
-        self.kinds, self.weights = zip(*_balanced(mix, self.own_share).items(), strict=True)
+        self.own_share = own if prompts.has_prose else 1.0
+        self.kinds, self.weights = zip(*numbers(mix, self.own_share).items(), strict=True)
 
-    @property
-    def own_share(self) -> float:
-        """How many of the prompts over texts are made over the target's own."""
-        return OWN_SHARE if self.prompts.has_prose else 1.0
-
-    def plan(self, numbers: Sequence[int]) -> list[Plan]:
+    def plan(self, which: Sequence[int]) -> list[Plan]:
         """Kinds and prompts of these numbers; all prompts are tokenised together."""
         plans: list[Plan] = []
-        for number in numbers:
+        for number in which:
             rng = random.Random(f"{self.seed}:{number}")
             plan = Plan(number, rng.choices(self.kinds, self.weights)[0], rng)
-            if plan.kind in MADE and not (plan.kind in OVER_TEXT and rng.random() < self.own_share):
-                plan.prompt = self.prompts.make(plan.kind, rng)
+            if plan.kind != CHAT:
+                self._begin(plan)
             plans.append(plan)
         made = [p for p in plans if p.prompt is not None]
         for plan, ids in zip(made, self.turns.first_of_many([p.prompt.turn for p in made if p.prompt]), strict=True):
             plan.ids = ids
         return plans
 
+    def _begin(self, plan: Plan) -> None:
+        """The first prompt, or that there is none by rule."""
+        kind, rng = plan.kind, plan.rng
+        if kind == "translation":
+            which = rng.random()
+            if which < FOREIGN_SHARE + WRITTEN_SHARE:
+                make = self.prompts.into_english if which < FOREIGN_SHARE else self.prompts.in_language
+                plan.prompt = make(rng)
+                return
+        plan.own = kind in OVER_TEXT and rng.random() < self.own_share
+        if kind == "retrieval":
+            asked = rng.random() < ASKED_SHARE
+            plan.prompt = None if plan.own or asked else self.prompts.make(kind, rng)
+        else:
+            plan.prompt = self.prompts.first(kind, rng) if plan.own else self.prompts.make(kind, rng)
+
     def run(self, plan: Plan) -> Script:
         """From a plan to its dialogues."""
         made = _Made()
+        if plan.kind == "retrieval" and plan.prompt is None:
+            yield from self._retrieval(plan, made)
+            return made.outcome()
         if plan.prompt is None:
             reply = yield self._ask_turn(plan, self.turns.header, 0)
             turn = self.turns.words(reply.tokens) if reply.ended else ""
             if not turn:
                 return Outcome(dropped=("unended turn" if not reply.ended else "empty turn",))
-            prompt = Prompt(CHAT, turn, held_out(turn))
+            plan.prompt = Prompt(CHAT, turn, held_out(turn))
             plan.ids = self.turns.first(turn)
-        else:
-            prompt = plan.prompt
-        made.begin(prompt)
-        first = yield from self._talk(plan, made, prompt, plan.ids, 1, follow=plan.prompt is None and plan.kind == CHAT)
-        second = None if first is None else self._second(plan, prompt, first)
-        if second is not None:
-            yield from self._talk(plan, made, second, self.turns.first(second.turn), 5)
+        prompt: Prompt | None = plan.prompt
+        ids, turn, follow = plan.ids, 1, plan.kind == CHAT
+        while prompt is not None:
+            reply = yield from self._talk(plan, made, prompt, ids, turn, follow=follow)
+            prompt = None if reply is None else self._next(plan, prompt, reply)
+            ids, turn = self.turns.first(prompt.turn) if prompt is not None else [], turn + _APART
         return made.outcome()
 
-    def _second(self, plan: Plan, prompt: Prompt, answer: Reply) -> Prompt | None:
-        """A dialogue about the first one's answer, if there is one to be had."""
-        if prompt.language and answer.ended and plan.rng.random() < BACK_SHARE:
-            return self.prompts.back(plan.rng, prompt, self.turns.words(answer.tokens))
-        if plan.prompt is None and plan.kind in OVER_TEXT and answer.ended and len(answer.tokens) >= SHORTEST_OWN:
-            return self.prompts.make(plan.kind, plan.rng, self.turns.words(answer.tokens), prompt.held)
-        return None
+    def _next(self, plan: Plan, prompt: Prompt, answer: Reply) -> Prompt | None:
+        """A dialogue about the last one's answer, if there is one to be had."""
+        if prompt.language:
+            words = self.turns.words(answer.tokens) if answer.ended else ""
+            back = (
+                language_of(words) == prompt.language and plan.rng.random() < BACK_SHARE
+            )  # small models answer in English
+            return self.prompts.back(plan.rng, prompt, words) if back else None
+        text = self._text(answer) if plan.own and prompt is plan.prompt else ""
+        enough = len(text) >= SHORTEST_OWN.get(plan.kind, 80)
+        return self.prompts.make(plan.kind, plan.rng, text, prompt.held) if enough else None
+
+    def _retrieval(self, plan: Plan, made: "_Made") -> Generator[Ask, Reply, None]:
+        """Documents first, then a question about one of them; about one of each subject's, where the target wrote them.
+
+        It ends with the first dialogue that comes to nothing: a duplicate may be noticed now or when all is done, and the
+        files must not depend on it.
+        """
+        rng, turn = plan.rng, 1
+        subjects: list[list[Document]] = []
+        if plan.own:
+            for _ in range(rng.choice(SUBJECTS)):
+                prompt = self.prompts.entry(rng)
+                reply = yield from self._talk(plan, made, prompt, self.turns.first(prompt.turn), turn)
+                if reply is None:
+                    return
+                found = written(self._text(reply), prompt.title)
+                subjects += [found] if found else []
+                turn += _APART
+            held = made.held
+        else:
+            held = self.prompts.side(rng)
+            subjects = [self.prompts.documents(rng, held)]
+        documents = [document for found in subjects for document in found]
+        for found in subjects if len(documents) > 1 else []:
+            right, question = rng.choice(found), None
+            if not plan.own or rng.random() < ASKED_SHARE:
+                asked = self.prompts.ask(rng, right, held)
+                reply = yield from self._talk(plan, made, asked, self.turns.first(asked.turn), turn)
+                if reply is None:
+                    return
+                question = question_in(self.turns.words(reply.tokens))
+            prompt = self.prompts.retrieve(rng, documents, documents.index(right), held, question)
+            reply = yield from self._talk(plan, made, prompt, self.turns.first(prompt.turn), turn + _APART)
+            if reply is None:
+                return
+            turn += 2 * _APART
+
+    def _text(self, answer: Reply) -> str:
+        """What the target wrote, to be used as a text: whole sentences, each of them once."""
+        words = self.turns.words(answer.tokens if answer.ended else without_loop(answer.tokens))
+        return without_repeats(words if answer.ended else whole_sentences(words))
 
     def _talk(
         self, plan: Plan, made: "_Made", prompt: Prompt, ids: list[int], turn: int, *, follow: bool = False
     ) -> Generator[Ask, Reply, Reply | None]:
         """One dialogue from its first user turn; None if it came to nothing."""
         key = key_of(prompt.turn)
+        made.begin(prompt)
+        times = max(1, min(prompt.times, (self.longest - len(ids)) // self.max_tokens))
         if why := self._unwanted(prompt.turn, key, ids):
             return made.drop(why)
-        reply = yield self._ask_answer(plan, ids, turn)
+        reply = yield self._ask_answer(plan, ids, turn, times, cool=bool(prompt.title) or (plan.own and turn == 1))
         answer = reply.tokens if reply.ended else made.cut(reply.tokens)
         if len(answer) < SHORTEST:
             return made.drop("empty answer")
@@ -184,9 +243,13 @@ class Scripts:
         most = min(TURN_TOKENS, self.longest - len(prompt))
         return Ask(prompt, SamplingParams(temperature=1.0, top_p=0.98, max_tokens=most, seed=self._seed(plan, turn)))
 
-    def _ask_answer(self, plan: Plan, prompt: list[int], turn: int) -> Ask:
-        heat = 0.0 if plan.rng.random() < GREEDY_SHARE else round(plan.rng.uniform(0.7, 1.0), 2)
-        return Ask(prompt, SamplingParams(temperature=heat, max_tokens=self.max_tokens, seed=self._seed(plan, turn)))
+    def _ask_answer(self, plan: Plan, prompt: list[int], turn: int, times: int = 1, cool: bool = False) -> Ask:
+        """Greedy as a rule, but not where it is long: it would go round in circles. `cool`: a text that others are made from
+        should make sense."""
+        greedy = plan.rng.random() < GREEDY_SHARE and times == 1
+        heat = 0.0 if greedy else round(plan.rng.uniform(0.4, 0.7) if cool else plan.rng.uniform(0.7, 1.0), 2)
+        most = times * self.max_tokens
+        return Ask(prompt, SamplingParams(temperature=heat, max_tokens=most, seed=self._seed(plan, turn)))
 
     def _seed(self, plan: Plan, turn: int) -> int:
         name = f"{self.seed}:{plan.number}:{turn}".encode()
@@ -203,7 +266,9 @@ class _Made:
         self.key, self.held = "", False
 
     def begin(self, prompt: Prompt) -> None:
-        self.key, self.held = key_of(prompt.turn), prompt.held
+        """The first prompt says on which side all of it is."""
+        if not self.key:
+            self.key, self.held = key_of(prompt.turn), prompt.held
 
     def drop(self, why: str) -> None:
         self.dropped.append(why)
@@ -216,9 +281,3 @@ class _Made:
 
     def outcome(self) -> Outcome:
         return Outcome(self.key, self.held, tuple(self.lines), tuple(self.dropped), self.shortened)
-
-
-def _balanced(mix: Mapping[str, float], own_share: float) -> dict[str, float]:
-    """Weights of numbers for a mix of dialogues: a prompt over the target's own text brings a chat of its own."""
-    along = own_share * sum(mix.get(kind, 0.0) for kind in OVER_TEXT)
-    return {kind: max(0.0, share - along) if kind == CHAT else share for kind, share in mix.items()}

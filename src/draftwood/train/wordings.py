@@ -3,6 +3,8 @@
 {text} is the passage, {term} a word or name in it, {language} a language, {n} a small number.
 """
 
+import re
+
 SUMMARY = (
     "Summarize: {text}",
     "Summarize the following text:\n\n{text}",
@@ -63,6 +65,91 @@ LISTING = (
 )
 PASSAGE_MARKS = ("Passage {i}: {text}", "[{i}] {text}", "Document {i}\n{text}", "({i}) {text}", "Source {i}: {text}")
 
+# {documents} are numbered, {n} of them; {question} is about one.
+RETRIEVAL = (
+    "Answer the question with the help of the documents. Rely on nothing else.\n\n{documents}\n\nQuestion: {question}",
+    "Question: {question}\n\nThese documents may or may not help:\n\n{documents}\n\nAnswer from the documents.",
+    "{documents}\n\nOne of these documents holds the answer to this question: {question}",
+    "Your task is to answer from a set of documents and to name the number of the one you used.\n\n{documents}\n\n"
+    "Question: {question}\nAnswer:",
+    "I searched for: {question}\n\nThis came back:\n\n{documents}\n\nWhat is the answer?",
+    "Documents:\n{documents}\n\nBy these documents alone, answer in a short phrase: {question}",
+    "Here are {n} texts. Only one is about what I want to know. Find it and answer: {question}\n\n{documents}",
+    "Extracts from our archive:\n\n{documents}\n\nA reader asks: {question}\nReply in two or three sentences. If the "
+    "extracts do not tell, say that they do not.",
+    "{question}\n\nUse these sources, and put the number of the source in brackets behind each claim.\n\n{documents}",
+    "Read all of this first.\n\n{documents}\n\nNow my question. {question}",
+    "{documents}\n\n{question}\nDo not guess: the documents are all you know.",
+    "Somebody who has only the following pages at hand is asked: {question}\n\n{documents}\n\nWhat should the answer "
+    "be?",
+    "### Documents\n\n{documents}\n\n### Question\n\n{question}\n\n### Answer\n",
+)
+DOCUMENT_MARKS = (
+    "Document {i} ({title}): {text}",
+    "[{i}] {title}\n{text}",
+    "{i}. {title}: {text}",
+    "Source {i}, {title}\n{text}",
+    "Title: {title}\nNumber: {i}\n{text}",
+)
+# What a search for {term} might ask; {term} stands in the right document.
+SEARCHES = (
+    "What do the documents say about {term}?",
+    "What is {term}?",
+    "what is {term}",
+    "Who or what is {term}?",
+    "Why is {term} important?",
+    "how does {term} work",
+    "Which document mentions {term}, and what does it say?",
+    "what is {term} used for",
+    "When does {term} play a role?",
+    "What is known about {term}?",
+    "{term} explained",
+    "What has {term} to do with {other}?",
+    "Is there anything about {term} in here?",
+    "Where does {term} come up?",
+)
+# The target itself makes up what is asked.
+ASK = (
+    "Write one question that this text answers:\n\n{text}",
+    "{text}\n\nWhich question would lead somebody to this text? Write one short question.",
+    "Make up a quiz question about the following paragraph. Write only the question.\n\n{text}",
+    "Here is a paragraph:\n\n{text}\n\nAsk me something that can be answered from it.",
+    "Read this and ask a question about it, in one sentence.\n\n{text}",
+)
+ENTRIES = (
+    "Tell me about {name}.|Write an encyclopedia entry about {name}.|Describe {name} in two paragraphs.|What should "
+    "I know about {name}?|Write a paragraph about {name} and one about its history.|Explain what is special about "
+    "{name}.|Write three short paragraphs about {name}.|Give me some background on {name}.|Write the text of a "
+    "museum sign about {name}."
+).split("|")
+ARTICLES = (
+    "Write a long article about {name}.|Write a news report with several paragraphs: in {place}, {news}.|Write a "
+    "detailed news story for a local newspaper. Headline: in {place}, {news}.|Write an essay about {name} and "
+    "{other}.|Report for television on this: in {place}, {news}. Quote two people.|Tell the whole history of {name}.|"
+    "Write a chapter of a textbook about {name}.|Write a long feature article about a family in {place} where "
+    "{news}.|Write a magazine article: what {name} means to us today."
+).split("|")
+NEWS = (
+    "a bridge is closed after a flood|a bakery wins a national prize|a lost dog finds its way home after two years|"
+    "the teachers go on strike|a new museum opens its doors|a fire destroys a warehouse|scientists discover a new "
+    "kind of beetle|the football club dismisses its coach|a student builds a solar boat|the mayor resigns after a "
+    "dispute about money|a storm leaves thousands without electricity|an old painting is found in an attic|two "
+    "trains collide and nobody is hurt|a hospital runs out of beds|the price of bread rises again|a bank is robbed "
+    "in broad daylight|a court rules on a famous inheritance|wolves return to the forest|a factory will close at the "
+    "end of the year|a pilot lands safely in a field|volunteers clean the river|a twelve-year-old wins a chess "
+    "tournament|the library is saved by its readers|a singer gives a farewell concert|doctors warn of a new virus|a "
+    "couple marries after fifty years apart|farmers protest against a new law|a cyclist is found alive after three "
+    "days|the airport is closed by fog|a police officer is charged with theft|a school bans telephones|an earthquake "
+    "shakes the old town"
+).split("|")
+# {language}: what the target is to write in, about {name}.
+FOREIGN = (
+    "Write one sentence in {language} about {name}.",
+    "Say something about {name} in {language}.",
+    "Write two sentences about {name} in {language}. No English, please.",
+    "How would a newspaper write about {name} in {language}? One sentence is enough.",
+)
+
 TRANSLATION = (
     "Translate into {language}: {text}",
     "Translate the following sentence to {language}:\n{text}",
@@ -72,6 +159,8 @@ TRANSLATION = (
     'What is "{text}" in {language}?',
     "English: {text}\n{language}:",
     "Translate from English to {language}. Give only the translation.\n\n{text}",
+    "I need this in {language}:\n\n{text}",
+    "Translate English to {language}: {text}",
 )
 BACK = (
     "Translate {language} to English: {text}",
@@ -80,6 +169,9 @@ BACK = (
     "{language}: {text}\nEnglish:",
     "Please translate the following {language} text to English.\n\n{text}",
     "I received this message in {language}. What does it say?\n{text}",
+    "{text}\n\nPut this {language} text into good English.",
+    "Translate from {language} to English. Give only the translation.\n\n{text}",
+    "English translation of the {language} sentence below, please.\n{text}",
 )
 
 CODE = (
@@ -170,3 +262,8 @@ CHORES = (
     "repair a bicycle|knit a scarf|organize a desk|move to another city|apologize to a friend|plant a tree|lose "
     "weight|teach a child to read|back up my files|make a budget|brew coffee|fold a paper plane"
 ).split("|")
+
+
+def fill(wording: str, **parts: str) -> str:
+    """Each {word} once, and nothing inside what is put in: passages hold braces of their own."""
+    return re.sub(r"\{(\w+)\}", lambda found: parts.get(found[1], found[0]), wording)
