@@ -77,6 +77,18 @@ def test_prompt_positions_are_those_of_prompt_tokens_after_the_common_beginning(
     assert alone == [t - ahead for t in (1, 2, 3, *first) if t >= ahead], "a twin: one text has nothing in common"
 
 
+def test_header_that_comes_again_is_left_out_again() -> None:
+    """As in rows that hold several texts, one behind the other."""
+    ids = torch.tensor([[7, 8, 1, 2, 3, 7, 8, 4, 5, 9], [7, 8, 2, 6, 6, 7, 9, 7, 8, 5]])
+    on = torch.ones_like(ids, dtype=torch.bool)
+    none: Any = None
+    shown = Shown(ids, on & False, on, {}, none, none, 0, 1.0)
+    tokens = [(t + 1) % 10 + 10 * (t // 10) for t in prompt_positions(shown, 1).tolist()]
+    assert tokens == [3, 4, 8, 9, 13, 14, 15, 16], "7 8 and what follows are out, 7 9 is not"
+    alike = replace(shown, ids=ids[:1].repeat(2, 1))
+    assert not len(prompt_positions(alike, 1)), "texts that are the same have nothing to say"
+
+
 def test_no_position_counts_twice() -> None:
     for ahead in (1, 2, 3, 4):
         at = taught(batch(), None, ahead)

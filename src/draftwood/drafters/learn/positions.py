@@ -7,6 +7,7 @@ read          fed in                      its row is learned
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -37,18 +38,26 @@ def prompt_positions(shown: Shown, ahead: int, share: float = 1.0) -> Int[Tensor
     The target has a law there as everywhere, and the tokens fed in are known. But the token itself is somebody else's, so
     it says nothing about the row: it need not be kept, and the row is taught as it is over the kept tokens, scaled to one,
     which is the nearest law a draft over these tokens can have. Left out is how all texts of a batch begin (the chat
-    template's header): its rows are the same every time, and nobody drafts there. The coin is the index's own, so an
-    index that starts a roll-out counts at every depth of it.
+    template's header), there and wherever it comes again: its rows are the same every time, and nobody drafts there. The
+    coin is the index's own, so an index that starts a roll-out counts at every depth of it.
     """
     wanted = shown.prompt_share * share
     if not wanted:
         return torch.zeros(0, dtype=torch.int64, device=shown.ids.device)
-    prompt = shown.live & ~shown.answer
-    if len(shown.ids) > 1:
-        alike = (shown.ids == shown.ids[:1]).all(dim=0).cumprod(dim=0).sum()  # tokens 0 .. alike - 1
-        prompt = prompt & (torch.arange(prompt.shape[1], device=prompt.device) > alike)
+    prompt = shown.live & ~shown.answer & ~_header(shown.ids)
     coins = torch.rand(prompt.shape, generator=shown.generator(_PROMPTS), device=prompt.device)
     return (shifted(prompt, ahead) & (coins < wanted)).flatten().nonzero()[:, 0]
+
+
+def _header(ids: Int[Tensor, "B T"]) -> Bool[Tensor, "B T"]:
+    """Tokens with which all texts begin, wherever they stand in this order, and the one behind them. One text has none."""
+    size = int((ids == ids[:1]).all(dim=0).cumprod(dim=0).sum()) if len(ids) > 1 else 0
+    if not size:
+        return torch.zeros_like(ids, dtype=torch.bool)
+    starts = (ids.unfold(1, size, 1) == ids[0, :size]).all(dim=-1)  # [B, T - size + 1]
+    # Whether one of them lies at most `size` before.
+    near = F.max_pool1d(F.pad(starts.float(), (size, size - 1)), kernel_size=size + 1, stride=1)
+    return near.bool()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
