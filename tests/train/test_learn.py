@@ -2,6 +2,7 @@
 
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def test_weights_are_what_the_recipe_loads(tiny: Loaded, tmp_path: Path) -> None
     looks: list[Any] = []
     session = Session(tiny, learning(tmp_path, "medusa", "eagle2"))
     assert session.run(told=lambda name, found, step: looks.append((name, step)))
-    assert looks == [("medusa", 3), ("eagle2", 3)]
+    assert looks == [("medusa", 0), ("eagle2", 0), ("medusa", 3), ("eagle2", 3)], "what it starts from, and what ships"
     for name in ("medusa", "eagle2"):
         head = read(head_file(tmp_path / "out", name))
         assert head.target == tiny.fingerprint and head.record["step"] == 3 and head.record["target"] == "tiny"
@@ -50,7 +51,16 @@ def test_interrupted_run_goes_on_without_telling_a_step_twice(tiny: Loaded, tmp_
     steps = [e["step"] for e in log.read(plan.out / log.FILE) if "losses" in e]
     assert steps == [0, 10, 20, 24] == [e["step"] for e in second.log.entries if "losses" in e]
     assert second.run(), "an ended run is told so"
-    assert [e["step"] for e in second.log.looks("medusa")] == [25]
+    assert [e["step"] for e in second.log.looks("medusa")] == [0, 25]
+
+
+def test_joined_rows_belong_to_the_run(tiny: Loaded, tmp_path: Path) -> None:
+    until = threading.Event()
+    plan = learning(tmp_path, steps=8, join=True)
+    assert not Session(tiny, plan).run(lambda report: until.set() if report.step == 3 else None, until=until)
+    with pytest.raises(TrainError, match="join"):
+        Session(tiny, replace(plan, join=False)).run()
+    assert Session(tiny, plan).run() and read(head_file(plan.out, "medusa")).record["joined"] is True
 
 
 def test_counts_are_made_without_a_net_and_found_by_their_option(tiny: Loaded, tmp_path: Path) -> None:

@@ -86,8 +86,19 @@ def test_folder_of_another_target_is_refused_by_name(tiny: Loaded, tmp_path: Pat
     for paths in ([mine, other], [other]):
         with pytest.raises(OptionError, match=r"(?s)b was written by llama \(beef\), not by .*hint: .*train data"):
             material.read(paths, tiny)
-    train, _, _ = material.read([mine, other / "train.jsonl"], tiny)
-    assert len(train) == 48, "a file by itself is taken from anybody"
+    train, held, _ = material.read([mine, other / "train.jsonl"], tiny)
+    assert len(train) + len(held) == 52, "a file by itself is taken from anybody"
+
+
+def test_few_held_out_ones_are_joined_by_the_last_of_the_others(tiny: Loaded, tmp_path: Path) -> None:
+    """What is looked at is not learned from, unless there is hardly anything."""
+    one, other = folder(tmp_path / "a", tiny, 0), folder(tmp_path / "b", tiny, 10)
+    for paths, sizes in (([one, other], (48, 8)), ([one, other / "train.jsonl"], (44, 8)), ([one], (24, 4))):
+        train, held, _ = material.read(paths, tiny)
+        assert (len(train), len(held)) == sizes
+        assert not {d.tokens.tobytes() for d in train} & {d.tokens.tobytes() for d in held}
+    train, held, _ = material.read([one / "train.jsonl"], tiny)
+    assert held is train and len(train) == 24
 
 
 @pytest.mark.parametrize("wrong", [{"answer_tokens": "many"}, {"excluded": [{"name": "q"}]}, {"kinds": [1]}])

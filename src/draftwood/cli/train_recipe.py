@@ -26,7 +26,7 @@ def learn(
     names: Annotated[
         str, typer.Argument(metavar="RECIPE[,RECIPE...]", help="What to train; several share one teacher.")
     ],
-    out: Annotated[Path, typer.Option("--out", help="The folder for weights, checkpoint and log.")],
+    out: Annotated[Path, typer.Option("--out", help="The folder for weights, checkpoint and log.")] = Path("heads"),
     target: Annotated[str, typer.Option("--target", help="The model to imitate.")] = "smollm2",
     data: Annotated[
         list[Path] | None,
@@ -56,6 +56,9 @@ def learn(
     longest: Annotated[
         int, typer.Option("--longest", min=16, help="Tokens of a dialogue; what is beyond is cut.")
     ] = 1536,
+    join: Annotated[
+        bool, typer.Option("--join", help="Several dialogues in a row, so that far positions are learned too.")
+    ] = False,
     prompt_share: Annotated[
         float, typer.Option("--prompt-share", help="Share of the positions in prompts that teach too, 0 to 1.")
     ] = 0.0,
@@ -93,6 +96,7 @@ def learn(
         rows=rows,
         batch_tokens=batch_tokens,
         longest=longest,
+        join=join,
         prompt_share=prompt_share,
         seed=seed,
         start=start,

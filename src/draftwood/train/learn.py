@@ -51,6 +51,7 @@ class Learning:
     rows: int = 8192
     batch_tokens: int | None = None  # positions of a batch; None: by the device
     longest: int = 1536  # tokens of a dialogue, as long as `train data` makes them
+    join: bool = False  # rows of a batch hold several dialogues, so that far positions are learned too
     prompt_share: float = 0.0  # of the positions outside answers that teach too
     seed: int = 0
     start: str | None = None  # first weights: "auto", a head file, or a folder of them; None: fresh ones
@@ -150,6 +151,8 @@ class Session:
 
             self._stages(late=False, say=say)
             if trainer is not None:
+                if trainer.step == 0:
+                    look(0)  # what the training starts from
                 done = trainer.run(lambda report: self._each(report, watch), look, until)
                 self.step = trainer.step
                 for name in self.nets:
@@ -169,7 +172,7 @@ class Session:
             return None
         tokens = own.batch_tokens or (32768 if self.device.startswith("cuda") else 2048)
         longest = min(own.longest, model.max_positions)
-        batches = Batches(self.train.items, tokens=tokens, longest=longest, seed=own.seed)
+        batches = Batches(self.train.items, tokens=tokens, longest=longest, seed=own.seed, join=own.join)
         settings = Settings(
             own.out / CHECKPOINT,
             steps=own.steps,

@@ -25,11 +25,13 @@ _TOTALS = (
     "tokens_written",
     "seconds",
 )
+LEAST = 8  # dialogues to look at
 _FACTS = ("seed", "settings", "texts", "lane", "draftwood")
 
 
 def read(paths: Sequence[Path], loaded: Loaded) -> tuple[Dialogues, Dialogues, list[str]]:
-    """(to learn from, held out, complaints). Without held-out ones, the first are looked at too."""
+    """(to learn from, held out, complaints). Where few are held out, the last of the others are, too; where there are few
+    of those, they are looked at and learned from."""
     _check(paths, loaded)
     vocab, tokenizer = loaded.model.vocab, loaded.tokenizer
     train = [data.read(path, tokenizer, vocab) for path in paths]
@@ -39,8 +41,7 @@ def read(paths: Sequence[Path], loaded: Loaded) -> tuple[Dialogues, Dialogues, l
     if len(paths) > 1:
         train, known = _once(train, {_prompt(d) for found in held for d in found})
         complaints += known
-    learned = _together(train)
-    looked = _together(held) if held else learned
+    learned, looked = _apart(_together(train), _together(held) if held else None)
     return learned, looked, [complaint for complaint in complaints if complaint]
 
 
@@ -121,6 +122,16 @@ def _once(sources: list[Dialogues], held: set[bytes]) -> tuple[list[Dialogues], 
             complaints.append(f"{source.path}: {what} from another folder and are left out")
         kept.append(replace(source, items=items))
     return kept, complaints
+
+
+def _apart(learned: Dialogues, looked: Dialogues | None) -> tuple[Dialogues, Dialogues]:
+    """A figure of two or three dialogues would say nothing."""
+    items = () if looked is None else looked.items
+    missing = LEAST - len(items)
+    if missing <= 0 or len(learned) < 5 * LEAST:
+        return learned, looked or learned
+    kept, more = learned.items[:-missing], learned.items[-missing:]
+    return replace(learned, items=kept), replace(looked or learned, items=(*items, *more))
 
 
 def _together(sources: list[Dialogues]) -> Dialogues:

@@ -24,6 +24,7 @@ def identity(session: "Session", *, batch_tokens: int, longest: int) -> dict[str
     start = ", ".join(f"{name} {found.sha256[:16]}" for name, found in sorted(session.starts.items()))
     return {
         **({"from": start} if start else {}),
+        **({"join": "yes"} if learning.join else {}),
         **({"prompt-share": str(learning.prompt_share)} if learning.prompt_share else {}),
         "target": session.loaded.fingerprint,
         "data": digest(session.train),
@@ -65,6 +66,8 @@ def head_bytes(session: "Session", name: str, trainer: "Trainer | None") -> byte
         "trained": sorted(session.plans),
         "options": dict(learning.options.get(name, {})),
     }
+    if learning.join:
+        record["joined"] = True
     if learning.prompt_share:
         record["prompt_share"] = learning.prompt_share
     if name in session.starts:
