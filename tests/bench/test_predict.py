@@ -22,7 +22,7 @@ def forecast(plain: list[Spent], recipe: list[Spent]) -> Forecast:
     """Prices of PLAIN and RECIPE, held against other rounds."""
     prices = fitted([*PLAIN, *RECIPE])
     measured = Pair(observed(plain), observed(recipe))
-    predicted = Pair(priced(PLAIN, prices), priced(RECIPE, prices))
+    predicted = Pair(priced(PLAIN, plain, prices), priced(RECIPE, recipe, prices))
     return Forecast(predicted, measured, Ratio(measured.speed_up, None, None, 2))
 
 
@@ -62,11 +62,14 @@ def test_with_the_measured_acceptance_only_the_prices_are_left():
 
 
 def test_passes_are_priced_by_their_size_and_not_by_their_own_times():
+    """Those of the others, which are known beforehand; their times are not."""
+    prices = fitted([*PLAIN, *RECIPE])
     slow = [spent(99.0, nodes=8, draft=44.0, passes=5)]
-    found = priced(slow, fitted([*PLAIN, *RECIPE]))
+    found = priced(RECIPE, slow, prices)
     assert (found.score, found.draft) == pytest.approx((20.0, 4.0), rel=0.02)
+    assert priced(RECIPE, PLAIN, prices).score == pytest.approx(10.0, rel=0.02)
 
 
 def test_a_drafter_without_passes_keeps_its_seconds():
     lookups = [spent(20.0, nodes=8, draft=0.25)] * 5
-    assert priced(lookups, fitted(lookups)).draft == pytest.approx(0.25)
+    assert priced(lookups, lookups, fitted(lookups)).draft == pytest.approx(0.25)

@@ -27,7 +27,7 @@ def test_decoding_is_every_round_after_the_first_token(loaded: Loaded):
     assert all(r.times.tokens == 1 and r.times.total <= r.wall for r in found.decoding)
     assert found.per_token == pytest.approx(sum(r.wall for r in found.decoding) / 11)
     assert sum(r.wall for r in found.decoding) < found.seconds
-    assert sum(prices.weight) > 0
+    assert sum(knot.weight for knot in prices.knots) > 0
 
 
 def test_no_answer_remembers_the_one_before(loaded: Loaded):

@@ -51,6 +51,25 @@ def test_long_contexts_cost_more() -> None:
     assert model.pass_seconds(1, 2000) - model.pass_seconds(1, 0) == pytest.approx(0.02, rel=0.25)
 
 
+def test_a_row_costs_more_the_more_tokens_look_at_it() -> None:
+    """And what wide passes pay for it is not charged to narrow ones, in whatever order they were seen."""
+    model, rng = CostModel(forget=1.0), random.Random(2)
+    for tokens in (1, 16):
+        for _ in range(400):
+            context = rng.randrange(1000)
+            observe(model, tokens, (0.005 + 1e-6 * context) * (1 if tokens == 1 else 4), context)
+    for context in (100, 900):
+        assert model.pass_seconds(1, context) == pytest.approx(0.005 + 1e-6 * context, rel=0.02)
+        assert model.pass_seconds(16, context) == pytest.approx(0.020 + 4e-6 * context, rel=0.02)
+
+
+def test_few_contexts_say_nothing_about_others() -> None:
+    model, rng = CostModel(), random.Random(3)
+    for context in range(40):
+        observe(model, 1, 0.005 * rng.uniform(0.9, 1.2), context)
+    assert model.pass_seconds(1, 2000) < 0.012
+
+
 def test_draft_passes_are_priced_apart() -> None:
     model = CostModel()
     for _ in range(10):

@@ -164,14 +164,16 @@ def evaluator(loaded: Loaded, recipe: str, *, max_tokens: int = 64, seed: int = 
 
 
 def forecast(asked: Sequence[Asked], seed: int = 0) -> Forecast | None:
-    """Fitted on every other prompt, from the first, and held against the others. None where a half is empty."""
+    """Fitted on every other prompt, from the first, and held against the others. What a pass is over is known of those
+    beforehand, their contexts and the recipe's trees; what it costs and what comes out of it is not. None where a half is
+    empty."""
     usable = [a for a in asked if a.timed]
     known, others = usable[::2], usable[1::2]
     clock = speed_up(others, seed)
     if not known or clock is None:
         return None
     prices = fitted([*_rounds(known, "plain"), *_rounds(known, "recipe")])
-    predicted = Pair(*(priced(_rounds(known, side), prices) for side in ("plain", "recipe")))
+    predicted = Pair(*(priced(_rounds(known, s), _rounds(others, s), prices) for s in ("plain", "recipe")))
     measured = Pair(*(observed(_rounds(others, side)) for side in ("plain", "recipe")))
     return Forecast(predicted, measured, clock)
 

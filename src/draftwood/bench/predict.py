@@ -127,14 +127,17 @@ def observed(rounds: Sequence[Spent]) -> Terms:
     return _terms(rounds, lambda t: t["score"], lambda t: t["propose"])
 
 
-def priced(rounds: Sequence[Spent], prices: CostModel) -> Terms:
-    """The mean round, its passes as the cost model prices them: by their sizes, contexts and numbers, not by their times."""
-    return _terms(
-        rounds,
-        lambda t: prices.pass_seconds(t.tokens, t.context),
+def priced(known: Sequence[Spent], others: Sequence[Spent], prices: CostModel) -> Terms:
+    """The mean round of others as `known` ones foretell it: their target passes by size and context, the rest as it was."""
+    terms = _terms(
+        known,
+        lambda t: t["score"],
         # A drafter without passes (a lookup) has no price; its seconds are what they were.
         lambda t: prices.draft_seconds(t.draft_passes) if t.draft_passes else t["propose"],
     )
+    passes = [r.times for r in others]
+    score = sum(prices.pass_seconds(t.tokens, t.context) for t in passes) / len(passes)
+    return replace(terms, score=score, nodes=sum(t.tokens for t in passes) / len(passes))
 
 
 def _terms(rounds: Sequence[Spent], score: Callable[[Times], float], draft: Callable[[Times], float]) -> Terms:

@@ -1,8 +1,8 @@
 """The one cost model: seconds of a target pass by tokens and context, and of a draft pass; measured, updated live.
 
-Pass time is a broken line over the number of tokens (knots at powers of two, because products jump there) plus a term for
-the cached rows that attention reads. Every pass is one more observation; old ones fade, outliers of a busy machine are
-clipped.
+Pass time is a broken line over the number of tokens, with knots at powers of two, because products jump there. A knot is
+itself a line over the cached rows that attention reads: sixteen tokens look at every row sixteen times, one token once.
+Every pass is one more observation; old ones fade, outliers of a busy machine are clipped.
 """
 
 from dataclasses import dataclass, field
@@ -11,10 +11,36 @@ from math import log2
 from draftwood.core.verdict import Times
 
 KNOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+_LEVEL = 64.0**2  # contexts that spread over fewer rows than this root say little about the price of a row
 
 
-def _zeros() -> list[float]:
-    return [0.0] * len(KNOTS)
+@dataclass(slots=True)
+class _Knot:
+    """Weighted sums of what was observed near one number of tokens."""
+
+    weight: float = 0.0
+    context: float = 0.0
+    seconds: float = 0.0
+    squares: float = 0.0  # of contexts
+    products: float = 0.0  # of context and seconds
+
+    def at(self, context: int) -> float:
+        """The line of least squares, leaning towards a level one and never falling."""
+        x, y = self.context / self.weight, self.seconds / self.weight
+        spread = self.squares / self.weight - x * x
+        slope = max(0.0, self.products / self.weight - x * y) / (spread + _LEVEL)
+        return max(1e-9, y + slope * (context - x))
+
+    def fade(self, by: float) -> None:
+        self.weight, self.context, self.seconds = by * self.weight, by * self.context, by * self.seconds
+        self.squares, self.products = by * self.squares, by * self.products
+
+    def add(self, part: float, context: int, seconds: float) -> None:
+        self.weight += part
+        self.context += part * context
+        self.seconds += part * seconds
+        self.squares += part * context * context
+        self.products += part * context * seconds
 
 
 @dataclass(slots=True)
@@ -23,17 +49,15 @@ class CostModel:
 
     forget: float = 0.98
     prior: float = 0.03  # seconds of a one-token pass before anything was measured
-    seconds: list[float] = field(default_factory=_zeros)
-    weight: list[float] = field(default_factory=_zeros)
-    per_row: float = 0.0  # seconds per cached row that one pass reads
+    knots: list[_Knot] = field(default_factory=lambda: [_Knot() for _ in KNOTS])
     draft: float = 0.0
     _drafted: float = 0.0
 
     def pass_seconds(self, tokens: int, context: int = 0) -> float:
         """Expected seconds of a target pass over `tokens` tokens with `context` cached rows in sight."""
         low, share = _between(tokens)
-        line = self._line()
-        return (1 - share) * line[low] + share * line[low + 1] + self.per_row * context
+        line = self._line(context)
+        return (1 - share) * line[low] + share * line[low + 1]
 
     def draft_seconds(self, passes: int) -> float:
         """Expected seconds of so many passes of the drafter."""
@@ -51,43 +75,33 @@ class CostModel:
     def _observe_pass(self, tokens: int, context: int, seconds: float) -> None:
         low, share = _between(tokens)
         hat = {low: 1 - share, low + 1: share}
-        known = sum(part * self.weight[i] for i, part in hat.items())
-        expected = self.pass_seconds(tokens, context)
-        if known > 3:
-            seconds = min(seconds, 3 * expected)
-        gap = seconds - expected
-        if known > 3 and context > 64:
-            # What the line cannot explain is slowly given to the context, never below zero.
-            self.per_row = max(0.0, self.per_row + 0.02 * gap / context)
-        base = max(1e-9, seconds - self.per_row * context)
+        if sum(part * self.knots[i].weight for i, part in hat.items()) > 3:
+            seconds = min(seconds, 3 * self.pass_seconds(tokens, context))
+        for knot in self.knots:
+            knot.fade(self.forget)
         for i, part in hat.items():
-            if part > 0 and self.weight[i] == 0:
-                self.seconds[i] = base
-        gap = base - sum(part * self.seconds[i] for i, part in hat.items())
-        self.weight = [w * self.forget for w in self.weight]
-        size = sum(part * part for part in hat.values())
-        for i, part in hat.items():
-            self.weight[i] += part
-            self.seconds[i] += part * gap / size / (1 + known)
+            if part > 0:
+                self.knots[i].add(part, context, seconds)
 
-    def _line(self) -> list[float]:
+    def _line(self, context: int) -> list[float]:
         """Seconds at every knot; unmeasured knots are filled from measured ones and never fall below a smaller pass."""
-        known = [i for i, w in enumerate(self.weight) if w > 0]
+        known = {i: knot.at(context) for i, knot in enumerate(self.knots) if knot.weight > 0}
         if not known:
             return [self.prior * (1 + i) for i in range(len(KNOTS))]
+        places = list(known)
         line: list[float] = []
         after = 0  # the first measured knot that is not behind
         for i in range(len(KNOTS)):
-            while after < len(known) and known[after] < i:
+            while after < len(places) and places[after] < i:
                 after += 1
-            if after == len(known):
+            if after == len(places):
                 # Beyond the largest pass ever seen, assume that time grows with the tokens: pessimism keeps trees small.
-                value = self.seconds[known[-1]] * KNOTS[i] / KNOTS[known[-1]]
-            elif known[after] == i or after == 0:
-                value = self.seconds[known[after]]
+                value = known[places[-1]] * KNOTS[i] / KNOTS[places[-1]]
+            elif places[after] == i or after == 0:
+                value = known[places[after]]
             else:
-                a, b = known[after - 1], known[after]
-                value = self.seconds[a] + (self.seconds[b] - self.seconds[a]) * (i - a) / (b - a)
+                a, b = places[after - 1], places[after]
+                value = known[a] + (known[b] - known[a]) * (i - a) / (b - a)
             line.append(max(value, line[-1]) if line else value)
         return line
 
