@@ -338,9 +338,12 @@ def test_features_of_the_position_that_produced_each_root_are_handed_on(model: D
 
     from draftwood.core.passes import Needs
 
-    recipe = with_drafter(Curious(n_min=1, needs=Needs(taps=frozenset({4}))))
+    recipe = with_drafter(Curious(n_min=1, needs=Needs(origin=frozenset({4}))))
     serve(make_engine(model, recipe), [prompts(1)[0]], sampled(1))
     assert len(seen) > 5
+    told = len(seen)
+    serve(make_engine(model, with_drafter(Curious(n_min=1, needs=Needs(taps=frozenset({4}))))), [[1, 2]], sampled(1))
+    assert len(seen) == told, "nobody asked, nobody pays"
     from draftwood.core.proposal import Proposal
     from draftwood.core.review import Chain as Known
     from draftwood.core.review import score

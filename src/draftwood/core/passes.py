@@ -30,12 +30,20 @@ class RowSpec:
 class Needs:
     """The same question to drafter, verifier and controller; the engine serves the union."""
 
-    taps: frozenset[int] = frozenset()
+    taps: frozenset[int] = frozenset()  # of every token of a pass, in `Seen`
+    origin: frozenset[int] = frozenset()  # of the positions that produced the roots, in `rnd.origin`
     borrow: bool = False  # runs target layers itself, on the target's cache
     pools: tuple[RowSpec, ...] = ()  # own per-token rows, shared and freed with the target's
 
+    @property
+    def shown(self) -> frozenset[int]:
+        """All that the target's passes must show."""
+        return self.taps | self.origin
+
     def __or__(self, other: "Needs") -> "Needs":
-        return Needs(self.taps | other.taps, self.borrow or other.borrow, self.pools + other.pools)
+        return Needs(
+            self.taps | other.taps, self.origin | other.origin, self.borrow or other.borrow, self.pools + other.pools
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

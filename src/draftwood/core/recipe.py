@@ -58,7 +58,7 @@ class Recipe:
                 "hint: Match is exact for every draw"
             )
         for part in (self.drafter, self.verifier, self.controller):
-            missing = sorted(t for t in part.needs.taps if t != FINAL and not 0 <= t <= target.num_layers)
+            missing = sorted(t for t in part.needs.shown if t != FINAL and not 0 <= t <= target.num_layers)
             if missing:
                 raise CompositionError(
                     f"{_name(part)} taps layers {missing}, {_name(target)} has taps 0 to {target.num_layers}"

@@ -36,7 +36,7 @@ class Heads:
 
     model: StageModel
     trims: ClassVar[bool] = True  # honours rnd.columns
-    needs: Needs = Needs(taps=frozenset({FINAL}))
+    needs: Needs = Needs(origin=frozenset({FINAL}))
     draws: frozenset[Draw] = frozenset(Draw)
 
     def init(self, slots: int) -> _State:

@@ -51,7 +51,7 @@ def step(e: "Engine") -> list[Request]:
     clock.mark("propose")
     chains = [Chain(w.slot, w.done, w.tokens) for w in batch.rows]
     rule = partial(_verify, e)
-    verdict, scored = review(e.model, e.cache, chains, proposal, rule, rnd, taps=e.recipe.needs.taps, mark=clock.mark)
+    verdict, scored = review(e.model, e.cache, chains, proposal, rule, rnd, taps=e.recipe.needs.shown, mark=clock.mark)
     outline = scored.outline
     e.cache.commit([c.slot for c in chains], staged_rows(chains, outline, verdict))
     emitted = _emitted(outline, verdict)
@@ -199,10 +199,10 @@ def _emitted(outline: Outline, verdict: Verdict) -> list[list[int]]:
 
 def _keep_origin(e: "Engine", rnd: Round, verdict: Verdict, scored: Scored) -> None:
     """Features of the node after which the next root was emitted."""
-    if not rnd.batch or not e.recipe.needs.taps:
+    if not rnd.batch or not e.recipe.needs.origin:
         return
     last = verdict.path.gather(1, verdict.count[:, None])
-    for tap in e.recipe.needs.taps:
+    for tap in e.recipe.needs.origin:
         feature = scored.feature(tap, last)[:, 0]
         if tap not in e.origin:
             e.origin[tap] = feature.new_zeros(e.config.max_slots, feature.shape[-1])
