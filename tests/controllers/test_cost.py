@@ -75,3 +75,11 @@ def test_draft_passes_are_priced_apart() -> None:
     for _ in range(10):
         observe(model, 4, 0.05, passes=3)
     assert model.draft_seconds(5) == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("wrong", [float("inf"), float("nan"), 1e308, -1.0])
+def test_clock_that_is_wrong_once_is_not_believed(wrong: float) -> None:
+    model = CostModel()
+    for seconds in (0.03, wrong, wrong, 0.03):
+        model.observe(Times({"score": seconds, "propose": seconds}, tokens=1, context=10, draft_passes=1))
+    assert model.pass_seconds(1, 10) == pytest.approx(0.03) and model.draft_seconds(1) == pytest.approx(0.03)

@@ -104,8 +104,11 @@ def test_weights_of_other_shapes_are_refused_before_any_is_changed(tmp_path: Pat
 def test_what_killed_runs_left_is_swept_away(tmp_path: Path) -> None:
     checkpoint.write(tmp_path, TENSORS, NOTE)
     (tmp_path / f"{checkpoint.FILE}.77.tmp").write_bytes(b"half")
+    (tmp_path / "my notes.tmp").write_text("precious")
+    (tmp_path / "dir.safetensors.7.tmp").mkdir()
     checkpoint.sweep(tmp_path)
-    assert [p.name for p in tmp_path.iterdir()] == [checkpoint.FILE]
+    left = {checkpoint.FILE, "my notes.tmp", "dir.safetensors.7.tmp"}
+    assert {p.name for p in tmp_path.iterdir()} == left, "what no run wrote stays"
 
 
 def test_tensors_that_are_no_numbers_are_named() -> None:

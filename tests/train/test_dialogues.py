@@ -55,6 +55,10 @@ def test_zipped_file_and_folder_are_read_too(tmp_path, tiny: Loaded):
         ({"tokens": [1, 2], "answers": [1, 2]}, "a pair"),
         ({"messages": [{"role": "user", "content": "hi"}]}, "no .answers."),
         ({"messages": []}, "at least one message"),
+        (
+            {"messages": [{"role": "user", "content": "\ud800"}, {"role": "assistant", "content": "\ud800 hi"}]},
+            "half a character",
+        ),
         ({"messages": [{"role": "assistant", "content": " "}]}, "empty"),
     ],
 )
@@ -91,3 +95,12 @@ def test_spans_of_messages_are_what_the_assistant_said(tmp_path, tiny: Loaded):
     assert said == ["yes", "yes, näh"]
     whole = tiny.tokenizer.render(line["messages"], add_generation_prompt=False)
     assert tiny.tokenizer.decode(found.tokens.tolist()) == whole
+
+
+def test_damaged_zip_is_refused(tmp_path, tiny: Loaded):
+    whole = bytearray(gzip.compress((json.dumps(GOOD) + "\n").encode() * 500))
+    for at in range(20, len(whole) - 20, 7):
+        whole[at] ^= 0x5A
+    (tmp_path / "a.jsonl.gz").write_bytes(bytes(whole))
+    with pytest.raises(OptionError, match="cannot be read"):
+        read(tmp_path / "a.jsonl.gz", tiny.tokenizer, 258)

@@ -72,6 +72,27 @@ def test_second_writer_is_refused(used: Path):
         pass
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda r: r["bytes"].update({"../victim.txt": 0}),
+        lambda r: r["bytes"].clear(),
+        lambda r: r.update(next="x"),
+        lambda r: r.update(answer_tokens=-1),
+        lambda r: r["kinds"].update(question={}),
+    ],
+)
+def test_record_that_lies_is_refused_and_cuts_nothing(used: Path, change):
+    victim = used.parent / "victim.txt"
+    victim.write_text("precious")
+    record = json.loads((used / RECORD).read_text())
+    change(record)
+    (used / RECORD).write_text(json.dumps(record))
+    with pytest.raises(OptionError, match="is no record of training data"), Folder(used, MINE, {}).open():
+        pass
+    assert victim.read_text() == "precious"
+
+
 @pytest.mark.parametrize("spoil", ["record", "short", "bare"])
 def test_folder_that_makes_no_sense_is_refused(used: Path, spoil: str):
     if spoil == "record":

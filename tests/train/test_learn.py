@@ -158,6 +158,10 @@ def test_more_rows_than_tokens_are_all_of_them(tiny: Loaded, tmp_path: Path) -> 
         ({"steps": 3, "minutes": 2.0}, OptionError, r"(?s)--steps 3 and --minutes 2.0 were both given.*hint: one"),
         ({"steps": None, "minutes": 0.0}, OptionError, "minutes cannot be 0"),
         ({"steps": None, "minutes": float("nan")}, OptionError, "minutes cannot be nan"),
+        ({"steps": None, "minutes": float("inf")}, OptionError, "minutes cannot be inf"),
+        ({"seed": -1}, OptionError, "seed cannot be -1"),
+        ({"seed": 10**20}, OptionError, "seed cannot be 1000"),
+        ({"names": ("eagle3:nodes=8",)}, OptionError, r"(?s)without its options.*hint: --option"),
         ({"prompt_share": 1.5}, OptionError, "prompt_share cannot be 1.5"),
         ({"prompt_share": float("nan")}, OptionError, "prompt_share cannot be nan"),
     ],
@@ -203,3 +207,28 @@ def test_share_of_the_prompts_belongs_to_the_run(tiny: Loaded, tmp_path: Path) -
     for share, now in ((0.5, "0.5"), (0.0, "nothing")):
         with pytest.raises(TrainError, match=rf"holds another run: prompt-share was 0.25, now it is {now}"):
             Session(tiny, learning(tmp_path, prompt_share=share)).run()
+
+
+@pytest.mark.parametrize("options", [{"rate": float("nan")}, {"rate": 0.0}, {"rate": -1.0}, {"unroll": 0}])
+def test_options_of_a_training_that_make_no_sense_are_refused(tiny: Loaded, tmp_path: Path, options: Any) -> None:
+    with pytest.raises(OptionError, match=f"{next(iter(options))} cannot be"):
+        Session(tiny, learning(tmp_path, "eagle3", options={"eagle3": options}))
+
+
+def test_head_that_somebody_else_put_there_is_spared(tiny: Loaded, tmp_path: Path) -> None:
+    plan = learning(tmp_path)
+    path = head_file(plan.out, "medusa")
+    path.parent.mkdir()
+    path.write_bytes(b"precious")
+    with pytest.raises(OptionError, match=r"(?s)nothing says that a run in this folder wrote it.*hint: another --out"):
+        Session(tiny, plan).run()
+    assert path.read_bytes() == b"precious"
+    path.unlink()
+    assert Session(tiny, plan).run() and Session(tiny, plan).run(), "its own are known"
+
+
+def test_weights_too_large_for_their_file_never_reach_it(tiny: Loaded, tmp_path: Path) -> None:
+    plan = learning(tmp_path, "eagle3", options={"eagle3": {"rate": 1e9}})
+    with pytest.raises(TrainError, match=r"(?s)lower the rate"):
+        Session(tiny, plan).run()
+    assert read(head_file(plan.out, "eagle3")).record["step"] == 0, "what it began with"

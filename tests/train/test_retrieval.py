@@ -56,3 +56,8 @@ def test_question_is_found_in_what_the_target_says():
     )
     for said in ("There is none.", "Why?", "What, me?", "What is it that you would like to know?", ""):
         assert question_in(said) is None
+
+
+def test_document_with_one_name_is_asked_about_all_the_same():
+    right = Document("People say that Paris has many old bridges over its river.", "Paris")
+    assert all(search(random.Random(seed), right).strip() for seed in range(50))

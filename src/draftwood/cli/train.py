@@ -14,15 +14,22 @@ class Names(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and not args[0].startswith("-") and args[0] not in self.commands:
-            return "learn", self.commands["learn"], args
+            return "", self.commands["learn"], args  # without a name: the next word names what is trained
         return super().resolve_command(ctx, args)
 
 
-app = typer.Typer(cls=Names, help="Make training data, train drafters.", no_args_is_help=True, rich_markup_mode=None)
+HELP = """Make training data, train drafters.
+
+draftwood train data --out data: the target writes dialogues to learn from.
+
+draftwood train RECIPE[,RECIPE...]: trains eagle, eagle2, eagle3, medusa, hydra, mlp_speculator, fast_draft or vocab_trim;
+`draftwood train eagle3 --help` lists the options.
+"""
+app = typer.Typer(cls=Names, no_args_is_help=True, rich_markup_mode=None)
 app.command()(data)
 app.command(hidden=True)(learn)
 
 
-@app.callback()
+@app.callback(help=HELP)
 def train() -> None:
-    """Make training data (`train data`), or train recipes by name (`train eagle2 --target smollm2 --out FOLDER`)."""
+    pass

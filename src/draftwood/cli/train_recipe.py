@@ -143,8 +143,8 @@ def _options(names: tuple[str, ...], words: list[str]) -> dict[str, dict[str, An
         if chosen:
             found[name] = chosen
     for word in words:
-        before, _, key = word.partition("=")[0].rpartition(".")
-        if before and before not in names:
+        before, dot, key = word.partition("=")[0].rpartition(".")
+        if dot and before not in names:
             raise OptionError(f"--option {word} names no recipe that is trained here\nhint: {', '.join(names)}")
         if not before and key.strip() not in every:
             raise OptionError(f"--option {word}: none of {', '.join(names)} has it\nhint: {described(every)}")
@@ -169,7 +169,7 @@ def _with_data(
     minutes, (folder,) = learning.minutes, learning.data
     spend = None if minutes is None else DATA_SHARE * minutes
     rest = replace(learning, minutes=None if minutes is None or spend is None else minutes - spend)
-    have = material.record(folder)
+    have = {key: n for key, n in material.record(folder).items() if isinstance(n, int | float)}
     tokens = OWN_TOKENS if spend is None else None
     left = None if spend is None else spend - have.get("seconds", 0.0) / 60  # a run killed here goes on
     enough = have.get("answer_tokens", 0) >= OWN_TOKENS if left is None or spend is None else left < 0.05 * spend
@@ -191,12 +191,18 @@ def _introduce(screen: Screen, session: "Session") -> None:
         screen.aside(complaint)
     sizes = ", ".join(f"{name} {_size(plan.net)}" for name, plan in session.nets.items()) or "no weights"
     screen.aside(
-        f"{len(session.train)} dialogues, {session.train.num_answer_tokens:,} answer tokens; {len(session.held)} held out; "
+        f"{len(session.train)} dialogues, {session.train.num_answer_tokens:,} answer tokens; {_held(session)}; "
         f"{len(session.keep)} tokens cover {session.coverage:.1%}; {sizes}; target in {session.loaded.lane}"
     )
 
     for name, start in session.starts.items():
         screen.aside(f"{name} begins with {start.name} ({start.sha256[:16]})")
+
+
+def _held(session: "Session") -> str:
+    if session.held is session.train:
+        return "too few to hold any out, so it is measured on these"
+    return f"{len(session.held)} held out"
 
 
 def _size(net: Any) -> str:
@@ -236,15 +242,22 @@ def _finish(screen: Screen, session: "Session", learning: "Learning", done: bool
     from draftwood.train.curves import draw
     from draftwood.train.measure import head_file
 
-    rows = table("recipe", "file", "bytes", "tokens per pass", numbers={"bytes", "tokens per pass"})
+    rows = table(
+        "recipe", "file", "bytes", "at first", "tokens per pass", numbers={"bytes", "at first", "tokens per pass"}
+    )
     for name in session.plans:
         looks = session.log.looks(name)
         said = f"{looks[-1]['tokens_per_pass']:.2f}" if looks else "-"
+        before = f"{looks[0]['tokens_per_pass']:.2f}" if looks and looks[0]["step"] == 0 < session.step else "-"
         own = [head_file(learning.out, name)] if name in session.nets else []
         for path in (*own, *map(Path, session.made.get(name, {}).values())):
-            rows.add_row(name, str(path), f"{path.stat().st_size:,}", said)
+            rows.add_row(name, str(path), f"{path.stat().st_size:,}", before, said)
     screen.show(rows)
-    picture = draw(learning.out)
+    try:
+        picture = draw(learning.out)
+    except OSError as error:
+        screen.aside(f"no curves: {error.strerror or error}")  # the weights are written all the same
+        picture = None
     if picture is not None:
         screen.aside(f"curves: {picture}")
     screen.aside("done" if done else "paused: the same command goes on")

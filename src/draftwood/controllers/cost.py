@@ -11,6 +11,7 @@ from math import log2
 from draftwood.core.verdict import Times
 
 KNOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+LONGEST = 3600.0  # seconds; a clock that says more is wrong, and one wrong sum would stay
 _LEVEL = 64.0**2  # contexts that spread over fewer rows than this root say little about the price of a row
 
 
@@ -65,9 +66,9 @@ class CostModel:
 
     def observe(self, times: Times) -> None:
         """One finished round."""
-        if times.tokens and times["score"] > 0:
+        if times.tokens and 0 < times["score"] < LONGEST:
             self._observe_pass(times.tokens, times.context, times["score"])
-        if times.draft_passes:
+        if times.draft_passes and 0 <= times["propose"] < LONGEST:
             each = times["propose"] / times.draft_passes
             self._drafted = self.forget * self._drafted + 1
             self.draft += (each - self.draft) / self._drafted

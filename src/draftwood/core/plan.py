@@ -10,6 +10,7 @@ unrolled drafter yields the sum of its steps, an on-policy stage makes its own t
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Protocol
 
 import torch
@@ -17,6 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from draftwood.core.passes import Needs
+from draftwood.errors import OptionError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,6 +65,10 @@ class Rate:
     betas: tuple[float, float] = (0.9, 0.95)
     decay: float = 0.0
     clip: float = 0.5  # norm of a group's gradient
+
+    def __post_init__(self) -> None:
+        if not 0 < self.peak < inf:
+            raise OptionError(f"rate cannot be {self.peak}\nhint: more than 0, such as 1e-3")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,6 +5,7 @@ No pickle is written or read, so a checkpoint holds numbers and cannot hold code
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,10 @@ def write(folder: Path, tensors: Mapping[str, Tensor], note: Mapping[str, Any]) 
         raise TrainError(f"{folder} cannot be made: {error.strerror or error}\nhint: another --out") from None
     plain = {name: t.detach().to("cpu").contiguous() for name, t in tensors.items()}
     replace_file(folder / FILE, save(plain, metadata={"note": json.dumps(dict(note))}))
+
+
+# NAME.PID.tmp of what runs write: other people's files stay.
+_OURS = re.compile(r"(.+\.safetensors|.+\.npy|.+\.json|.+\.jsonl|.+\.svg)\.\d+\.tmp")
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -94,7 +99,8 @@ def pour(folder: Path, tensors: Mapping[str, Tensor], weights: Mapping[str, Tens
 def sweep(folder: Path) -> None:
     """Away with what killed runs left half written. Only for whoever is alone in the folder."""
     for path in folder.glob("*.tmp"):
-        path.unlink(missing_ok=True)
+        if _OURS.fullmatch(path.name) and path.is_file():
+            path.unlink(missing_ok=True)
 
 
 def no_numbers(tensors: Mapping[str, Tensor]) -> list[str]:

@@ -34,7 +34,7 @@ class Settings:
     own: float = OWN_SHARE  # of the prompts over texts: over the target's own
 
     def __post_init__(self) -> None:
-        for name, least in (("tokens", 1), ("batch", 1), ("max_tokens", 8)):
+        for name, least in (("tokens", 1), ("batch", 1), ("max_tokens", 8), ("seed", 0)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise OptionError(f"{name} cannot be {value}\nhint: at least {least}")
@@ -59,7 +59,7 @@ def parse_mix(text: str) -> dict[str, float]:
             found[kind] = -1.0
         if not 0 <= found[kind] < float("inf"):
             raise OptionError(f"--mix cannot hold {part.strip()!r}\nhint: for example chat=0.5,summary=0.2,math=0.3")
-    if not sum(found.values()):
+    if not 0 < sum(found.values()) < float("inf"):
         raise OptionError(f"--mix {text!r} leaves nothing to write")
     return {kind: share / sum(found.values()) for kind, share in found.items()}
 

@@ -9,6 +9,7 @@ A broken line costs that line: it is counted, the first few are named, and the o
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,6 +94,8 @@ def read(path: Path | str, tokenizer: Tokenizer, vocab: int, *, split: str = TRA
         strange = bool(broken) and all(reason.startswith("token ") for _, reason in broken)
         other = f"it is of another vocabulary; make data for this target: `draftwood train data --out {file.parent}`"
         one = 'one JSON object a line: {"tokens": [...], "answers": [[start, stop]]}'
+        if (file.parent / RECORD).is_file() and not broken:
+            one = f"nothing was finished yet; `draftwood train data --out {file.parent}` goes on"
         raise OptionError(f"{why}\nhint: {other if strange else one}")
     return found
 
@@ -102,7 +105,7 @@ def lines_of(file: Path) -> Iterator[bytes]:
     try:
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
             yield from stream
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise OptionError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
@@ -168,7 +171,10 @@ def _from_messages(messages: Any, tokenizer: Tokenizer) -> tuple[np.ndarray, lis
         places = list(_places(messages, tokenizer, text))
     except DraftwoodError as error:
         raise ValueError(str(error)) from None
-    found = tokenizer.backend.encode(text, add_special_tokens=False)
+    try:
+        found = tokenizer.backend.encode(text, add_special_tokens=False)
+    except TypeError:  # half a character: no text
+        raise ValueError("a message holds half a character (a lone surrogate)") from None
     ids, starts = np.asarray(found.ids), np.asarray([start for start, _ in found.offsets])
     spans: list[tuple[int, int]] = []
     for start, stop in places:

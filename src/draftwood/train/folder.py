@@ -169,6 +169,7 @@ class Folder:
             found = json.loads(record.read_bytes())
             self._compare(found)
             names = {TRAIN: "train", HELDOUT: "heldout"}
+            _check(found)
             self.totals = Totals(
                 next=found["next"],
                 sizes=found["bytes"],
@@ -181,8 +182,8 @@ class Folder:
                 tokens_written=found["tokens_written"],
                 seconds=found["seconds"],
             )
-            for name, size in self.totals.sizes.items():
-                self._cut(self.path / name, size)
+            for name in (TRAIN, HELDOUT):
+                self._cut(self.path / name, self.totals.sizes[name])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, OptionError):
                 raise
@@ -207,3 +208,20 @@ class Folder:
         os.truncate(file, size)
         with file.open("rb") as stream:
             self.seen.update(json.loads(line)["key"] for line in stream)
+
+
+def _check(found: dict[str, Any]) -> None:
+    """ValueError names the first count of a record that is none. It says where files are cut, so it is not believed."""
+    counts = {
+        **{key: found[key] for key in ("next", "answer_tokens", "tokens_written", "loops_shortened")},
+        **{f"bytes of {name}": found["bytes"][name] for name in (TRAIN, HELDOUT)},
+        **{f"{key} {name}": n for key in ("lines", "heldout_dialogues", "dropped") for name, n in found[key].items()},
+        **{f"{kind} {name}": n for kind, each in found["kinds"].items() for name, n in each.items()},
+    }
+    for name, count in counts.items():
+        if type(count) is not int or count < 0:
+            raise ValueError(f"{name} is {count!r}")
+    if set(found["bytes"]) != {TRAIN, HELDOUT} or not isinstance(found["seconds"], int | float):
+        raise ValueError(f"bytes of {sorted(found['bytes'])}, seconds {found['seconds']!r}")
+    if any({"dialogues", "prompt_tokens", "answer_tokens"} - set(each) for each in found["kinds"].values()):
+        raise ValueError(f"its kinds are not whole: {found['kinds']!r}")

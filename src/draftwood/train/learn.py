@@ -9,6 +9,7 @@ Several recipes may be trained at once: the target looks at every batch once and
 """
 
 import inspect
+import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ from draftwood.drafters.nets.find import AUTO
 from draftwood.errors import DraftwoodError, OptionError
 from draftwood.models.load import Loaded, load
 from draftwood.models.lock import locked
-from draftwood.train import checkpoint, material
+from draftwood.train import checkpoint, log, material
 from draftwood.train.batches import Batches
 from draftwood.train.capture import Teacher
 from draftwood.train.checkpoint import replace_file
@@ -67,11 +68,15 @@ class Learning:
             raise OptionError("no data to train on\nhint: `draftwood train data` makes a folder of it")
         for name in self.recipes:
             training_of(name)
+            if ":" in name:
+                raise OptionError(f"{name}: a recipe is trained without its options\nhint: --option KEY=VALUE")
+        if not 0 <= self.seed < 2**63:
+            raise OptionError(f"seed cannot be {self.seed}\nhint: a whole number from 0 on")
         if self.steps is not None and self.minutes is not None:
             raise OptionError(f"--steps {self.steps} and --minutes {self.minutes} were both given\nhint: one of them")
         for name in ("steps", "minutes", "pause_after", "save_every", "measure_every"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
+            if value is not None and not 0 < value < math.inf:
                 raise OptionError(f"{name} cannot be {value}\nhint: more than 0")
         if not 0 <= self.prompt_share <= 1:
             raise OptionError(f"prompt_share cannot be {self.prompt_share}\nhint: 0 for answers alone, at most 1")
@@ -192,14 +197,27 @@ class Session:
         out = self.learning.out
         try:
             out.mkdir(parents=True, exist_ok=True)
+            (out / ".lock").touch()
         except OSError as error:
-            raise OptionError(f"--out {out} cannot be made: {error.strerror or error}") from None
+            raise OptionError(f"--out {out} cannot be used: {error.strerror or error}") from None
         with locked(out / ".lock", wait=False) as held:
             if not held:
                 raise OptionError(f"another run is writing {out}\nhint: wait for it, or use another --out")
             for folder in (out, out / CHECKPOINT):
                 checkpoint.sweep(folder)
+            self._spare(out)
             yield
+
+    def _spare(self, out: Path) -> None:
+        """OptionError before a head is replaced that no run here wrote."""
+        if (out / CHECKPOINT / checkpoint.FILE).is_file() or (out / log.FILE).is_file():
+            return
+        for path in (head_file(out, name) for name in self.nets):
+            if path.exists():
+                raise OptionError(
+                    f"{path} is there, and nothing says that a run in this folder wrote it\nhint: another --out, or move it"
+                )
+        (out / log.FILE).touch()  # from here on the folder is this run's
 
     def _each(self, report: Report, watch: Callable[[Report], None]) -> None:
         if report.step % 10 == 0 or report.step + 1 == report.steps:

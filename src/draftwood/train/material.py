@@ -49,7 +49,7 @@ def record(path: Path) -> dict[str, Any]:
     """What `draftwood train data` wrote beside the dialogues; empty where nobody did."""
     try:
         raw = json.loads((path / data.RECORD).read_text("utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return raw if isinstance(raw, dict) else {}
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from draftwood._version import __version__
 from draftwood.drafters.nets.store import Head, to_bytes
+from draftwood.errors import TrainError
+from draftwood.train import checkpoint
 from draftwood.train.dialogues import Dialogue
 
 if TYPE_CHECKING:
@@ -64,6 +66,10 @@ def head_bytes(session: "Session", name: str, trainer: "Trainer | None") -> byte
             "record": session.record,
         },
         "trained": sorted(session.plans),
+        "seed": learning.seed,
+        "rows": learning.rows,
+        "longest": learning.longest,
+        **({} if trainer is None else {"batch_tokens": trainer.batches.tokens}),
         "options": dict(learning.options.get(name, {})),
     }
     if learning.join:
@@ -73,6 +79,12 @@ def head_bytes(session: "Session", name: str, trainer: "Trainer | None") -> byte
     if name in session.starts:
         record["started_from"] = asdict(session.starts[name])
     tensors = {key: t.detach().float().cpu() for key, t in plan.net.state_dict().items()}
+    # Small tensors are stored as halves, so what is too large for those is no number in the file.
+    bad = checkpoint.no_numbers({key: t.half() if t.ndim < 2 else t for key, t in tensors.items()})
+    if bad:
+        raise TrainError(
+            f"{name}: {bad[0]} has grown beyond what a file holds\nhint: lower the rate: --option rate=..."
+        )
     head = Head(plan.config, tensors, session.keep.cpu(), session.loaded.fingerprint, record)
     return to_bytes(head, bits=plan.notes.get("bits"))
 

@@ -56,12 +56,16 @@ def search(rng: random.Random, right: Document) -> str:
     facts = list(_facts(right.text))
     if facts and rng.random() < FACT_SHARE:
         return rng.choice(facts)
-    names = [*([right.title] if right.title else []), *names_in(right.text)[:4]]
-    terms = [*names, *(term for term in terms_in(right.text)[:6] if term not in names)]
+    names: list[str] = _once([*([right.title] if right.title else []), *names_in(right.text)[:4]])
+    terms: list[str] = _once([*names, *terms_in(right.text)[:6]])
     if len(terms) < 2:
         return rng.choice([q for q in say.QUESTIONS if "{term}" not in q])
     term = rng.choice(names or terms)  # a name says more than a word that comes back
     return fill(rng.choice(say.SEARCHES), term=term, other=rng.choice([t for t in terms if t != term]))
+
+
+def _once(words: list[str]) -> list[str]:
+    return list(dict.fromkeys(words))
 
 
 _STATED = re.compile(

@@ -9,6 +9,7 @@ from draftwood.bench import ties
 from draftwood.bench.peers import Settings
 from draftwood.bench.peers import ours as module
 from draftwood.bench.peers.ours import Ours
+from draftwood.controllers.cost import CostModel
 from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round
 from draftwood.drafters.features import Features
@@ -72,12 +73,16 @@ def test_a_head_has_drafted_for_another_prompt_before_the_clock_starts(settings,
     assert not any(nodes for prompt, nodes in drafts(ours, method, monkeypatch) if prompt != PROMPT)
 
 
+def weight(prices: CostModel) -> float:
+    return sum(knot.weight for knot in prices.knots)
+
+
 def test_prices_of_the_machine_are_kept_from_answer_to_answer(settings):
     ours = opened(settings)
     ours.answer("prompt_lookup", PROMPT, 0)
-    known = sum(ours.prices["prompt_lookup"].weight)
+    known = weight(ours.prices["prompt_lookup"])
     ours.answer("prompt_lookup", PROMPT, 0)
-    assert known > 0 and sum(ours.prices["prompt_lookup"].weight) > known
+    assert known > 0 and weight(ours.prices["prompt_lookup"]) > known
     assert "autoregressive" not in ours.prices  # everybody learns alone
 
 

@@ -112,6 +112,8 @@ def test_files_that_are_no_heads(tmp_path: Path) -> None:
         error = refused(path)
         assert isinstance(error, WeightsError) and "is no drafter of ours" in str(error) and "hint:" in str(error)
     assert "no such file" in str(refused(tmp_path / "missing")) and "is a folder" in str(refused(tmp_path))
+    write_head(tmp_path / "eagle3.safetensors", random_head("eagle3", tiny_decoder()))
+    assert f"hint: weights={tmp_path / 'eagle3.safetensors'}" in str(refused(tmp_path))
 
 
 @pytest.mark.parametrize("recipe", ["eagle", "eagle2", "eagle3", "medusa", "hydra", "mlp_speculator", "fast_draft"])

@@ -16,7 +16,7 @@ from draftwood.drafters.learn.parallel import Parallel
 from draftwood.drafters.learn.unrolled import Unrolled
 from draftwood.drafters.nets.build import net
 from draftwood.drafters.nets.config import HeadConfig
-from draftwood.errors import CompositionError, OptionError
+from draftwood.errors import CompositionError, OptionError, need_at_least
 
 
 def shape_of(target: Model) -> ModelConfig:
@@ -50,6 +50,7 @@ def feature_plan(
     **more: Any,
 ) -> TrainPlan:
     """One layer of the target's own sizes; rows of its own start from the target's."""
+    need_at_least(kind, unroll=(unroll, 1))
     if not 0 <= noise < float("inf"):
         raise OptionError(f"noise cannot be {noise}\nhint: 0 for none, or a small share such as 0.1")
     shape = shape_of(target)

@@ -16,7 +16,13 @@ def load_head(weights: str, target: Model, kind: str, recipe: str) -> Head:
     """`weights`: "auto", or a file. Errors name the file, or end with the command that trains one."""
     path = shipped_file(kind, target, recipe) if weights == AUTO else Path(weights)
     if not path.is_file():
-        what = "is a folder" if path.is_dir() else "no such file"
+        what, inside = "is a folder" if path.is_dir() else "no such file", path / f"{recipe}.safetensors"
+        if inside.is_file():
+            raise WeightsError(f"{path}: {what}\nhint: weights={inside}")
+        if (path / "config.json").is_file():
+            raise WeightsError(
+                f"{path}: {what}, of another format by its looks\nhint: `draftwood convert {path} --to draftwood --out FILE`"
+            )
         raise WeightsError(f"{path}: {what}\nhint: weights=auto, or train one: {trains(recipe, target)}")
     head = read(path)
     check(head, target, kind, str(path), recipe)

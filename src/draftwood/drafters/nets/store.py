@@ -88,7 +88,8 @@ def read(path: Path) -> Head:
         raise WeightsError(
             f"{path}: {bad[0]} holds something that is no number\nhint: the file is damaged; train or fetch it again"
         )
-    return Head(config, tensors, ids, note["target"], note.get("record", {}))
+    record = note.get("record")
+    return Head(config, tensors, ids, note["target"], record if isinstance(record, dict) else {})
 
 
 def _checked_ids(ids: Tensor, config: HeadConfig, path: Path) -> Int[Tensor, "W"]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from draftwood.errors import WeightsError
@@ -167,7 +167,8 @@ def write_folder(
     if file.endswith(".pt"):
         torch.save(stored, folder / file)
     else:
-        save_file(stored, folder / file, metadata={"format": "pt"})
+        # Not by save_file, whose files nobody else may read.
+        (folder / file).write_bytes(save(stored, metadata={"format": "pt"}))
 
 
 def _list(names: list[str], most: int = 8) -> str:
