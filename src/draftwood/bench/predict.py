@@ -5,8 +5,9 @@
 
     speed-up = tau * plain / recipe
 
-The terms come from one set of rounds, the calibration, and are held against another: t and draft through the cost model
-that the controllers use, the others as means. Equal sets would only show that a sum is the sum of its parts.
+Prices and tau come from one set of rounds, the calibration, and are held against another: t and draft through the cost
+model that the controllers use, the others as means. Of the other set only the sizes and contexts of its passes are known, no
+time and no token. Equal sets would only show that a sum is the sum of its parts.
 """
 
 from collections.abc import Callable, Sequence
@@ -129,15 +130,12 @@ def observed(rounds: Sequence[Spent]) -> Terms:
 
 def priced(known: Sequence[Spent], others: Sequence[Spent], prices: CostModel) -> Terms:
     """The mean round of others as `known` ones foretell it: their target passes by size and context, the rest as it was."""
+    ahead = _terms(others, lambda t: prices.pass_seconds(t.tokens, t.context), lambda t: 0.0)
+    # A drafter without passes (a lookup) has no price; its seconds are what they were.
     terms = _terms(
-        known,
-        lambda t: t["score"],
-        # A drafter without passes (a lookup) has no price; its seconds are what they were.
-        lambda t: prices.draft_seconds(t.draft_passes) if t.draft_passes else t["propose"],
+        known, lambda t: 0.0, lambda t: prices.draft_seconds(t.draft_passes) if t.draft_passes else t["propose"]
     )
-    passes = [r.times for r in others]
-    score = sum(prices.pass_seconds(t.tokens, t.context) for t in passes) / len(passes)
-    return replace(terms, score=score, nodes=sum(t.tokens for t in passes) / len(passes))
+    return replace(terms, score=ahead.score, nodes=ahead.nodes)
 
 
 def _terms(rounds: Sequence[Spent], score: Callable[[Times], float], draft: Callable[[Times], float]) -> Terms:
