@@ -22,7 +22,7 @@ from draftwood.train.trainer import Report, Settings, Trainer, noise_seed
 from tiny_run import dialogues
 
 KEEP = torch.arange(0, 61, 2)
-KINDS = ("eagle", "eagle3", "eagle3 with rows", "medusa", "hydra", "mlp", "language")
+KINDS = ("eagle", "eagle3", "eagle3 with rows by muon", "medusa", "hydra", "mlp", "language")
 
 
 def target() -> Any:
@@ -34,7 +34,7 @@ def plan(kind: str) -> TrainPlan:
     if kind == "eagle":
         return eagle.training(model, KEEP, rate=5e-3)
     if kind.startswith("eagle3"):
-        return eagle3.training(model, KEEP, rate=5e-3, own_rows="rows" in kind)
+        return eagle3.training(model, KEEP, rate=5e-3, own_rows="rows" in kind, muon="muon" in kind)
     if kind == "language":
         return language_plan(model, KEEP, width=32, layers=2, heads=2, inner=48, rate=5e-3, seed=0)
     more = {"inner": 48, "tied": True, "scale_input": True} if kind == "mlp" else {}
@@ -61,7 +61,7 @@ def test_every_net_learns_something(tmp_path: Path, kind: str) -> None:
 
 
 def test_language_model_may_leave_out_its_first_stage() -> None:
-    sizes = {"width": 32, "layers": 1, "heads": 2, "inner": 48}
+    sizes: dict[str, Any] = {"width": 32, "layers": 1, "heads": 2, "inner": 48}
     for pretrain, shares in ((0.2, [0.2, 0.8]), (0.5, [0.5, 0.5]), (0.0, [1.0])):
         made = language_plan(target(), KEEP, **sizes, rate=1e-3, seed=0, pretrain=pretrain)
         assert [stage.share for stage in made.learns] == shares and made.learns[-1].name == "align"
@@ -85,7 +85,8 @@ def test_batch_without_one_counted_position_is_no_loss(kind: str) -> None:
 @pytest.mark.parametrize(("breaks", "share"), [((1, 2, 9), 0.0), ((2, 3), 0.5), ((5, 11), 0.0)])
 def test_broken_run_ends_where_an_unbroken_one_does(tmp_path: Path, breaks: tuple[int, ...], share: float) -> None:
     """Two plans at once; the language model changes its stage at step 2 of 12. Prompts teach in one case."""
-    make = lambda: {"eagle3": plan("eagle3"), "language": plan("language")}  # noqa: E731
+    kind = "eagle3 with rows by muon" if share else "eagle3"
+    make = lambda: {kind: plan(kind), "language": plan("language")}  # noqa: E731
     whole = make()
     told: list[Report] = []
     assert run_of(tmp_path / "whole", whole, prompt_share=share).run(told.append)

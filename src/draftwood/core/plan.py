@@ -23,9 +23,13 @@ from draftwood.errors import OptionError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shown:
-    """A batch of texts as the target sees them, teacher-forced: index t has read tokens 0..t."""
+    """A batch of texts as the target sees them, teacher-forced: index t has read tokens 0..t.
+
+    `text`, `answer` and `live` stay on the host, where it is decided what counts: nobody waits for the device to decide.
+    """
 
     ids: Int[Tensor, "B T"]
+    text: Int[Tensor, "B T"]  # the ids
     answer: Bool[Tensor, "B T"]  # tokens the target wrote; padding and prompts are False
     live: Bool[Tensor, "B T"]  # False is padding
     features: dict[int, Float[Tensor, "B T H"]]  # by tap
@@ -36,9 +40,9 @@ class Shown:
     seed: int = 0  # of this step's noise: whatever a learner draws must come from it, or a resumed run would differ
     prompt_share: float = 0.0  # of the positions outside answers that teach too
 
-    def generator(self, stream: int = 0) -> torch.Generator:
+    def generator(self, stream: int = 0, device: torch.device | str = "cpu") -> torch.Generator:
         """Noise of this step alone. Draws of different streams have nothing to do with each other."""
-        return torch.Generator(device=self.ids.device).manual_seed(self.seed ^ stream << 56)
+        return torch.Generator(device=device).manual_seed(self.seed ^ stream << 56)
 
 
 class Learner(Protocol):
@@ -57,9 +61,10 @@ class Learner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """AdamW with a warm-up and a cosine to nothing."""
+    """A warm-up and a cosine to nothing, for AdamW or, `muon`, for Muon on matrices and AdamW on the rest."""
 
     peak: float = 1e-3
+    muon: bool = False
     warmup: float = 0.02  # share of the stage
     floor: float = 0.0  # share of the peak at the end
     betas: tuple[float, float] = (0.9, 0.95)

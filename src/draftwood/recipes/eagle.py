@@ -1,5 +1,7 @@
 """EAGLE: a one-layer head extrapolates the target's features; a fixed tree of draws, judged by rejection."""
 
+from typing import Any
+
 from jaxtyping import Int
 from torch import Tensor
 
@@ -37,9 +39,11 @@ def training(
     regress: float = 0.2,
     noise: float = 0.0,
     rate: float = 1e-3,
+    muon: bool = False,
     seed: int = 0,
 ) -> TrainPlan:
     """The same weights serve eagle and eagle2. `noise`: on the features, as a share of their size."""
+    more: dict[str, Any] = {"noise": noise, "muon": muon}
     return feature_plan(
-        "eagle", target, keep, taps=(FINAL,), unroll=unroll, regress=regress, rate=rate, seed=seed, noise=noise
+        "eagle", target, keep, taps=(FINAL,), unroll=unroll, regress=regress, rate=rate, seed=seed, **more
     )

@@ -1,5 +1,7 @@
 """EAGLE-3: a head on features of several layers, trained on its own guesses, with rows of its own."""
 
+from typing import Any
+
 from jaxtyping import Int
 from torch import Tensor
 
@@ -36,13 +38,22 @@ def training(
     unroll: int = 4,
     noise: float = 0.0,
     rate: float = 1e-3,
+    muon: bool = False,
+    inner: int | None = None,
     taps: tuple[int, ...] = (),
     own_rows: bool = False,
     norm_features: bool = True,
     seed: int = 0,
 ) -> TrainPlan:
     """`taps`: layers whose features are fused, by default an early, a middle and a late one; `norm_features`: each normed
-    first; `own_rows`: a head of its own instead of the target's rows; `noise`: on the features, as a share of their size."""
-    more = {"noise": noise, "target_rows": not own_rows, "norm_features": norm_features}
+    first; `own_rows`: a head of its own instead of the target's rows; `noise`: on the features, as a share of their size;
+    `inner`: width of the MLP, by default the target's; `muon`: the optimiser of matrices."""
+    more: dict[str, Any] = {
+        "noise": noise,
+        "muon": muon,
+        "inner": inner,
+        "target_rows": not own_rows,
+        "norm_features": norm_features,
+    }
     chosen = tuple(taps) or middle_taps(target)
     return feature_plan("eagle3", target, keep, taps=chosen, unroll=unroll, regress=0.0, rate=rate, seed=seed, **more)

@@ -47,9 +47,10 @@ def training(
     inner: int = 864,
     pretrain: float = 0.2,
     rate: float = 2e-3,
+    muon: bool = False,
     seed: int = 0,
 ) -> TrainPlan:
     """Any text first, in the share `pretrain` of the steps, then the target's own. Deeper is slower for the same size: depth
     costs latency, width does not."""
     sizes = {"width": width, "layers": layers, "heads": heads, "inner": inner}
-    return language_plan(target, keep, **sizes, rate=rate, seed=seed, pretrain=pretrain)
+    return language_plan(target, keep, **sizes, rate=rate, muon=muon, seed=seed, pretrain=pretrain)

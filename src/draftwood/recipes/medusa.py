@@ -31,7 +31,14 @@ def build(target: Model, *, weights: str = "auto", depth: int | None = None, bea
 
 
 def training(
-    target: Model, keep: Int[Tensor, "W"], *, stages: int = 4, rate: float = 1e-3, share: float = 0.5, seed: int = 0
+    target: Model,
+    keep: Int[Tensor, "W"],
+    *,
+    stages: int = 4,
+    rate: float = 1e-3,
+    muon: bool = False,
+    share: float = 0.5,
+    seed: int = 0,
 ) -> TrainPlan:
     """Medusa-1: the target stays as it is. `stages`: heads."""
-    return parallel_plan("medusa", target, keep, stages=stages, rate=rate, seed=seed, share=share)
+    return parallel_plan("medusa", target, keep, stages=stages, rate=rate, muon=muon, seed=seed, share=share)

@@ -42,6 +42,7 @@ def training(
     tied: bool = True,
     scale_input: bool = True,
     rate: float = 1e-3,
+    muon: bool = False,
     share: float = 0.5,
     seed: int = 0,
 ) -> TrainPlan:
@@ -52,6 +53,7 @@ def training(
         keep,
         stages=stages,
         rate=rate,
+        muon=muon,
         seed=seed,
         share=share,
         inner=inner,

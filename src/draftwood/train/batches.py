@@ -27,10 +27,6 @@ class Batch:
     live: Tensor
     numbers: tuple[int, ...]
 
-    def to(self, device: torch.device | str) -> "Batch":
-        ids, answer, live = (x.to(device, non_blocking=True) for x in (self.ids, self.answer, self.live))
-        return Batch(ids, answer, live, self.numbers)
-
 
 class Batches:
     """About `tokens` positions a batch, padding included. Dialogues longer than `longest` are cut at the end.

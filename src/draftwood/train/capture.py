@@ -42,9 +42,11 @@ class Teacher:
         seed: int,
         prompt_share: float = 0.0,
     ) -> Shown:
-        """One batch; taps as in core.passes."""
+        """One batch, as it lies on the host; taps as in core.passes."""
         run: Callable[..., dict[int, Tensor]] = decoder_features if isinstance(self.model, Decoder) else lane_features
-        return Shown(ids, answer, live, run(self.model, ids, live, taps), self.embed, self.rows, seed, prompt_share)
+        here = ids.to(self.device, non_blocking=True)
+        features = run(self.model, here, live, taps)
+        return Shown(here, ids, answer, live, features, self.embed, self.rows, seed, prompt_share)
 
     def embed(self, ids: Int[Tensor, "*S"]) -> Float[Tensor, "*S H"]:
         with torch.no_grad():
@@ -57,7 +59,8 @@ class Teacher:
             width = self.model.embed(torch.zeros(1, dtype=torch.int64, device=self.device)).shape[-1]
             unit = torch.eye(width, device=self.device, dtype=self.model.dtype)
             with torch.no_grad():
-                self._rows[key] = keep, self.model.head(unit, ids=keep, norm=False).T.contiguous()
+                ids = None if keep is None else keep.to(self.device)
+                self._rows[key] = keep, self.model.head(unit, ids=ids, norm=False).T.contiguous()
         return self._rows[key][1]
 
 

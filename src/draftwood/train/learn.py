@@ -111,9 +111,8 @@ class Session:
         self.train, self.held, self.complaints = material.read(learning.data, self.loaded)
         self.record = material.summed(learning.data)  # of the data
         counts = torch.from_numpy(count_written(self.train, model.vocab))
-        keep = most_frequent(counts, learning.rows, model)
-        self.keep = keep.to(device)
-        self.coverage = coverage(counts, keep)
+        self.keep = most_frequent(counts, learning.rows, model)
+        self.coverage = coverage(counts, self.keep)
         self.plans = {name: self._plan(name) for name in learning.recipes}
         self.nets = {name: plan for name, plan in self.plans.items() if plan.net is not None}
         self.starts: dict[str, Start] = {}  # by recipe

@@ -21,6 +21,7 @@ from draftwood.models.load import Loaded
 from draftwood.train.folder import Folder, Outcome
 from draftwood.train.scripts import Ask, Plan, Reply, Script, Scripts
 
+TOGETHER = 16  # a part of the slots that is filled at once: a pass with prompts in it costs several plain ones
 BLOCK = 256  # numbers that are planned, and their prompts tokenised, together
 SAVE_DIALOGUES, SAVE_SECONDS = 64, 10.0
 ROOM = 1280  # tokens of a dialogue before its last answer
@@ -39,7 +40,7 @@ def open_writer(loaded: Loaded, batch: int, max_tokens: int, device: str = "cpu"
     config = EngineConfig(
         max_slots=batch,
         max_length=room(loaded, max_tokens) + 1,
-        chunk_tokens=max(512, 8 * batch),
+        chunk_tokens=max(512, 32 * batch),
         max_waiting=2 * batch + 16,
     )
     return LLM(loaded, "autoregressive", config=config, device=device)
@@ -61,6 +62,7 @@ class Maker:
         self._planned: deque[Plan] = deque()
         self._started = folder.totals.next  # numbers below are started or done
         self._running: dict[int, _Running] = {}  # by request id
+        self._held: list[_Running] = []  # to be handed to the engine together
         self._finished: dict[int, Outcome] = {}  # done before some lower number
         self._ready = 0  # answer tokens among them
         self._fruitless = 0
@@ -81,6 +83,7 @@ class Maker:
         try:
             while totals.answer_tokens < wanted and monotonic() < deadline and not (until and until.is_set()):
                 self._fill(wanted)
+                self._hand_over()
                 for request in self.llm.engine.step():
                     self._settle(request)
                 self._keep(wanted)
@@ -99,7 +102,7 @@ class Maker:
     def _fill(self, wanted: float) -> None:
         """Start numbers while there are slots, and while what is under way will not do."""
         slots = self.llm.config.max_slots
-        while len(self._running) < slots and (not self._running or self._expected() < wanted):
+        while self._busy < slots and (not self._busy or self._expected() < wanted):
             if not self._planned:
                 self._planned.extend(self.scripts.plan(range(self._started, self._started + min(BLOCK, 4 * slots))))
             plan = self._planned.popleft()
@@ -110,7 +113,19 @@ class Maker:
         """Answer tokens when all that runs is finished, if it goes on as before."""
         totals = self.folder.totals
         each = (totals.answer_tokens + 1) / (totals.next + 1) if totals.next >= 16 else 0.0
-        return totals.answer_tokens + self._ready + 0.9 * each * len(self._running)
+        return totals.answer_tokens + self._ready + 0.9 * each * self._busy
+
+    @property
+    def _busy(self) -> int:
+        return len(self._running) + len(self._held)
+
+    def _hand_over(self) -> None:
+        if self._running and len(self._held) < self.llm.config.max_slots // TOGETHER:
+            return
+        for held in self._held:
+            self.llm.engine.add(held.request)
+            self._running[held.request.id] = held
+        self._held = []
 
     def _settle(self, request: Request) -> None:
         running = self._running.pop(request.id)
@@ -127,9 +142,7 @@ class Maker:
             self._finished[number] = end.value
             self._ready += end.value.num_answer_tokens
             return
-        request = self._request(ask)
-        self.llm.engine.add(request)
-        self._running[request.id] = _Running(number, script, request)
+        self._held.append(_Running(number, script, self._request(ask)))
 
     def _request(self, ask: Ask) -> Request:
         config = self.llm.loaded.config

@@ -85,7 +85,7 @@ def head_bytes(session: "Session", name: str, trainer: "Trainer | None") -> byte
         raise TrainError(
             f"{name}: {bad[0]} has grown beyond what a file holds\nhint: lower the rate: --option rate=..."
         )
-    head = Head(plan.config, tensors, session.keep.cpu(), session.loaded.fingerprint, record)
+    head = Head(plan.config, tensors, session.keep, session.loaded.fingerprint, record)
     return to_bytes(head, bits=plan.notes.get("bits"))
 
 

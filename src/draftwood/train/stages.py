@@ -9,6 +9,9 @@ from torch import Tensor, nn
 
 from draftwood.core.plan import Learn, Rate, TrainPlan
 from draftwood.errors import TrainError
+from draftwood.train.muon import Muon
+
+ROWS = "rows"  # a group of rows of a vocabulary: vectors, not a map
 
 
 class Active:
@@ -17,16 +20,14 @@ class Active:
     def __init__(self, name: str, stage: Learn, first: int, last: int) -> None:
         self.name, self.stage, self.first, self.last = name, stage, first, last
         self.groups = dict(stage.learner.groups())
-        rate = stage.rate
-        fused = any(p.is_cuda for ps in self.groups.values() for p in ps)
         self.optimisers = {
-            group: torch.optim.AdamW(ps, lr=rate.peak, betas=rate.betas, weight_decay=rate.decay, fused=fused)
+            group: optimisers(ps, stage.rate, muon=stage.rate.muon and group != ROWS)
             for group, ps in self.groups.items()
         }
 
     def step(self, shown: Any, at: int, kind: torch.dtype) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
         progress = (at - self.first) / max(self.last - self.first, 1)
-        for optimiser in self.optimisers.values():
+        for optimiser in (own for several in self.optimisers.values() for own in several):
             for each in optimiser.param_groups:
                 each["lr"] = rate_at(self.stage.rate, progress)
             optimiser.zero_grad(set_to_none=True)
@@ -37,7 +38,8 @@ class Active:
                 yield loss.detach(), figures
         for group, parameters in self.groups.items():
             nn.utils.clip_grad_norm_(parameters, self.stage.rate.clip)
-            self.optimisers[group].step()
+            for optimiser in self.optimisers[group]:
+                optimiser.step()
 
     @property
     def _prefix(self) -> str:
@@ -45,22 +47,37 @@ class Active:
 
     def tensors(self) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
-        for group, optimiser in self.optimisers.items():
-            for i, p in enumerate(self.groups[group]):
-                for key, value in optimiser.state.get(p, {}).items():
+        for group, parameters in self.groups.items():
+            for i, p in enumerate(parameters):
+                for key, value in self._owner(group, p).state.get(p, {}).items():
                     found[f"{self._prefix}/{group}/{i}/{key}"] = torch.as_tensor(value)
         return found
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        for group, optimiser in self.optimisers.items():
-            for i, p in enumerate(self.groups[group]):
+        for group, parameters in self.groups.items():
+            for i, p in enumerate(parameters):
                 prefix = f"{self._prefix}/{group}/{i}/"
                 own = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
                 if any(t.ndim and t.shape != p.shape for t in own.values()):
                     raise TrainError(f"the checkpoint's moments of {self.name} have other shapes than its weights")
                 if own:
                     on_host = "step" if not p.is_cuda else ""
-                    optimiser.state[p] = {k: t.clone().to("cpu" if k == on_host else p.device) for k, t in own.items()}
+                    held = {k: t.clone().to("cpu" if k == on_host else p.device) for k, t in own.items()}
+                    self._owner(group, p).state[p] = held
+
+    def _owner(self, group: str, p: nn.Parameter) -> torch.optim.Optimizer:
+        return next(o for o in self.optimisers[group] if any(p is x for x in o.param_groups[0]["params"]))
+
+
+def optimisers(parameters: list[nn.Parameter], rate: Rate, muon: bool) -> list[torch.optim.Optimizer]:
+    """Each parameter is one optimiser's."""
+    matrices = [p for p in parameters if muon and p.ndim == 2]
+    rest = [p for p in parameters if not muon or p.ndim != 2]
+    found: list[torch.optim.Optimizer] = [Muon(matrices, lr=rate.peak)] if matrices else []
+    if rest:
+        fused = any(p.is_cuda for p in rest)
+        found += [torch.optim.AdamW(rest, lr=rate.peak, betas=rate.betas, weight_decay=rate.decay, fused=fused)]
+    return found
 
 
 def stage_at(plan: TrainPlan, step: int, steps: int) -> tuple[Learn, int, int] | None:

@@ -106,4 +106,4 @@ def _differences(theirs: HeadConfig, ours: HeadConfig) -> Iterator[str]:
 
 def _same_tokens(head: Head, keep: Tensor) -> bool:
     ids = torch.arange(head.config.rows) if head.ids is None else head.ids
-    return torch.equal(ids, keep.cpu())
+    return torch.equal(ids, keep)

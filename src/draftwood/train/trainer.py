@@ -126,9 +126,8 @@ class Trainer:
         return True
 
     def _one(self, step: int, batch: Batch) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]:
-        here = batch.to(self.teacher.device)
         seed, share = noise_seed(self.settings.seed, step), self.settings.prompt_share
-        shown = self.teacher.show(here.ids, here.answer, here.live, self.taps, seed, share)
+        shown = self.teacher.show(batch.ids, batch.answer, batch.live, self.taps, seed, share)
         kind = next(iter(shown.features.values())).dtype
         losses: dict[str, Tensor] = {}
         figures: dict[str, dict[str, Tensor]] = {}

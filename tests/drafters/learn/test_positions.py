@@ -82,10 +82,10 @@ def test_header_that_comes_again_is_left_out_again() -> None:
     ids = torch.tensor([[7, 8, 1, 2, 3, 7, 8, 4, 5, 9], [7, 8, 2, 6, 6, 7, 9, 7, 8, 5]])
     on = torch.ones_like(ids, dtype=torch.bool)
     none: Any = None
-    shown = Shown(ids, on & False, on, {}, none, none, 0, 1.0)
+    shown = Shown(ids, ids, on & False, on, {}, none, none, 0, 1.0)
     tokens = [(t + 1) % 10 + 10 * (t // 10) for t in prompt_positions(shown, 1).tolist()]
     assert tokens == [3, 4, 8, 9, 13, 14, 15, 16], "7 8 and what follows are out, 7 9 is not"
-    alike = replace(shown, ids=ids[:1].repeat(2, 1))
+    alike = replace(shown, text=ids[:1].repeat(2, 1))
     assert not len(prompt_positions(alike, 1)), "texts that are the same have nothing to say"
 
 
@@ -103,8 +103,8 @@ def test_share_of_the_prompts_is_that_of_its_step() -> None:
     wide = torch.full((4, 4000), 3)
     on = torch.ones_like(wide, dtype=torch.bool)
     none: Any = None
-    many = Shown(wide, on & False, on, {}, none, none, 7, 0.25)
-    assert abs(len(prompt_positions(replace(many, ids=torch.arange(16000).view(4, 4000)), 1)) / 15996 - 0.25) < 0.02
+    many = Shown(wide, wide, on & False, on, {}, none, none, 7, 0.25)
+    assert abs(len(prompt_positions(replace(many, text=torch.arange(16000).view(4, 4000)), 1)) / 15996 - 0.25) < 0.02
 
 
 def test_index_that_counts_counts_at_every_depth_it_can() -> None:

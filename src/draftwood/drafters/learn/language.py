@@ -33,16 +33,16 @@ class Language:
         return {"model": [p for p in self.net.parameters() if p.requires_grad]}
 
     def losses(self, shown: Shown, progress: float) -> Iterator[tuple[str, Tensor, dict[str, Tensor]]]:
-        keep = self.keep.to(shown.ids.device)
-        places = inverse(keep, self.net.config.layer.vocab_size)
-        rows = shown.rows(keep)
+        places = inverse(self.keep, self.net.config.layer.vocab_size)
+        rows = shown.rows(self.keep)
         y = self.net.read(self.hidden(shown)).flatten(0, 1)
         if self.align:
             loss, hits = imitate(y, rows, shown.features[FINAL].flatten(0, 1), rows, taught(shown, places, 1))
         else:
-            label = places[shifted(shown.ids, 1)]
+            label = places[shifted(shown.text, 1)]
             at = (shifted(shown.live, 1) & (label >= 0)).flatten().nonzero()[:, 0]
-            loss, hit = hard_cross_entropy(y[at], rows, label.flatten()[at], shown.features[FINAL].dtype)
+            at, label = (x.to(y.device, non_blocking=True) for x in (at, label.flatten()[at]))
+            loss, hit = hard_cross_entropy(y.index_select(0, at), rows, label, shown.features[FINAL].dtype)
             hits = {"hit": hit}
         yield "model", loss, {f"{name}0": hit for name, hit in hits.items()}
 

@@ -38,15 +38,15 @@ class Parallel:
         return {"heads": [p for p in self.net.parameters() if p.requires_grad]}
 
     def losses(self, shown: Shown, progress: float) -> Iterator[tuple[str, Tensor, dict[str, Tensor]]]:
-        keep = self.keep.to(shown.ids.device)
-        places = inverse(keep, self.net.config.layer.vocab_size)
-        f, rows = shown.features[FINAL], shown.rows(keep)
-        at = taught(shown, None, 2, self.share).every
+        places = inverse(self.keep, self.net.config.layer.vocab_size)
+        f, rows = shown.features[FINAL], shown.rows(self.keep)
+        indices = taught(shown, None, 2, self.share).every
+        at = indices.to(f.device, non_blocking=True)
         feature = f.flatten(0, 1)[at]
         ids = [shifted(shown.ids, 1 + k).flatten()[at] for k in range(self.net.config.stages)]
         total, figures = torch.zeros((), device=f.device), {}
         for k, y in enumerate(outputs(self.net, feature, [shown.embed(x) for x in ids])):
-            counted = taught(shown, places, 2 + k).among(at)
+            counted = taught(shown, places, 2 + k).among(indices)
             loss, hits = imitate(y, rows, shifted(f, 1 + k).flatten(0, 1)[at], rows, counted)
             total = total + self.decay**k * loss
             figures |= {f"{name}{k}": hit for name, hit in hits.items()}

@@ -47,22 +47,25 @@ def feature_plan(
     rate: float,
     seed: int,
     noise: float = 0.0,
+    muon: bool = False,
+    inner: int | None = None,
     **more: Any,
 ) -> TrainPlan:
-    """One layer of the target's own sizes; rows of its own start from the target's."""
+    """One layer of the target's own sizes (`inner`: of its MLP); rows of its own start from the target's."""
     need_at_least(kind, unroll=(unroll, 1))
     if not 0 <= noise < float("inf"):
         raise OptionError(f"noise cannot be {noise}\nhint: 0 for none, or a small share such as 0.1")
     shape = shape_of(target)
-    layer = replace(shape, num_layers=1, qk_norm=False)
+    layer = replace(shape, num_layers=1, qk_norm=False, intermediate_size=inner or shape.intermediate_size)
     config = HeadConfig(kind, layer, shape.hidden_size, taps, rows=len(keep), **more)
     module = fresh(config, target, seed)
     if module.own_head:
-        unit = torch.eye(shape.hidden_size, device=keep.device, dtype=getattr(target, "dtype", torch.float32))
+        device = getattr(target, "device", "cpu")
+        unit = torch.eye(shape.hidden_size, device=device, dtype=getattr(target, "dtype", torch.float32))
         with torch.no_grad():
-            module.lm_head.weight.copy_(target.head(unit, ids=keep, norm=False).T)
+            module.lm_head.weight.copy_(target.head(unit, ids=keep.to(device), norm=False).T)
     learner = Unrolled(module, keep, steps=unroll, regress=regress, noise=noise)
-    return TrainPlan((Learn(learner, Rate(peak=rate)),), module, config)
+    return TrainPlan((Learn(learner, Rate(peak=rate, muon=muon)),), module, config)
 
 
 def middle_taps(target: Model) -> tuple[int, ...]:
@@ -72,7 +75,16 @@ def middle_taps(target: Model) -> tuple[int, ...]:
 
 
 def parallel_plan(
-    kind: str, target: Model, keep: Int[Tensor, "W"], *, stages: int, rate: float, seed: int, share: float, **more: Any
+    kind: str,
+    target: Model,
+    keep: Int[Tensor, "W"],
+    *,
+    stages: int,
+    rate: float,
+    seed: int,
+    share: float,
+    muon: bool = False,
+    **more: Any,
 ) -> TrainPlan:
     """Heads on the last feature. `share` of the positions is looked at."""
     shape = shape_of(target)
@@ -80,7 +92,7 @@ def parallel_plan(
     layer = replace(shape, num_layers=1, hidden_size=width)
     config = HeadConfig(kind, layer, shape.hidden_size, (FINAL,), rows=len(keep), stages=stages, **more)
     module = fresh(config, target, seed)
-    return TrainPlan((Learn(Parallel(module, keep, share=share), Rate(peak=rate)),), module, config)
+    return TrainPlan((Learn(Parallel(module, keep, share=share), Rate(peak=rate, muon=muon)),), module, config)
 
 
 def language_plan(
@@ -94,6 +106,7 @@ def language_plan(
     rate: float,
     seed: int,
     pretrain: float = 0.2,
+    muon: bool = False,
 ) -> TrainPlan:
     """Any text first, in a share of the steps, then the target's own."""
     if not 0 <= pretrain < 1:
@@ -111,6 +124,7 @@ def language_plan(
     )
     config = HeadConfig("language", layer, shape.hidden_size, (FINAL,), rows=len(keep))
     module = fresh(config, target, seed)
-    any_text = Learn(Language(module, keep, align=False), Rate(peak=rate, floor=0.5), share=pretrain, name="pre-train")
-    own_text = Learn(Language(module, keep, align=True), Rate(peak=rate, warmup=0.01), share=1 - pretrain, name="align")
+    first, then = Rate(peak=rate, muon=muon, floor=0.5), Rate(peak=rate, muon=muon, warmup=0.01)
+    any_text = Learn(Language(module, keep, align=False), first, share=pretrain, name="pre-train")
+    own_text = Learn(Language(module, keep, align=True), then, share=1 - pretrain, name="align")
     return TrainPlan((any_text, own_text) if pretrain else (own_text,), module, config)

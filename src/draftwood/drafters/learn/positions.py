@@ -24,11 +24,10 @@ def positions(shown: Shown, places: Int[Tensor, "V"] | None, ahead: int, share: 
     """
     counted: Bool[Tensor, "B T"] = shifted(shown.answer, ahead)
     if places is not None:
-        counted = counted & (places[shifted(shown.ids, ahead)] >= 0)
+        counted = counted & (places[shifted(shown.text, ahead)] >= 0)
     found = counted.flatten().nonzero()[:, 0]
     if share < 1.0:
-        chosen = torch.rand(len(found), generator=shown.generator(), device=found.device) < share
-        found = found[chosen]
+        found = found[torch.rand(len(found), generator=shown.generator()) < share]
     return found
 
 
@@ -43,9 +42,9 @@ def prompt_positions(shown: Shown, ahead: int, share: float = 1.0) -> Int[Tensor
     """
     wanted = shown.prompt_share * share
     if not wanted:
-        return torch.zeros(0, dtype=torch.int64, device=shown.ids.device)
-    prompt = shown.live & ~shown.answer & ~_header(shown.ids)
-    coins = torch.rand(prompt.shape, generator=shown.generator(_PROMPTS), device=prompt.device)
+        return torch.zeros(0, dtype=torch.int64)
+    prompt = shown.live & ~shown.answer & ~_header(shown.text)
+    coins = torch.rand(prompt.shape, generator=shown.generator(_PROMPTS))
     return (shifted(prompt, ahead) & (coins < wanted)).flatten().nonzero()[:, 0]
 
 
@@ -62,7 +61,7 @@ def _header(ids: Int[Tensor, "B T"]) -> Bool[Tensor, "B T"]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Taught:
-    """Flat indices that count at one depth; no index is in both."""
+    """Flat indices that count at one depth; no index is in both. They are found on the host."""
 
     answers: Int[Tensor, "N"]
     prompts: Int[Tensor, "M"]
@@ -75,6 +74,9 @@ class Taught:
         """Places in `indices` instead of indices."""
         found = (torch.isin(indices, own, assume_unique=True).nonzero()[:, 0] for own in (self.answers, self.prompts))
         return Taught(*found)
+
+    def to(self, device: torch.device) -> "Taught":
+        return Taught(self.answers.to(device, non_blocking=True), self.prompts.to(device, non_blocking=True))
 
 
 def taught(shown: Shown, places: Int[Tensor, "V"] | None, ahead: int, share: float = 1.0) -> Taught:
@@ -91,9 +93,11 @@ def imitate(
 ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
     """Soft cross-entropy, its mean over all that counts; the share of right best tokens, of answers and prompts apart:
     `hit` then means the same in every run."""
-    loss, hit = soft_cross_entropy(y[at.answers], weight, f[at.answers], rows)
+    at = at.to(y.device)
+    loss, hit = soft_cross_entropy(y.index_select(0, at.answers), weight, f.index_select(0, at.answers), rows)
     if not len(at.prompts):
         return loss, {"hit": hit}
-    other, prompt_hit = soft_cross_entropy(y[at.prompts], weight, f[at.prompts], rows)
+    y, f = (x.index_select(0, at.prompts) for x in (y, f))
+    other, prompt_hit = soft_cross_entropy(y, weight, f, rows)
     part = len(at.prompts) / len(at.every)
     return (1 - part) * loss + part * other, {"hit": hit, "prompt_hit": prompt_hit}

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from draftwood.core.passes import FINAL, Needs
 from draftwood.core.plan import Shown
+from draftwood.drafters.learn.attention import unrolled_attention
 from draftwood.drafters.learn.positions import imitate, taught
 from draftwood.models.rope import angles, frequencies
 from draftwood.train.objectives import inverse, shifted, smooth_l1
@@ -44,21 +44,23 @@ class Unrolled:
         return Needs(taps=frozenset({*self.net.config.taps, FINAL}))
 
     def groups(self) -> dict[str, list[nn.Parameter]]:
-        return {"head": [p for p in self.net.parameters() if p.requires_grad]}
+        rows = [self.net.lm_head.weight] if self.net.own_head else []
+        found = {"head": [p for p in self.net.parameters() if not any(p is x for x in rows)], "rows": rows}
+        return {name: ps for name, ps in found.items() if ps}
 
     def losses(self, shown: Shown, progress: float) -> Iterator[tuple[str, Tensor, dict[str, Tensor]]]:
-        keep = self.keep.to(shown.ids.device)
-        places = inverse(keep, self.net.config.layer.vocab_size)
-        teacher, rows = shown.features[FINAL], shown.rows(keep)
+        places = inverse(self.keep, self.net.config.layer.vocab_size)
+        counted = [taught(shown, places, 2 + j) for j in range(self.steps)]
+        teacher, rows = shown.features[FINAL], shown.rows(self.keep)
         weight = self.net.lm_head.weight if self.net.own_head else rows
         total, figures = torch.zeros((), device=teacher.device), {}
-        for j, a in enumerate(self.outputs(shown)):
-            at = taught(shown, places, 2 + j)
+        for j, (a, at) in enumerate(zip(self.outputs(shown), counted, strict=True)):
             f = shifted(teacher, 1 + j).flatten(0, 1)
             loss, hits = imitate(self.net.read(a).flatten(0, 1), weight, f, rows, at)
             loss = self.soft * loss
             if self.regress:
-                loss = loss + self.regress * smooth_l1(a.flatten(0, 1)[at.every], f[at.every])
+                every = at.to(f.device).every
+                loss = loss + self.regress * smooth_l1(a.flatten(0, 1).index_select(0, every), f.index_select(0, every))
             total = total + self.decay**j * loss
             figures |= {f"{name}{j}": hit for name, hit in hits.items()}
         yield "head", total, figures
@@ -91,26 +93,10 @@ class Unrolled:
         features = [shown.features[tap] for tap in self.net.config.taps]
         if not self.noise:
             return features
-        source = shown.generator(_NOISE)
+        source = shown.generator(_NOISE, shown.ids.device)
         found: list[Tensor] = []
         for x in features:
             wide = x.to(torch.promote_types(x.dtype, torch.float32))
             drawn = torch.rand(x.shape, generator=source, device=x.device, dtype=wide.dtype) * 2 - 1
             found.append((wide + self.noise * drawn * wide.abs().mean(-1, keepdim=True)).to(x.dtype))
         return found
-
-
-def unrolled_attention(
-    q: Float[Tensor, "B heads T d"], keys: list[Float[Tensor, "B kv T d"]], values: list[Float[Tensor, "B kv T d"]]
-) -> Float[Tensor, "B heads T d"]:
-    """Causal over the first step's keys; each later step's keys are seen at the same index only."""
-    group = q.shape[1] // keys[0].shape[1]
-    k, v = (torch.cat(x, dim=2).repeat_interleave(group, dim=1) for x in (keys, values))
-    if len(keys) == 1:
-        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    length = q.shape[2]
-    causal = torch.ones(length, length, dtype=torch.bool, device=q.device).tril()
-    own = torch.eye(length, dtype=torch.bool, device=q.device)
-    seen = torch.cat([causal, *[own] * (len(keys) - 1)], dim=1)
-    mask = torch.zeros(seen.shape, dtype=q.dtype, device=q.device).masked_fill_(~seen, -torch.inf)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
