@@ -38,11 +38,12 @@ def training(
     unroll: int = 3,
     regress: float = 0.2,
     noise: float = 0.0,
-    rate: float = 1e-3,
-    muon: bool = False,
+    rate: float = 4e-3,
+    muon: bool = True,
     seed: int = 0,
 ) -> TrainPlan:
-    """The same weights serve eagle and eagle2. `noise`: on the features, as a share of their size."""
+    """The same weights serve eagle and eagle2. `noise`: on the features, as a share of their size; `muon`: the optimiser of
+    matrices (AdamW wants a quarter of the rate)."""
     more: dict[str, Any] = {"noise": noise, "muon": muon}
     return feature_plan(
         "eagle", target, keep, taps=(FINAL,), unroll=unroll, regress=regress, rate=rate, seed=seed, **more

@@ -37,8 +37,8 @@ def training(
     *,
     unroll: int = 4,
     noise: float = 0.0,
-    rate: float = 1e-3,
-    muon: bool = False,
+    rate: float = 4e-3,
+    muon: bool = True,
     inner: int | None = None,
     taps: tuple[int, ...] = (),
     own_rows: bool = False,
@@ -47,7 +47,8 @@ def training(
 ) -> TrainPlan:
     """`taps`: layers whose features are fused, by default an early, a middle and a late one; `norm_features`: each normed
     first; `own_rows`: a head of its own instead of the target's rows; `noise`: on the features, as a share of their size;
-    `inner`: width of the MLP, by default the target's; `muon`: the optimiser of matrices."""
+    `inner`: width of the MLP, by default the target's; `muon`: the optimiser of matrices (AdamW wants
+    a quarter of the rate)."""
     more: dict[str, Any] = {
         "noise": noise,
         "muon": muon,

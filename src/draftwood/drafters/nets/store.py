@@ -3,7 +3,7 @@
     name            int8 [rows, columns]          name.scale   float16 [rows, blocks]
     name.nibbles    uint8 [rows, columns / 2]     name.scale, name.minimum
     name            float16: norms and biases; everything in float16 or float32 if nothing is to be rounded
-    ids             int32: token of each column of its law
+    ids             uint16 or int32: token of each column of its law
 
 Blocks are 32 columns wide: the very numbers that the int8 lane multiplies, so nothing is rounded twice.
 """
@@ -45,7 +45,8 @@ def to_bytes(head: Head, *, bits: Mapping[str, int] | None = None, floats: int |
         wide = floats or (16 if t.ndim < 2 or t.shape[-1] % BLOCK else (bits or {}).get(name, 8))
         stored |= _stored(name, t.detach().float().cpu(), wide)
     if head.ids is not None:
-        stored["ids"] = head.ids.to("cpu", torch.int32)
+        short = head.config.layer.vocab_size <= 1 << 16
+        stored["ids"] = head.ids.to("cpu", torch.uint16 if short else torch.int32)
     note = {"format": FORMAT, "target": head.target, "config": head.config.to_json(), "record": head.record}
     return save(stored, metadata={"draftwood": json.dumps(note)})
 
