@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from draftwood.core.growth import Growth
+from draftwood.core.legality import Shape
 from draftwood.core.limit import Limit, Load
 from draftwood.core.passes import LayerPlan, Needs, RowSpec, Seen, Segment, Tokens
 from draftwood.core.proposal import Draw, Laws, Proposal
@@ -53,6 +54,8 @@ class TreePolicy(Protocol):
 
     @property
     def draw(self) -> Draw: ...
+    @property
+    def shape(self) -> Shape: ...
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth: ...
     def expand(self, growth: Growth, q: Laws, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth: ...
     def select(self, tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
@@ -61,7 +64,7 @@ class TreePolicy(Protocol):
 
 
 class Verifier(Protocol):
-    """Keeps a path. `draws` are the draws the rule is exact for (or defined for, if it is lossy)."""
+    """Keeps a path. `draws` and `shapes` are what the rule is exact for (or defined for, if it is lossy)."""
 
     @property
     def needs(self) -> Needs: ...
@@ -69,6 +72,8 @@ class Verifier(Protocol):
     def lossless(self) -> bool: ...
     @property
     def draws(self) -> frozenset[Draw]: ...
+    @property
+    def shapes(self) -> frozenset[Shape]: ...
     def verify(self, proposal: Proposal, target: "Scored", rnd: Round) -> Verdict: ...
 
 

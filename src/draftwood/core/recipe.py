@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from enum import Enum
 
+from draftwood.core.legality import Legal, Shape, legal_rules
 from draftwood.core.passes import FINAL, Needs
+from draftwood.core.proposal import Draw
 from draftwood.core.protocols import Drafter, LengthController, Model, Scheduler, TreePolicy, Verifier, Watcher
 from draftwood.errors import CompositionError
 
@@ -52,10 +54,12 @@ class Recipe:
                 f"{policy} wants {draw.value} draws, {drafter} supplies {_values(self.drafter.draws)}\n"
                 f"hint: give {policy} one of the draws that {drafter} supplies"
             )
-        if draw not in self.verifier.draws:
+        made, defined = (draw, self.policy.shape), Legal(self.verifier.draws, self.verifier.shapes)
+        if made not in defined:
+            others = " or ".join(legal_rules(*made))
             raise CompositionError(
-                f"{verifier} is defined for {_values(self.verifier.draws)} draws, {policy} makes {draw.value} ones\n"
-                "hint: Match is exact for every draw"
+                f"{verifier} is defined for {_values(defined.draws)} draws in {_values(defined.shapes)}, {policy} makes "
+                f"{draw.value} ones in {self.policy.shape.value}\nhint: exact for these: {others}"
             )
         for part in (self.drafter, self.verifier, self.controller):
             missing = sorted(t for t in part.needs.shown if t != FINAL and not 0 <= t <= target.num_layers)
@@ -69,5 +73,5 @@ def _name(part: object) -> str:
     return type(part).__name__
 
 
-def _values(draws: frozenset[object]) -> str:
-    return " or ".join(sorted(getattr(d, "value", str(d)) for d in draws))
+def _values(several: frozenset[Draw] | frozenset[Shape]) -> str:
+    return " or ".join(sorted(each.value for each in several))

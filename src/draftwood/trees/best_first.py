@@ -12,6 +12,7 @@ from torch import Tensor
 from draftwood.core.growth import Growth
 from draftwood.core.host import host, put
 from draftwood.core.law import top
+from draftwood.core.legality import Shape
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Draw, Laws, Proposal
 from draftwood.core.round import Round
@@ -75,6 +76,10 @@ class BestFirst:
     @property
     def draw(self) -> Draw:
         return Draw.GIVEN
+
+    @property
+    def shape(self) -> Shape:
+        return Shape.CHAIN if self.beam == 1 else Shape.TREE
 
     def reads(self, limit: Limit) -> int:
         """Columns of a law that matter, the best ones: a drafter need not hand over more."""

@@ -7,6 +7,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from draftwood.core.growth import Growth
+from draftwood.core.legality import Shape
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Draw, Laws, Proposal
 from draftwood.core.round import Round
@@ -25,6 +26,7 @@ class Chain:
     """
 
     draw: Draw = Draw.IID
+    shape: Shape = Shape.CHAIN
 
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
         return Growth.at_roots(base)

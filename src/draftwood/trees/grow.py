@@ -47,9 +47,17 @@ def grow(base: Proposal, limit: Limit, policy: TreePolicy, rnd: Round, step: Ste
 
 
 def spread(
-    growth: Growth, q: Laws, k: int, draw: Draw, allowed: Bool[Tensor, "B F"], rnd: Round, source: int = 0
+    growth: Growth,
+    q: Laws,
+    k: int,
+    draw: Draw,
+    allowed: Bool[Tensor, "B F"],
+    rnd: Round,
+    source: int = 0,
+    counts: Int[Tensor, "B F"] | None = None,
 ) -> Growth:
-    """k children for every allowed frontier node, in draw order; the new nodes are the next frontier.
+    """k children for every allowed frontier node, or as many as `counts` says, in draw order; the new nodes are the next
+    frontier.
 
     Equal iid draws become one node that counts its copies. A draw without replacement stops when nothing is left.
     """
@@ -57,6 +65,8 @@ def spread(
     batch, width = frontier.shape
     law = q.prob.view(batch, width, -1)
     columns = rnd.draw(frontier.clamp_min(0), law, k, draw, allowed)
+    if counts is not None:
+        columns = torch.where(torch.arange(k, device=columns.device) < counts[..., None], columns, -1)
     tokens = _tokens(columns, q)
     copies = torch.zeros_like(tokens) if draw is Draw.GIVEN else torch.ones_like(tokens)
     live = (tokens >= 0) & allowed[..., None]

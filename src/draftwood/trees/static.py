@@ -8,6 +8,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from draftwood.core.growth import Growth
+from draftwood.core.legality import Shape
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Draw, Laws, Proposal
 from draftwood.core.round import Round
@@ -26,6 +27,10 @@ class Static:
     def __post_init__(self) -> None:
         for width in self.widths:
             need_at_least("Static", width=(width, 1))
+
+    @property
+    def shape(self) -> Shape:
+        return Shape.CHAIN if all(width == 1 for width in self.widths) else Shape.TREE
 
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
         return replace(Growth.at_roots(base), carry=0)

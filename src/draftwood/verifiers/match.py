@@ -7,6 +7,7 @@ yields. Exact for every draft, and with the same seed equal to plain decoding to
 from dataclasses import dataclass
 
 from draftwood.core.host import host
+from draftwood.core.legality import RULES, Shape
 from draftwood.core.passes import Needs
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.round import Round
@@ -21,7 +22,8 @@ class Match:
 
     needs: Needs = Needs()
     lossless: bool = True
-    draws: frozenset[Draw] = frozenset(Draw)
+    draws: frozenset[Draw] = RULES["Match"].draws
+    shapes: frozenset[Shape] = RULES["Match"].shapes
 
     def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
         if target.simple:  # nothing to draw: the whole walk is a look-up

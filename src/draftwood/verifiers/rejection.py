@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core.legality import RULES, Shape
 from draftwood.core.passes import Needs
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.round import Round, some
@@ -25,7 +26,8 @@ class Rejection:
 
     needs: Needs = Needs()
     lossless: bool = True
-    draws: frozenset[Draw] = frozenset({Draw.IID, Draw.DISTINCT})
+    draws: frozenset[Draw] = RULES["Rejection"].draws
+    shapes: frozenset[Shape] = RULES["Rejection"].shapes
 
     def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
         def choose(node: Int[Tensor, "B"], depth: int, alive: Bool[Tensor, "B"]) -> Int[Tensor, "B"]:

@@ -45,8 +45,8 @@ def to_bytes(head: Head, *, bits: Mapping[str, int] | None = None, floats: int |
         wide = floats or (16 if t.ndim < 2 or t.shape[-1] % BLOCK else (bits or {}).get(name, 8))
         stored |= _stored(name, t.detach().float().cpu(), wide)
     if head.ids is not None:
-        short = head.config.layer.vocab_size <= 1 << 16
-        stored["ids"] = head.ids.to("cpu", torch.uint16 if short else torch.int32)
+        ids = head.ids.cpu()
+        stored["ids"] = ids.to(torch.uint16 if bool(((ids >= 0) & (ids < 1 << 16)).all()) else torch.int32)
     note = {"format": FORMAT, "target": head.target, "config": head.config.to_json(), "record": head.record}
     return save(stored, metadata={"draftwood": json.dumps(note)})
 

@@ -1,0 +1,56 @@
+"""Paths: several continuations drawn independently of each other, stored as one tree.
+
+    drawn   a b c      root - a x2 - b x1 - c x1
+            a d d           \\      \\ d x1 - d x1
+            e b a            e x1 - b x1 - a x1
+
+A node that `c` paths go through draws c children. Equal ones share a node, which counts them: rules need to know how many
+paths there were, and the target scores each beginning once.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from draftwood.core.growth import Growth
+from draftwood.core.legality import Shape
+from draftwood.core.limit import Limit
+from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.round import Round
+from draftwood.core.tree import TokenTree
+from draftwood.errors import need_at_least
+from draftwood.trees.grow import by_score, spread
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """`count` paths, as long as the limit says. A level is drawn whole or, where it does not fit the budget, not at all:
+    how many nodes it takes depends on what was drawn, and cutting afterwards would look at that."""
+
+    count: int = 4
+
+    def __post_init__(self) -> None:
+        need_at_least("Paths", count=(self.count, 1))
+
+    @property
+    def draw(self) -> Draw:
+        return Draw.IID
+
+    @property
+    def shape(self) -> Shape:
+        return Shape.PATHS if self.count > 1 else Shape.CHAIN
+
+    def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
+        return replace(Growth.at_roots(base), carry=0)
+
+    def expand(self, growth: Growth, q: Laws, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
+        level: int = growth.carry
+        allowed = allowed & (limit.nodes >= self.count * (level + 1))[:, None]
+        through = growth.tree.copies.gather(1, growth.frontier.clamp_min(0))
+        counts = through if level else torch.full_like(through, self.count)
+        return replace(spread(growth, q, self.count, self.draw, allowed, rnd, counts=counts), carry=level + 1)
+
+    def select(self, tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
+        return by_score(tree, limit)
