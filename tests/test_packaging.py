@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # whole runs
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "draftwood"
 

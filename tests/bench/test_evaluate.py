@@ -18,6 +18,8 @@ from draftwood.models.load import Loaded, load
 from draftwood.testing.heads import random_head, write_head
 from draftwood.verifiers.match import Match
 
+pytestmark = pytest.mark.slow  # whole runs
+
 PROMPTS = [[1, 2, 3, 1, 2, 3], [7, 8, 7, 8, 7], [9] * 8]
 
 

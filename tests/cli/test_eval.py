@@ -14,6 +14,8 @@ from draftwood.models.load import load
 from draftwood.testing.folder import write_folder
 from draftwood.testing.heads import random_head, write_head
 
+pytestmark = pytest.mark.slow  # whole runs
+
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:

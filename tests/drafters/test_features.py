@@ -57,6 +57,7 @@ def run(e: Engine, prompts: list[list[int]], *, temperature: float = 0.0, tokens
     return requests
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_random_weights_leave_the_text_alone(target: Any, kind: str, temperature: float) -> None:

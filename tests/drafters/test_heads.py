@@ -55,6 +55,7 @@ def run(target: Any, drafter: Any, policy: Any, *, rule: Any = None, temperature
     return requests
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_random_weights_leave_the_text_alone(target: Any, kind: str, temperature: float) -> None:
@@ -73,6 +74,7 @@ def test_options_along_a_path_leave_the_text_alone(target: Any, kind: str) -> No
     assert [r.output for r in drafted] == [r.output for r in plain]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_drawn_chains_and_trees_run_under_rejection(target: Any, kind: str) -> None:
     for policy in (Chain(), Static((2, 2, 1)), Static((2, 2), Draw.IID)):

@@ -48,6 +48,7 @@ def test_damaged_one_is_refused_with_its_name(tmp_path: Path, how: str) -> None:
         checkpoint.read(tmp_path)
 
 
+@pytest.mark.slow
 def test_full_disk_leaves_the_last_good_one(tmp_path: Path) -> None:
     """A process that may write no file longer than a few kilobytes, as on a disk that is full."""
     checkpoint.write(tmp_path, TENSORS, NOTE)

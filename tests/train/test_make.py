@@ -12,6 +12,8 @@ from draftwood.train.data import Settings, make_data
 from draftwood.train.dialogues import HELDOUT, TRAIN, read
 from draftwood.train.turns import Turns, key_of
 
+pytestmark = pytest.mark.slow  # whole runs
+
 SMALL = Settings(tokens=1000, batch=4, max_tokens=24)
 
 

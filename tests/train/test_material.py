@@ -111,3 +111,14 @@ def test_folder_named_twice_is_refused(tiny: Loaded, tmp_path: Path) -> None:
     mine = folder(tmp_path / "a", tiny, 0)
     with pytest.raises(OptionError, match="is named twice"):
         material.read([mine, tmp_path / "b" / ".." / "a"], tiny)
+
+
+def test_held_out_file_of_broken_lines_alone_is_named_and_missed_by_nobody(tiny: Loaded, tmp_path: Path) -> None:
+    place = folder(tmp_path / "a", tiny, 0)
+    (place / "heldout.jsonl").write_text("no dialogue\n")
+    train, held, complaints = material.read([place], tiny)
+    assert len(train) and len(held), "some of the others are looked at"
+    assert any("heldout.jsonl" in said for said in complaints)
+    (place / "train.jsonl").write_text("no dialogue\n")
+    with pytest.raises(OptionError, match=r"train\.jsonl"):  # a twin: without anything to learn from there is no run
+        material.read([place], tiny)

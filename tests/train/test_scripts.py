@@ -36,6 +36,7 @@ def play(scripts: Scripts, plan: Plan, said: str = TALK) -> tuple[list[str], Out
         return asked, end.value
 
 
+@pytest.mark.slow
 def test_mix_is_met_without_texts_too(scripts: Scripts):
     made = [line.kind for plan in scripts.plan(range(1500)) for line in play(scripts, plan)[1].lines]
     for kind, share in MIX.items():

@@ -18,6 +18,8 @@ from draftwood.train.measure import head_file
 from draftwood.train.trainer import Report
 from tiny_run import write_data
 
+pytestmark = pytest.mark.slow  # whole runs
+
 NAMES = ("eagle3", "medusa")
 
 

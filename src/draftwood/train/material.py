@@ -36,8 +36,8 @@ def read(paths: Sequence[Path], loaded: Loaded) -> tuple[Dialogues, Dialogues, l
     vocab, tokenizer = loaded.model.vocab, loaded.tokenizer
     train = [data.read(path, tokenizer, vocab) for path in paths]
     files = [file for path in paths if (file := path / data.HELDOUT).is_file() and file.stat().st_size]
-    held = [data.read(file, tokenizer, vocab) for file in files]
-    complaints = [found.complaint() for found in (*train, *held)]
+    held, complaints = _readable(files, loaded)
+    complaints += [found.complaint() or "" for found in (*train, *held)]
     if len(paths) > 1:
         train, known = _once(train, {_prompt(d) for found in held for d in found})
         complaints += known
@@ -103,6 +103,18 @@ def _check(paths: Sequence[Path], loaded: Loaded) -> None:
                 f"({loaded.fingerprint})\nhint: a drafter learns from what its own target writes: `draftwood train data "
                 f"--target {loaded.name}`; to learn from this all the same, name the file {path / data.TRAIN}"
             )
+
+
+def _readable(files: Sequence[Path], loaded: Loaded) -> tuple[list[Dialogues], list[str]]:
+    """What is held out and can be read, and why the rest cannot. A run that looks at less is better than none."""
+    found: list[Dialogues] = []
+    complaints: list[str] = []
+    for file in files:
+        try:
+            found.append(data.read(file, loaded.tokenizer, loaded.model.vocab))
+        except OptionError as error:
+            complaints.append(str(error).partition("\nhint")[0])
+    return found, complaints
 
 
 def _prompt(dialogue: Dialogue) -> bytes:

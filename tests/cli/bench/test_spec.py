@@ -14,6 +14,8 @@ from draftwood.bench.process import Process
 from draftwood.cli.main import app
 from draftwood.testing.folder import write_folder
 
+pytestmark = pytest.mark.slow  # whole runs
+
 QUESTIONS = [("writing", "hello hello"), ("math", "1 1 1 1"), ("qa", "who who"), ("qa", "why why"), ("qa", "why")]
 
 

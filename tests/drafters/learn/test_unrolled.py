@@ -129,3 +129,10 @@ def test_noise_is_an_option_of_the_recipes(recipe: Any) -> None:
     for wrong in (-0.1, float("nan"), float("inf")):
         with pytest.raises(OptionError, match="noise cannot be"):
             recipe.training(target, KEEP, noise=wrong)
+
+
+def test_unrolling_without_end_is_refused() -> None:
+    assert eagle3.training(tiny_decoder(), KEEP, unroll=32).net is not None
+    for training in (eagle.training, eagle3.training):
+        with pytest.raises(OptionError, match="unroll cannot be 1000"):
+            training(tiny_decoder(), KEEP, unroll=1000)

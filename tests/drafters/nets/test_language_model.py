@@ -88,6 +88,7 @@ def run(target: Any, drafter: Any, policy: Any, rule: Any, temperature: float) -
     return requests
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("trimmed", [False, True])
 def test_random_weights_leave_the_text_alone(target: Any, temperature: float, trimmed: bool) -> None:

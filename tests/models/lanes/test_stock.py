@@ -61,6 +61,7 @@ def forward(model: Decoder, *, hidden: Tensor | None = None, plan: LayerPlan = A
 # --- the same bits
 
 
+@pytest.mark.slow
 def test_row_has_the_same_bits_in_every_pass():
     assert list(row_exact_faults(ours("llama"))) == []
 

@@ -18,6 +18,8 @@ from draftwood.drafters.nets.build import net
 from draftwood.drafters.nets.config import HeadConfig
 from draftwood.errors import CompositionError, OptionError, need_at_least
 
+MOST_UNROLLED = 32
+
 
 def shape_of(target: Model) -> ModelConfig:
     config = getattr(target, "config", None)
@@ -53,6 +55,10 @@ def feature_plan(
 ) -> TrainPlan:
     """One layer of the target's own sizes (`inner`: of its MLP); rows of its own start from the target's."""
     need_at_least(kind, unroll=(unroll, 1))
+    if unroll > MOST_UNROLLED:
+        raise OptionError(
+            f"{kind}: unroll cannot be {unroll}\nhint: at most {MOST_UNROLLED}; every step keeps its activations"
+        )
     if not 0 <= noise < float("inf"):
         raise OptionError(f"noise cannot be {noise}\nhint: 0 for none, or a small share such as 0.1")
     shape = shape_of(target)
