@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.core.host import put
+from draftwood.core.legality import Shape
 from draftwood.core.limit import Limit, always
 from draftwood.core.passes import Listed, Needs, Seen, Tokens
 from draftwood.core.proposal import Draw, Proposal
@@ -25,6 +26,7 @@ from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome
 from draftwood.drafters.feature_draft import Draft
+from draftwood.drafters.feature_line import in_one_call
 from draftwood.drafters.nets.runner import FeatureModel
 from draftwood.trees.grow import grow
 
@@ -151,15 +153,22 @@ class Features:
         # A model ranks faster than its logits become laws. `proceed` may want to see those whole.
         reads = getattr(policy, "reads", None) if limit.proceed is always else None
         most, heat = (0, None) if reads is None else (reads(limit), rnd.heat())
-        draft = Draft(self.model, state.cache, rnd, self._chains(state, counts), counts, given, heat, most, only)
-        proposal = grow(base, limit, policy, rnd, draft.step)
+        chain = self._chains(state, counts)
+        proposal = None
+        if most == 1 and heat is not None and policy.shape is Shape.CHAIN and rnd.batch == 1:
+            proposal = in_one_call(self.model, state.cache, base, limit, chain, heat[0], only)
+        kept = list(counts.values())
+        if proposal is None:
+            draft = Draft(self.model, state.cache, rnd, chain, counts, given, heat, most, only)
+            grown = grow(base, limit, policy, rnd, draft.step)
+            proposal = replace(grown, pass_seconds=draft.seconds)
+            kept = kept if draft.outputs is not None else [0] * len(counts)
         # Rows behind guesses go. The pairs of known tokens stay: their features are the target's own.
-        kept = list(counts.values()) if draft.outputs is not None else [0] * len(counts)
         state.cache.commit(list(counts), [list(range(count)) for count in kept])
         for slot, count in zip(counts, kept, strict=True):
             row = state.rows[slot]
             row.waiting = None if row.waiting is None or count == row.held else row.waiting[count:]
-        return replace(proposal, pass_seconds=draft.seconds)
+        return proposal
 
     def _only(self, state: _State, rnd: Round) -> Int[Tensor, "W"] | None:
         """Tokens the round asks for and the head has; None: all it has. The same tensor for the same columns, so that a

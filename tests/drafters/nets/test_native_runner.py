@@ -382,3 +382,46 @@ def test_trimmed_logits_are_columns_of_the_whole_to_the_bit(name: str) -> None:
     held = runner._only
     runner.forward(x, empty(runner), only)
     assert runner._only is held, "packed once"
+
+
+# --- a chain in one call
+
+
+def by_steps(runner: Int8Runner, x: Tokens, cache: DenseCache, heat: float, steps: int, only: Tensor | None) -> Any:
+    """The same chain, pass by pass."""
+    a, found = runner.forward(replace(x, want=torch.tensor([x.size - 1])), cache, only)
+    a, at, tokens, prob = a[-1:], int(x.positions[-1]), [], []
+    for j in range(steps):
+        share, token = runner.ranked(found, [heat], 1, only)
+        prob.append(float(share[0, 0]))
+        tokens.append(int(token[0, 0]))
+        row = torch.tensor([x.size + j])
+        one = Tokens(token[0], row * 0, torch.tensor([at + 1 + j]), row, row - 1, row * 0, a)
+        a, found = runner.forward(one, cache, only)
+    return tokens, prob
+
+
+@pytest.mark.parametrize("trimmed", [False, True])
+@pytest.mark.parametrize("name", HEADS)
+def test_line_is_the_chain_of_single_passes_to_the_bit(name: str, trimmed: bool) -> None:
+    runner = ours(name)
+    hidden = features(runner)
+    only = None if not trimmed else (torch.arange(61) if runner.ids is None else runner.ids)[::3].clone()
+    x = chain(hidden[DONE : DONE + 3], first=DONE, done=DONE)
+    for heat, steps in ((1.0, 5), (0.6, 1)):
+        found = runner.line(x, begun(runner, hidden)[0], heat, steps, only)
+        assert found == by_steps(runner, x, begun(runner, hidden)[0], heat, steps, only)
+        assert found is not None and all(0 < p <= 1 for p in found[1])
+    other = runner.line(chain(hidden[DONE : DONE + 2], first=DONE, done=DONE), begun(runner, hidden)[0], 1.0, 5, only)
+    assert other != runner.line(x, begun(runner, hidden)[0], 1.0, 5, only), "a twin: another text, another chain"
+
+
+def test_line_without_room_is_left_to_others() -> None:
+    runner = ours("eagle3")
+    hidden = features(runner)
+    cache = DenseCache(runner.row_specs, slots=1, capacity=8)
+    cache.admit(0, [])
+    assert runner.line(chain(hidden[:4]), cache, 1.0, 5) is None and runner.line(chain(hidden[:4]), cache, 1.0, 4)
+    with pytest.raises(DrafterError, match="vocabulary of 61"):
+        x = chain(hidden[:2])
+        runner.line(replace(x, ids=torch.tensor([3, 61])), empty(runner), 1.0, 2)

@@ -4,7 +4,7 @@ Blocks of a head's file are the blocks that the kernels multiply, so packing the
 """
 
 from collections.abc import Sequence
-from ctypes import byref, c_float
+from ctypes import byref, c_float, c_int64
 
 import torch
 from jaxtyping import Float, Int
@@ -80,6 +80,32 @@ class Int8Runner:
         if outside:
             raise DrafterError(f"a token id is outside the vocabulary of {self.target.vocab}: {ids.tolist()[:16]}")
         return out, logits
+
+    def line(
+        self, x: Tokens, cache: Cache, heat: float, steps: int, only: Int[Tensor, "W"] | None = None
+    ) -> tuple[list[int], list[float]] | None:
+        """Tokens of one text, then `steps` tokens one behind the other, each the most probable after those before it, in one
+        call; with their probabilities. None if the cache would have to grow for them."""
+        assert x.hidden is not None
+        library, reader = self.target.library, self._weights.reader if only is None else self._trimmed(only)
+        if cache.length(x.lists().slots[0]) + x.size + steps > cache.store("k0").shape[2]:
+            return None
+        library.threads(torch.get_num_threads())
+        what = NativePass(x, cache, cache.stage(x), self._turns, self._stores)
+        last = int(x.positions[-1]) + steps
+        cos, sin = self._turns.upto(last)
+        what.what.cos, what.what.sin = cos.data_ptr(), sin.data_ptr()
+        ids, hidden = x.ids.contiguous(), x.hidden.contiguous()
+        words = self.ids if only is None else only.contiguous()
+        out, logits = torch.empty_like(hidden), torch.empty(reader.head.rows)
+        prob, tokens = (c_float * steps)(), (c_int64 * steps)()
+        outside = library.calls.draftwood_line(
+            byref(self._shape), byref(reader), byref(what.what), ids.data_ptr(), hidden.data_ptr(), out.data_ptr(),
+            logits.data_ptr(), heat, None if words is None else words.data_ptr(), steps, prob, tokens,
+        )  # fmt: skip
+        if outside:
+            raise DrafterError(f"a token id is outside the vocabulary of {self.target.vocab}: {ids.tolist()[:16]}")
+        return list(tokens), list(prob)
 
     def _trimmed(self, only: Int[Tensor, "W"]) -> native.Reader:
         """The same head over fewer rows, packed once: a trimmed vocabulary stays the same from pass to pass."""

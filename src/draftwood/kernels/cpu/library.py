@@ -89,6 +89,23 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
             c_int64,
         ],
     ),
+    "draftwood_line": (
+        c_int,
+        [
+            POINTER(Shape),
+            POINTER(Reader),
+            POINTER(Pass),
+            c_void_p,
+            c_void_p,
+            c_void_p,
+            c_void_p,
+            c_float,
+            c_void_p,
+            c_int,
+            c_void_p,
+            c_void_p,
+        ],
+    ),
     "draftwood_rank": (
         None,
         [c_void_p, c_int64, c_int, c_int, POINTER(c_float), c_int, c_void_p, c_void_p, c_void_p],

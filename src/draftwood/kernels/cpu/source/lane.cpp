@@ -332,6 +332,32 @@ extern "C" void draftwood_rank(const float* y, int64_t stride, int count, int co
   });
 }
 
+// A chain of guesses of one text: the tokens of `pass`, then token after token the most probable one at this heat, each in
+// the staged row behind the last and seeing all of them, until there are `steps`. y: room for one row of logits. The cache
+// must have room. 0, or 1 as above.
+extern "C" int draftwood_line(const Shape* shape, const Reader* reader, const Pass* pass, const int64_t* ids,
+                              const float* features, float* out, float* y, float heat, const int64_t* words, int steps,
+                              float* prob, int64_t* tokens) {
+  const int n = shape->hidden, columns = reader->head.rows;
+  int64_t want = pass->tokens - 1, row = pass->cache.rows[want], position = pass->positions[want];
+  if (draftwood_features(shape, reader, pass, ids, features, out, &want, 1, y, columns)) return 1;
+  Segment own = pass->segment[0];
+  Pass one = *pass;
+  own.start = 0, own.stop = 1, own.visible = nullptr;
+  one.tokens = one.segments = 1, one.segment = &own, one.cache.rows = &row, one.positions = &position;
+  std::vector<float> read(out + (size_t)want * n, out + (size_t)(want + 1) * n), next(n);
+  want = 0;
+  for (int j = 0;; j++) {
+    rank(y, columns, heat, 1, prob + j, tokens + j);
+    if (words != nullptr) tokens[j] = words[tokens[j]];
+    if (j + 1 == steps) return 0;
+    row++, position++;
+    own.staged = (int32_t)row + 1;
+    if (draftwood_features(shape, reader, &one, tokens + j, read.data(), next.data(), &want, 1, y, columns)) return 1;
+    std::swap(read, next);
+  }
+}
+
 // Rows of a packed matrix as floats. 0, or 1 if some id names no row; then nothing is written.
 extern "C" int draftwood_embed(const Matrix* m, const int64_t* ids, int count, float* y) {
   for (int i = 0; i < count; i++)
