@@ -284,7 +284,7 @@ def test_control_equal_draws_tried_together_fail(monkeypatch: pytest.MonkeyPatch
     def in_groups(left: torch.Tensor, *_: Any) -> torch.Tensor:
         return (left > 0).int().argmax(1)
 
-    monkeypatch.setattr(rejection, "_next", in_groups)
+    monkeypatch.setattr(rejection, "next_draw", in_groups)
     assert distance(first_token(one_round(Rejection(), Static((3,), Draw.IID)), 4), P) == pytest.approx(0.019, abs=1e-3)
 
 

@@ -34,6 +34,8 @@ def needed(name: str, target: Any, folder: Path) -> dict[str, Any]:
     texts = (str(folder / "text.txt"),)
     files = {"draft": "first:2", "inner": inner, "counts": str(folder / "counts.npy"), "texts": texts}
     chosen = {key: value for key, value in files.items() if key in recipes.options(name)}
+    if "draft" in chosen:  # one of the two is enough
+        chosen.pop("inner", None)
     if "weights" in recipes.options(name):
         head = random_head(KINDS.get(name, name), target)
         chosen["weights"] = str(write_head(folder / "head.safetensors", head))

@@ -17,6 +17,7 @@ from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
+from draftwood.verifiers.draws import law_at, next_draw, taken, untried
 from draftwood.verifiers.walk import walk
 
 
@@ -42,42 +43,29 @@ def _choose(
     tree = proposal.tree
     r = target.law(node[:, None])[:, 0]  # [B, V]
     token = torch.full_like(node, -1)
-    left = torch.where(tree.children(node), tree.copies, 0)  # [B, N] draws not yet tried
+    left = untried(proposal, node)
     trying = alive & (left.sum(1) > 0)
     if proposal.q is not None and some(trying):
-        rows = proposal.rows().gather(1, node[:, None])[:, 0]
-        q = proposal.q.dense(torch.where(trying, rows, -1), r.shape[-1]).to(r.dtype)
-        # Merged iid copies come in random order, to the last of them: trying equal ones together would bias the output.
-        # Where nothing was merged, the draw order of iid draws is a random order already.
+        q = law_at(proposal, node, trying, r)
         shuffle = (left > 1).any(1) & (proposal.draw is Draw.IID)
         turn = 0
         while some(trying) and turn < int(tree.copies.sum(1).max()):
-            child = _next(left, shuffle & trying, rnd, node, turn)
+            child = next_draw(left, shuffle & trying, rnd, node, turn)
             drawn = tree.tokens.gather(1, child[:, None])
-            keep = rnd.coin("accept", child, _ratio(r, q, drawn), trying, turn)
+            keep = rnd.coin("accept", child, ratio(r, q, drawn), trying, turn)
             token = torch.where(keep, drawn[:, 0], token)
             rejected = trying & ~keep
             r = torch.where(rejected[:, None], residual(r, q), r)
             if proposal.draw is Draw.DISTINCT:
                 q = torch.where(rejected[:, None], _without(q, drawn), q)
-            left = left.scatter_add(1, child[:, None], torch.full_like(child, -1)[:, None])
+            left = taken(left, child)
             trying = rejected & (left.sum(1) > 0)
             turn += 1
     rest = rnd.pick("residual", node, r, alive & (token < 0))
     return torch.where(token < 0, rest, token)
 
 
-def _next(
-    left: Int[Tensor, "B N"], shuffle: Bool[Tensor, "B"], rnd: Round, node: Int[Tensor, "B"], turn: int
-) -> Int[Tensor, "B"]:
-    """The draw to try next: in draw order, or where `shuffle` is set any of those left, equally likely."""
-    first = (left > 0).int().argmax(1)
-    if not some(shuffle):
-        return first
-    return torch.where(shuffle, rnd.pick("order", node, left.to(torch.float64), shuffle, turn), first)
-
-
-def _ratio(r: Float[Tensor, "B V"], q: Float[Tensor, "B V"], token: Int[Tensor, "B 1"]) -> Float[Tensor, "B"]:
+def ratio(r: Float[Tensor, "B V"], q: Float[Tensor, "B V"], token: Int[Tensor, "B 1"]) -> Float[Tensor, "B"]:
     """min(1, r/q) at the drawn token; a token that q cannot have drawn is never kept."""
     top, bottom = r.gather(1, token)[:, 0], q.gather(1, token)[:, 0]
     return torch.where(bottom > 0, (top / bottom).clamp_max(1.0), torch.zeros_like(top))

@@ -1,0 +1,81 @@
+"""BestAndOne: of a node's k children the k - 1 best are given, and one is drawn from what they leave.
+
+    q      .5  .3  .1  .1        given  .5 .3
+                                 drawn from  0  0  .5  .5   and this is the law that is stored
+
+The drawn child never lands on a given one, and the rule of one draw judges it. Its residual holds all of p on the given
+tokens, so they are accepted whenever the target wants them: no rule keeps more of such a draft.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from draftwood.core.growth import Growth
+from draftwood.core.legality import Shape
+from draftwood.core.limit import Limit
+from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.round import Round
+from draftwood.core.tree import TokenTree
+from draftwood.errors import need_at_least
+from draftwood.trees.grow import by_score, spread
+
+
+@dataclass(frozen=True, slots=True)
+class BestAndOne:
+    """Every node at depth d gets widths[d] children, the last of them drawn: width 1 is a plain draw."""
+
+    widths: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        for width in self.widths:
+            need_at_least("BestAndOne", width=(width, 1))
+
+    @property
+    def draw(self) -> Draw:
+        return Draw.DISTINCT  # one draw for a node; DISTINCT, because given siblings are never drawn again
+
+    @property
+    def shape(self) -> Shape:
+        return Shape.CHAIN if all(width == 1 for width in self.widths) else Shape.TREE
+
+    def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
+        return replace(Growth.at_roots(base), carry=0)
+
+    def expand(self, growth: Growth, q: Laws, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
+        level: int = growth.carry
+        if level >= len(self.widths):
+            return replace(growth, frontier=torch.full_like(growth.frontier, -1))
+        best, rest = _parted(growth, q, self.widths[level] - 1, allowed, rnd)
+        # Given nodes stand before all draws of their level, so a budget cuts draws first; scores are known before either.
+        given = growth if best is None else spread(growth, best, self.widths[level] - 1, Draw.GIVEN, allowed, rnd)
+        base = replace(growth, tree=given.tree, q_row=given.q_row)
+        grown = spread(base, rest, 1, self.draw, allowed, rnd)
+        frontier = grown.frontier if best is None else torch.cat([given.frontier, grown.frontier], dim=1)
+        return replace(grown, frontier=frontier, carry=level + 1)
+
+    def select(self, tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
+        return by_score(tree, limit)
+
+    @property
+    def num_nodes(self) -> int:
+        """Drafted nodes of a full tree."""
+        return sum(math.prod(self.widths[: i + 1]) for i in range(len(self.widths)))
+
+
+def _parted(growth: Growth, q: Laws, count: int, allowed: Bool[Tensor, "B F"], rnd: Round) -> tuple[Laws | None, Laws]:
+    """The `count` best tokens of each law, nothing else left in it, and the law of the others. Cut out of one another, so
+    that among equals no token can be in both."""
+    if not count:
+        return None, q
+    at = growth.frontier.clamp_min(0)
+    law = q.prob.view(*at.shape, -1)
+    columns = rnd.draw(at, law, count, Draw.GIVEN, allowed).view(len(q.prob), -1)
+    # Where there are fewer tokens than asked for, nothing is left, and column 0 may be cut out as well.
+    rest = q.prob.scatter(1, columns.clamp_min(0), 0.0)
+    total = rest.sum(-1, keepdim=True)
+    best = torch.where(rest > 0, 0.0, q.prob)
+    return Laws(best, q.ids), Laws(torch.where(total > 0, rest / total, rest), q.ids)

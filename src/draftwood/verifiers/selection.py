@@ -1,0 +1,152 @@
+"""Selection: k independent draws play a tournament, and the winner is judged by rejection under the law it won with.
+
+Two draws x ~ r and y ~ q meet: tokens are ranked by p - r q, and the better ranked one goes on. So a token wins against
+itself and against all that rank below it,
+
+    won(i) = r(i) q(i) + r(i) below_q(i) + below_r(i) q(i),
+
+one sort and two cumulative sums. The last winner has a known law and is kept with probability min(1, p/won),
+else the token comes from norm((p - won)+): together p, whatever the ranking. With the solver "lp" the pairs among the best
+ranked tokens are decided by coins, whose chances a small linear programme finds.
+"""
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from draftwood.core.legality import RULES, Shape
+from draftwood.core.passes import Needs
+from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.round import Round, some
+from draftwood.core.scored import Scored
+from draftwood.core.verdict import Verdict
+from draftwood.errors import OptionError, need_at_least
+from draftwood.verifiers.draws import law_at, next_draw, taken, untried
+from draftwood.verifiers.rejection import ratio, residual
+from draftwood.verifiers.selection_lp import best_chances
+from draftwood.verifiers.walk import walk
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Exact for independent draws. `solver`: "rank" on the device, or "lp" on the host, which decides the pairs among the
+    `size` best ranked tokens better and is far slower."""
+
+    solver: Literal["rank", "lp"] = "rank"
+    size: int = 5
+    needs: Needs = Needs()
+    lossless: bool = True
+    draws: frozenset[Draw] = RULES["Selection"].draws
+    shapes: frozenset[Shape] = RULES["Selection"].shapes
+
+    def __post_init__(self) -> None:
+        need_at_least("Selection", size=(self.size, 2))
+        if self.solver not in ("rank", "lp"):
+            raise OptionError(f"Selection: solver cannot be {self.solver!r}\nhint: 'rank' or 'lp'")
+        if self.solver == "lp" and find_spec("scipy") is None:
+            raise OptionError(
+                "Selection: solver 'lp' needs scipy, which is missing\nhint: pip install scipy, or 'rank'"
+            )
+
+    def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
+        size = self.size if self.solver == "lp" else 0
+
+        def choose(node: Int[Tensor, "B"], depth: int, alive: Bool[Tensor, "B"]) -> Int[Tensor, "B"]:
+            return _choose(proposal, target, rnd, node, alive, size)
+
+        return walk(proposal.tree, choose)
+
+
+def _choose(
+    proposal: Proposal, target: Scored, rnd: Round, node: Int[Tensor, "B"], alive: Bool[Tensor, "B"], size: int
+) -> Int[Tensor, "B"]:
+    tree = proposal.tree
+    p = target.law(node[:, None])[:, 0]  # [B, V]
+    left = untried(proposal, node)
+    drawn = alive & (left.sum(1) > 0)
+    token = torch.full_like(node, -1)
+    rest = p
+    if proposal.q is not None and some(drawn):
+        p = p.double()  # sums over the whole vocabulary make the winner's law, which has to be the true one
+        q = law_at(proposal, node, drawn, p)
+        shuffle = (left > 1).any(1)
+        child = next_draw(left, shuffle & drawn, rnd, node, 0)
+        winner, won = tree.tokens.gather(1, child[:, None]), q
+        left = taken(left, child)
+        playing = drawn & (left.sum(1) > 0)
+        turn = 1
+        while some(playing) and turn < int(tree.copies.sum(1).max()):
+            child = next_draw(left, shuffle & playing, rnd, node, turn)
+            rival = tree.tokens.gather(1, child[:, None])
+            contest = play(p, won, q, size, playing)
+            lost = playing & ~rnd.coin("select", node, contest.chance(winner, rival), playing, turn)
+            winner = torch.where(lost[:, None], rival, winner)
+            won = torch.where(playing[:, None], contest.won, won)
+            left = taken(left, child)
+            playing = playing & (left.sum(1) > 0)
+            turn += 1
+        keep = rnd.coin("accept", node, ratio(p, won, winner), drawn)
+        token = torch.where(keep, winner[:, 0], token)
+        rest = torch.where(drawn[:, None], residual(p, won), p)
+    after = rnd.pick("residual", node, rest, alive & (token < 0))
+    return torch.where(token < 0, after, token)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Contest:
+    """One meeting of a winner so far, of law r, with the next draw, of law q."""
+
+    rank: Int[Tensor, "B V"]  # 0 is the best
+    chances: Float[Tensor, "B s s"]  # of the first of a pair by their ranks, where both are below s
+    stands: Bool[Tensor, "B"]  # playing would not help: the first goes on
+    won: Float[Tensor, "B V"]  # the law of who goes on
+
+    def chance(self, first: Int[Tensor, "B 1"], second: Int[Tensor, "B 1"]) -> Float[Tensor, "B"]:
+        """That the first goes on."""
+        one, two = self.rank.gather(1, first)[:, 0], self.rank.gather(1, second)[:, 0]
+        chance = (one <= two).to(self.won.dtype)
+        size = self.chances.shape[1]
+        if size:
+            row = torch.arange(len(one), device=one.device)
+            inside = self.chances[row, one.clamp_max(size - 1), two.clamp_max(size - 1)]
+            chance = torch.where((one < size) & (two < size), inside, chance)
+        return torch.where(self.stands, torch.ones_like(chance), chance)
+
+
+def play(
+    p: Float[Tensor, "B V"], r: Float[Tensor, "B V"], q: Float[Tensor, "B V"], size: int, where: Bool[Tensor, "B"]
+) -> Contest:
+    """Decided by the laws alone, before anybody looks at the tokens."""
+    order = (p - r * q).sort(dim=-1, descending=True, stable=True).indices
+    rank = torch.empty_like(order).scatter_(1, order, torch.arange(p.shape[-1], device=p.device).expand_as(order))
+    ranked_p, ranked_r, ranked_q = (law.gather(1, order) for law in (p, r, q))
+    below_r, below_q = (law.flip(-1).cumsum(-1).flip(-1) - law for law in (ranked_r, ranked_q))
+    won = ranked_r * ranked_q + ranked_r * below_q + below_r * ranked_q
+    size = min(size, p.shape[-1])
+    chances = p.new_zeros(len(p), size, size)
+    if size:
+        best, first, second = (law[:, :size] for law in (ranked_p, ranked_r, ranked_q))
+        lower_r, lower_q = below_r[:, size - 1], below_q[:, size - 1]
+        chances = best_chances(best, first, second, lower_r, lower_q, where)
+        won = torch.cat([_among(chances, first, second, lower_r, lower_q), won[:, size:]], dim=1)
+    won = won.gather(1, rank)
+    # A ranking is a guess at what helps. Where it would not raise the mass shared with p, nobody plays.
+    stands = torch.minimum(p, won).sum(-1) <= torch.minimum(p, r).sum(-1)
+    return Contest(rank, chances, stands, torch.where(stands[:, None], r, won))
+
+
+def _among(
+    chances: Float[Tensor, "B s s"],
+    r: Float[Tensor, "B s"],
+    q: Float[Tensor, "B s"],
+    below_r: Float[Tensor, "B"],
+    below_q: Float[Tensor, "B"],
+) -> Float[Tensor, "B s"]:
+    """The winner's law among the best ranked: all lower ones lose, each other they meet by these very chances."""
+    pair = r[:, :, None] * q[:, None, :]  # [B, s, s] the first is i, the second j
+    meet = (pair * chances).sum(2) + (pair * (1 - chances)).sum(1)  # a pair of equals counts once: chance 1 of itself
+    return meet + r * below_q[:, None] + below_r[:, None] * q

@@ -1,0 +1,20 @@
+"""Independent draws as paths or as a tree, and a rule with two solvers."""
+
+import pytest
+
+from draftwood import recipes
+from draftwood.core.proposal import Draw
+from draftwood.errors import OptionError
+from draftwood.testing.tiny import tiny_decoder
+from draftwood.trees.paths import Paths
+from draftwood.trees.static import Static
+from draftwood.verifiers.selection import Selection
+
+
+def test_draws_are_paths_or_a_tree_but_not_both() -> None:
+    target = tiny_decoder()
+    assert recipes.build("canonical_multi_draft", target, draft="first:1", paths=2).policy == Paths(2)
+    recipe = recipes.build("canonical_multi_draft:widths=2,2:solver=lp:size=3:draft=first:1", target)
+    assert recipe.policy == Static((2, 2), Draw.IID) and recipe.verifier == Selection("lp", 3)
+    with pytest.raises(OptionError, match="one or the other"):
+        recipes.build("canonical_multi_draft", target, draft="first:1", widths=(2, 2), depth=3)

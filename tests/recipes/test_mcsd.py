@@ -1,0 +1,17 @@
+"""A fixed tree of candidates, drawn either way."""
+
+import pytest
+
+from draftwood import recipes
+from draftwood.core.proposal import Draw
+from draftwood.errors import OptionError
+from draftwood.testing.tiny import tiny_decoder
+from draftwood.trees.static import Static
+
+
+def test_the_tree_is_drawn_as_asked() -> None:
+    for draw in ("distinct", "iid"):
+        recipe = recipes.build("mcsd", tiny_decoder(), draft="first:1", draw=draw)
+        assert recipe.policy == Static((4, 2, 2), Draw(draw))
+    with pytest.raises(OptionError, match="draw cannot be 'given'"):
+        recipes.build("mcsd", tiny_decoder(), draft="first:1", draw="given")

@@ -1,0 +1,67 @@
+"""The small model that drafts, and the recipes that shape and judge its guesses differently."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from draftwood import recipes
+from draftwood.core.sampling import SamplingParams
+from draftwood.drafters.autoregressive import Autoregressive
+from draftwood.errors import CompositionError, OptionError
+from draftwood.testing.heads import random_head, write_head
+from draftwood.testing.runs import make_engine, serve
+from draftwood.testing.tiny import tiny_decoder
+
+SHARED = [
+    "spectr:paths=3:depth=3",
+    "mcsd:widths=3,2",
+    "mcsd:widths=3,2:draw=iid",
+    "canonical_multi_draft:depth=3",
+    "canonical_multi_draft:widths=3,2",
+    "canonical_multi_draft:paths=2:depth=2:solver=lp",
+    "optimal_multi_draft:widths=3,2",
+    "spechub:depth=2",
+]
+PROMPTS = [[1, 2, 3], [4], [5, 6]]
+
+
+def run(name: str, target: Any, params: Any, **options: Any) -> list[Any]:
+    got = serve(make_engine(target, recipes.build(name, target, **options)), PROMPTS, params)
+    assert all(r.stats.benched is None for r in got) and sum(r.stats.draft_tokens for r in got)
+    return got
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_greedy_text_is_that_of_plain_decoding(name: str) -> None:
+    target, params = tiny_decoder(2), SamplingParams(max_tokens=24)
+    plain = serve(make_engine(target, recipes.build("autoregressive", target)), PROMPTS, params)
+    got = run(name, target, params, draft="first:3")
+    assert [r.output for r in got] == [r.output for r in plain]
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_sampled_requests_of_any_length_are_served_and_a_perfect_draft_is_kept(name: str) -> None:
+    target = tiny_decoder(2)
+    params = [SamplingParams(temperature=1.0, max_tokens=n, seed=n, top_p=0.9) for n in (1, 9, 30)]
+    got = run(name, target, params, draft=f"first:{target.num_layers}")
+    assert [len(r.output) for r in got] == [1, 9, 30]
+    assert not sum(r.stats.rounds_none for r in got), "q is p: something is accepted in every round"
+
+
+@pytest.mark.parametrize(("inner", "kind"), [("eagle", "eagle"), ("fast_draft", "language")])
+@pytest.mark.parametrize("name", ["spectr", "mcsd", "canonical_multi_draft", "optimal_multi_draft", "spechub"])
+def test_trained_heads_draft_for_them(name: str, inner: str, kind: str, tmp_path: Path) -> None:
+    target = tiny_decoder(2)
+    weights = str(write_head(tmp_path / "head.safetensors", random_head(kind, target)))
+    run(f"{name}:inner={inner}:weights={weights}", target, SamplingParams(temperature=1.0, max_tokens=12, seed=3))
+
+
+def test_two_names_for_what_drafts_are_refused_and_so_is_a_drafter_without_laws() -> None:
+    target = tiny_decoder()
+    with pytest.raises(OptionError, match="both name what drafts"):
+        recipes.build("spectr", target, draft="first:1", inner="speculative_sampling:draft=first:2")
+    with pytest.raises(CompositionError, match="NGram supplies given"):
+        recipes.build("spectr", target, inner="prompt_lookup")
+    recipe = recipes.build("spectr", target, inner="speculative_sampling:draft=first:1")
+    assert isinstance(recipe.drafter, Autoregressive)

@@ -1,0 +1,203 @@
+"""Selection: the winner of a tournament has a known law, and rejection under that law gives the target's."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from draftwood.core.proposal import Draw
+from draftwood.errors import CompositionError, OptionError
+from draftwood.testing.contracts import check_verifier
+from draftwood.testing.exact import acceptance, distance, expected_accepted, first_token, joint_error, law_of, leaves
+from draftwood.testing.tables import TableModel, context_free, near, random_law
+from draftwood.trees.paths import Paths
+from draftwood.trees.static import Static
+from draftwood.verifiers import selection
+from draftwood.verifiers.match import Match
+from draftwood.verifiers.rejection import Rejection
+from draftwood.verifiers.selection import Contest, Selection, play
+from token_rules import P, Q, laws, one_round, optimum, recipe_of, texts, texts_alone
+
+RANK, LP = Selection(), Selection("lp")
+BOTH = pytest.mark.parametrize("rule", [RANK, LP], ids=lambda rule: rule.solver)
+
+
+def iid(*widths: int) -> Static:
+    return Static(widths, Draw.IID)
+
+
+def exact(*rows: tuple[float, ...]) -> list[torch.Tensor]:
+    return [torch.tensor([row], dtype=torch.float64) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("rule", "k", "accepted"),
+    [
+        (RANK, 1, 0.6),
+        (RANK, 2, 0.79),
+        (RANK, 3, 0.864568),
+        pytest.param(RANK, 4, 0.934940, marks=pytest.mark.slow),
+        (LP, 1, 0.6),
+        (LP, 2, 0.79),
+        (LP, 3, 0.871),  # the optimum
+    ],
+)
+def test_fixture_a_is_reproduced_and_the_law_is_the_targets(rule: Selection, k: int, accepted: float) -> None:
+    found = one_round(rule, iid(k))
+    assert acceptance(found) == pytest.approx(accepted, abs=1e-6)
+    assert joint_error(found, context_free(P), 4, 1) < 1e-12
+
+
+def test_law_of_the_winner_is_one_sort_and_two_sums() -> None:
+    p, q = exact(P, Q)
+    contest = play(p, q, q, 0, torch.ones(1, dtype=torch.bool))
+    assert contest.rank.tolist() == [[0, 1, 2, 3]]
+    assert contest.won[0].tolist() == pytest.approx([0.19, 0.32, 0.33, 0.16], abs=1e-12)
+
+
+@BOTH
+def test_one_draw_is_judged_as_rejection_judges_it(rule: Selection) -> None:
+    for seed in range(2):
+        p = random_law(4, seed)
+        q = near(p, 4, seed + 50, 0.7)
+        one, two = (law_of(leaves(TableModel(4, p), recipe_of(each, iid(1, 1), q, 2))) for each in (rule, Rejection()))
+        assert one == pytest.approx(two, abs=1e-12)
+
+
+@BOTH
+@pytest.mark.parametrize("policy", [Paths(2), iid(2, 1)], ids=lambda x: type(x).__name__)
+def test_two_levels_have_the_targets_joint_law(rule: Selection, policy: Any) -> None:
+    law = random_law(3, 7)
+    q = near(law, 3, 8, 0.5)
+    found = leaves(TableModel(3, law), recipe_of(rule, policy, q, 2))
+    assert joint_error(found, law, 3, 3) < 1e-12
+    alone = leaves(TableModel(3, law), recipe_of(rule, iid(1, 1), q, 2))
+    assert expected_accepted(found) > expected_accepted(alone)
+
+
+@BOTH
+def test_edges(rule: Selection) -> None:
+    assert acceptance(one_round(rule, iid(2), P, P)) > 1 - 1e-12
+    apart = one_round(rule, iid(2), (0.5, 0.5, 0, 0), (0, 0, 0.5, 0.5))
+    assert acceptance(apart) == 0 and first_token(apart, 4) == pytest.approx([0.5, 0.5, 0, 0], abs=1e-12)
+    for p, q in (((0, 1, 0), (0.2, 0.5, 0.3)), ((0.2, 0.5, 0.3), (0, 1, 0)), ((0.3, 0.3, 0.4), (0.5, 0.5, 0))):
+        assert joint_error(one_round(rule, iid(3), p, q), context_free(p), 3, 1) < 1e-12
+
+
+@pytest.mark.slow
+@BOTH
+def test_contract_of_verifiers_is_kept(rule: Selection) -> None:
+    check_verifier(rule, models=1)
+
+
+@given(st.integers(2, 5).flatmap(lambda v: st.tuples(laws(v), laws(v))))
+@settings(max_examples=12, deadline=None)
+def test_two_draws_reach_the_optimum_where_the_programme_holds_all_tokens(
+    pair: tuple[list[float], list[float]],
+) -> None:
+    p, q = pair
+    found = [one_round(rule, iid(2), p, q) for rule in (RANK, LP)]
+    assert max(joint_error(each, context_free(p), len(p), 1) for each in found) < 1e-12
+    single = sum(min(a, b) for a, b in zip(p, q, strict=True))
+    rank, programme = map(acceptance, found)
+    assert single - 1e-9 <= rank <= programme + 1e-9
+    assert programme == pytest.approx(optimum(p, q, 2), abs=1e-7)
+
+
+@pytest.mark.slow
+@given(st.tuples(laws(3), laws(3)), st.sampled_from([2, 3]))
+@settings(max_examples=8, deadline=None)
+def test_three_draws_and_a_small_programme_are_exact_below_the_optimum(pair: Any, size: int) -> None:
+    p, q = pair
+    for rule in (RANK, Selection("lp", size)):
+        found = one_round(rule, iid(3), p, q)
+        assert joint_error(found, context_free(p), 3, 1) < 1e-12
+        assert acceptance(found) <= optimum(p, q, 3) + 1e-9
+
+
+def test_the_programme_is_better_where_the_ranking_errs() -> None:
+    p, q = (0.5, 0.3, 0.2), (0.3, 0.4, 0.3)
+    rank, programme = (acceptance(one_round(rule, iid(2), p, q)) for rule in (RANK, LP))
+    assert rank < programme - 0.01 and programme == pytest.approx(optimum(p, q, 2), abs=1e-9)
+
+
+def test_a_solver_that_fails_leaves_the_ranking_with_its_own_law(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("draftwood.verifiers.selection_lp.solved", lambda *_: None)
+    found = law_of(one_round(LP, iid(2)))
+    monkeypatch.undo()
+    assert found == pytest.approx(law_of(one_round(RANK, iid(2))), abs=1e-12)
+
+
+def test_options_are_checked_and_a_missing_solver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(OptionError, match="solver"):
+        Selection("best")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="size"):
+        Selection("lp", 1)
+    monkeypatch.setattr(selection, "find_spec", lambda name: None)
+    Selection()
+    with pytest.raises(OptionError, match=r"(?s)scipy.*hint: pip install scipy"):
+        Selection("lp")
+
+
+@BOTH
+def test_rows_are_judged_alike_alone_and_beside_rows_of_other_sizes(rule: Selection) -> None:
+    law = random_law(6, 3)
+    made = recipe_of(rule, Paths(3), near(law, 6, 4, 0.4), 3, 9)
+    asked = [([1, 2], 12, 1.0), ([3], 1, 1.0), ([4], 3, 0.7), ([5, 0, 1], 9, 0.0), ([2], 20, 1.3)]
+    assert texts(TableModel(6, law), made, asked) == texts_alone(TableModel(6, law), made, asked)
+
+
+@BOTH
+def test_greedy_text_is_that_of_plain_decoding(rule: Selection) -> None:
+    law = random_law(6, 3)
+    asked = [([1], 15, 0.0), ([2, 3], 15, 0.0)]
+    q = near(law, 6, 4, 0.4)
+    plain = texts(TableModel(6, law), recipe_of(Match(), Paths(1), q, 0, 0), asked)
+    for policy in (Paths(3), iid(3, 2)):
+        assert texts(TableModel(6, law), recipe_of(rule, policy, q, 2), asked) == plain
+
+
+def test_draws_without_replacement_are_refused() -> None:
+    with pytest.raises(CompositionError, match="Selection is defined for iid draws"):
+        recipe_of(RANK, Static((2,)), context_free(Q))().check(TableModel(4, context_free(P)))
+
+
+# Planted mistakes.
+
+
+def spoiled(change: Callable[[Contest, torch.Tensor, torch.Tensor], Contest]) -> Any:
+    """`play` with its result changed, given the laws of both players."""
+
+    def wrong(p: Any, r: Any, q: Any, size: int, where: Any) -> Contest:
+        return change(play(p, r, q, size, where), r, q)
+
+    return wrong
+
+
+def test_control_a_winner_judged_by_the_law_of_one_draw_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selection, "play", spoiled(lambda contest, r, q: replace(contest, won=r)))
+    # The better ranked of two tokens comes as (.19, .32, .33, .16) and is kept like one drawn from q.
+    assert distance(first_token(one_round(RANK, iid(2)), 4), P) > 0.05
+
+
+def test_control_the_law_of_other_chances_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    p, q = (0.5, 0.3, 0.2), (0.3, 0.4, 0.3)
+    assert distance(first_token(one_round(LP, iid(2), p, q), 3), p) < 1e-12
+
+    def of_the_ranking(contest: Contest, r: torch.Tensor, q: torch.Tensor) -> Contest:
+        law = torch.tensor([p], dtype=r.dtype).expand_as(r)
+        return replace(contest, won=play(law, r, q, 0, torch.ones(len(r)).bool()).won)
+
+    monkeypatch.setattr(selection, "play", spoiled(of_the_ranking))
+    assert distance(first_token(one_round(LP, iid(2), p, q), 3), p) > 0.01
+
+
+def test_control_equal_draws_played_together_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    p, q = (0.25, 0.35, 0.4), (0.5, 0.3, 0.2)
+    assert distance(first_token(one_round(RANK, iid(3), p, q), 3), p) < 1e-12
+    monkeypatch.setattr(selection, "next_draw", lambda left, *_: (left > 0).int().argmax(1))
+    assert distance(first_token(one_round(RANK, iid(3), p, q), 3), p) > 1e-3
