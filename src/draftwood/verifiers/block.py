@@ -131,5 +131,5 @@ def missing(w: Float[Tensor, "B"], p: Float[Tensor, "B V"], q: Float[Tensor, "B 
 
 def share(total: Float[Tensor, "B"], w: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
     """R / (R + 1 - w), and 1 for 0/0."""
-    whole = total + 1 - w
+    whole = total + (1 - w)  # in this order: with w = 1 the share must be 1, and (R + 1) - 1 is not always R
     return torch.where(whole > 0, total / whole, torch.ones_like(w))

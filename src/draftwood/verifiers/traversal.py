@@ -30,7 +30,7 @@ from draftwood.verifiers.onward import drawn, inner, onward
 
 @dataclass(frozen=True, slots=True)
 class Traversal:
-    """Keeps more than rejection on the same tree; on a chain it is the block rule."""
+    """Keeps more than rejection without replacement on the same tree; on a chain it is the block rule."""
 
     needs: Needs = Needs()
     lossless: bool = True
