@@ -14,12 +14,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from draftwood.core.protocols import Model
+from draftwood.core.protocols import Drafter, Model
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.errors import OptionError, UnknownNameError
 from draftwood.words import converted
 
 GROUP = "draftwood.recipes"
+_OF_SHAPE = frozenset({"depth", "nodes", "widths", "beam", "paths", "verifier", "counted"})
 
 
 def names() -> list[str]:
@@ -67,6 +68,21 @@ def build(name: str, target: Model, **chosen: Any) -> Recipe:
     recipe: Recipe = load(name).build(target, **chosen)
     recipe.check(target)
     return recipe
+
+
+def drafter(name: str, target: Model) -> Drafter:
+    """The drafter of a recipe, for a recipe that shapes and judges its guesses in its own way. Options of shape and rule are
+    refused there: nobody would heed them."""
+    inner = name
+    while inner:
+        words = {key: value for key, _, value in (word.partition("=") for word in parted(inner)[1])}
+        lost = sorted(_OF_SHAPE & words.keys())
+        if lost:
+            raise OptionError(
+                f"{inner!r}: only its drafter is used, {lost[0]!r} would be lost\nhint: give {lost[0]} to the outer recipe"
+            )
+        inner = words.get("inner", "")
+    return build(name, target).drafter
 
 
 @cache

@@ -1,0 +1,17 @@
+"""Block verification: a chain is judged as a whole, so a doubtful token may be kept for what follows it."""
+
+from draftwood import recipes
+from draftwood.controllers.fixed import Fixed
+from draftwood.core.protocols import Model
+from draftwood.core.recipe import Paper, Recipe
+from draftwood.trees.chain import Chain
+from draftwood.verifiers.block import Block
+
+PAPER = Paper(title="Block Verification Accelerates Speculative Decoding", arxiv="2403.10444")
+
+
+def build(target: Model, *, inner: str = "speculative_sampling", depth: int = 4) -> Recipe:
+    """`inner`: the recipe whose drafter guesses: fast_draft, speculative_sampling:draft=first:10."""
+    return Recipe(
+        drafter=recipes.drafter(inner, target), policy=Chain(), verifier=Block(), controller=Fixed(depth=depth)
+    )

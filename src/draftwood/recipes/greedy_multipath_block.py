@@ -1,0 +1,24 @@
+"""Greedy multi-path block verification: of several independent paths the best-ranked one is judged as a block."""
+
+from draftwood import recipes
+from draftwood.controllers.fixed import Fixed
+from draftwood.core.protocols import Model
+from draftwood.core.recipe import Paper, Recipe
+from draftwood.trees.paths import Paths
+from draftwood.verifiers.path_block import PathBlock
+
+PAPER = Paper(
+    title="Greedy Multi-Path Block Verification for Faster Decoding in Speculative Sampling", arxiv="2602.16961"
+)
+
+
+def build(
+    target: Model, *, inner: str = "speculative_sampling", paths: int = 2, depth: int = 4, counted: bool = False
+) -> Recipe:
+    """`counted`: the rule looks at how many paths share a node; shorter, and exact even if one path ends another."""
+    return Recipe(
+        drafter=recipes.drafter(inner, target),
+        policy=Paths(paths),
+        verifier=PathBlock(counted=counted),
+        controller=Fixed(depth=depth, nodes=paths * depth),
+    )

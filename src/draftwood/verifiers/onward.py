@@ -1,0 +1,66 @@
+"""The way on that all look-ahead rules share: judge everything drawn below a node at once, and where the token after it is
+a given child's, judge again below that child.
+
+    root ── a ── b        a, b drawn: judged together
+                 └─ c     c given: reached if the token after b happens to be c
+                    └─ d  drawn below it: judged anew, c taking the root's place
+"""
+
+from typing import Protocol
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from draftwood.core.host import host
+from draftwood.core.round import Round, some
+from draftwood.core.scored import Scored
+from draftwood.core.tree import SCORED, TokenTree
+from draftwood.core.verdict import Verdict
+
+
+class Judge(Protocol):
+    """The deepest node kept among the drawn ones below `start` (itself if none is), and the token after it."""
+
+    def __call__(
+        self, start: Int[Tensor, "B"], where: Bool[Tensor, "B"], /
+    ) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]: ...
+
+
+def onward(tree: TokenTree, target: Scored, rnd: Round, judge: Judge) -> Verdict:
+    """From the root on, all rows together. What was drawn is never reached by its token alone: the rule has looked at it."""
+    if target.simple:  # one-hot laws leave nothing to chance: every rule follows the best token
+        return target.outline.follow(host(target.best()), rnd.device)
+    given = tree.live & (tree.role == SCORED) & (tree.copies == 0)
+    last = torch.zeros_like(tree.tokens[:, 0])
+    alive = torch.ones_like(last, dtype=torch.bool)
+    token = torch.full_like(last, -1)
+    start = last
+    for _ in range(int(given.sum(1).max()) if tree.batch else 0):  # the root is one of them
+        node, said = judge(start, alive)
+        last, token = torch.where(alive, node, last), torch.where(alive, said, token)
+        hit = given & (tree.parents == last[:, None]) & (tree.tokens == token[:, None])
+        alive = alive & hit.any(1)
+        if not some(alive):
+            break
+        start = torch.where(alive, hit.int().argmax(1), start)
+    return _verdict(tree, last, token)
+
+
+def drawn(tree: TokenTree) -> Bool[Tensor, "B N"]:
+    """Nodes that a rule judges: drawn, live, scored in this pass."""
+    return tree.live & (tree.role == SCORED) & (tree.copies > 0)
+
+
+def inner(tree: TokenTree) -> Bool[Tensor, "B N"]:
+    """Nodes with something drawn below them."""
+    below = drawn(tree).long()
+    return torch.zeros_like(below).scatter_add(1, tree.parents.clamp_min(0), below) > 0
+
+
+def _verdict(tree: TokenTree, last: Int[Tensor, "B"], token: Int[Tensor, "B"]) -> Verdict:
+    """The path to a node is the node's ancestors: parents stand before children, so index order is path order."""
+    on_path = tree.ancestors().gather(1, last[:, None, None].expand(-1, 1, tree.num_nodes))[:, 0]
+    order = torch.argsort((~on_path).long(), dim=1, stable=True)
+    path = torch.where(on_path.gather(1, order), order, -1)
+    return Verdict(path=path, count=on_path.sum(1) - 1, next_token=token)

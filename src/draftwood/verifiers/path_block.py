@@ -1,0 +1,118 @@
+"""PathBlock: of several independent paths take the one that ranks highest, and judge it by the block rule.
+
+Tokens rank by (p/q, id) at every node, paths by their first difference. The chosen path is no draw from q: it is the largest
+of K, whose distribution function is the K-th power of one path's. So with A the mass of paths below the chosen beginning, J
+its own and below(x) the draft's mass on lower tokens, its next token has the law
+
+    skew(x) = ((A + J (below(x) + q(x)))^K - (A + J below(x))^K) / ((A + J)^K - A^K)
+
+and the block rule is exact with skew in q's place. The target scores all paths, because ranks need p.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from draftwood.core.legality import RULES, Shape
+from draftwood.core.passes import Needs
+from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.round import Round
+from draftwood.core.scored import Scored
+from draftwood.core.tree import TokenTree
+from draftwood.core.verdict import Verdict
+from draftwood.verifiers.block import child_law, judge_chain
+from draftwood.verifiers.onward import drawn, onward
+
+
+@dataclass(frozen=True, slots=True)
+class PathBlock:
+    """Exact if each path ends by itself: at a depth fixed beforehand, or because of its own tokens (a law that is none). How
+    the others went must not decide it, because `skew` averages over them.
+
+    `counted` forgets no more than the rule needs: at each node the number of paths that go through it is known, so the
+    chosen child is the largest of that many draws. Exact however the tree grew, as long as no draw was foreseen, and a
+    few percent shorter.
+    """
+
+    counted: bool = False
+    needs: Needs = Needs()
+    lossless: bool = True
+    draws: frozenset[Draw] = RULES["PathBlock"].draws
+    shapes: frozenset[Shape] = RULES["PathBlock"].shapes
+
+    def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
+        def judge(start: Int[Tensor, "B"], where: Bool[Tensor, "B"]) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
+            return judge_chain(target, rnd, start, where, _Chosen(proposal, self.counted))
+
+        return onward(proposal.tree, target, rnd, judge)
+
+
+@dataclass(slots=True)
+class _Chosen:
+    """The chosen path, node by node, in float64."""
+
+    proposal: Proposal
+    counted: bool
+    paths: Int[Tensor, "B"] | None = None  # K
+    lower: Float[Tensor, "B"] = field(init=False)  # A and J, divided by A + J: the law depends on their ratio alone
+    own: Float[Tensor, "B"] = field(init=False)
+
+    def __call__(
+        self, node: Int[Tensor, "B"], p: Float[Tensor, "B V"], where: Bool[Tensor, "B"]
+    ) -> tuple[Int[Tensor, "B"], Float[Tensor, "B V"]]:
+        tree = self.proposal.tree
+        children = drawn(tree) & (tree.parents == node[:, None])
+        if self.paths is None or self.counted:
+            self.paths = torch.where(children, tree.copies, 0).sum(1)
+            self.lower, self.own = (torch.full_like(node, x, dtype=torch.float64) for x in (0, 1))
+        p = p.double()
+        q = child_law(self.proposal, node, where, p)
+        q = q / q.sum(-1, keepdim=True).clamp_min(torch.finfo(q.dtype).tiny)
+        rank, below = ranked(p, q)
+        child = _highest(tree, children, rank)
+        law = skew(q, below, self.lower, self.own, self.paths)
+        token = tree.tokens.gather(1, child[:, None])
+        lower = self.lower + self.own * below.gather(1, token)[:, 0]
+        own = self.own * q.gather(1, token)[:, 0]
+        whole = (lower + own).clamp_min(torch.finfo(q.dtype).tiny)
+        self.lower, self.own = lower / whole, own / whole
+        return child, law
+
+
+def ranked(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"]) -> tuple[Int[Tensor, "B V"], Float[Tensor, "B V"]]:
+    """Each token's place by (p/q, id), lowest first, and the draft's mass on the tokens below it. One order for both: were
+    ties broken differently here and there, the output would be biased."""
+    ratio = torch.where(q > 0, p / q, torch.zeros_like(p))
+    order = ratio.argsort(dim=1, stable=True)
+    place = torch.arange(q.shape[1], device=q.device).expand_as(order)
+    mass = q.gather(1, order).cumsum(1)
+    mass = torch.nn.functional.pad(mass[:, :-1], (1, 0))
+    return torch.empty_like(order).scatter_(1, order, place), torch.empty_like(q).scatter_(1, order, mass)
+
+
+def _highest(tree: TokenTree, children: Bool[Tensor, "B N"], rank: Int[Tensor, "B V"]) -> Int[Tensor, "B"]:
+    return torch.where(children, rank.gather(1, tree.tokens), -1).argmax(1)
+
+
+def skew(
+    q: Float[Tensor, "B V"],
+    below: Float[Tensor, "B V"],
+    lower: Float[Tensor, "B"],
+    own: Float[Tensor, "B"],
+    paths: Int[Tensor, "B"],
+) -> Float[Tensor, "B V"]:
+    """The law of the chosen path's next token. A difference of powers would cancel: a^K - b^K = (a - b) S, a - b = J q."""
+    bottom = lower[:, None] + own[:, None] * below
+    law = q * _powers(bottom + own[:, None] * q, bottom, paths)
+    return law / law.sum(-1, keepdim=True).clamp_min(torch.finfo(q.dtype).tiny)
+
+
+def _powers(a: Float[Tensor, "B V"], b: Float[Tensor, "B V"], count: Int[Tensor, "B"]) -> Float[Tensor, "B V"]:
+    """S = a^(K-1) + a^(K-2) b + ... + b^(K-1)"""
+    total, power = torch.ones_like(a), b
+    for k in range(1, int(count.max())):
+        total = torch.where((k < count)[:, None], total * a + power, total)
+        power = power * b
+    return total
