@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -101,21 +101,17 @@ def reversed_siblings(x: Proposal) -> Proposal:
     """Two siblings below the root, the second one first."""
     tokens = x.tree.tokens.clone()
     tokens[:, [1, 2]] = tokens[:, [2, 1]]
-    return Proposal(_with(x.tree, tokens=tokens), x.draw, x.q, x.q_row)
+    return replace(x, tree=replace(x.tree, tokens=tokens))
 
 
 def confident_first(x: Proposal) -> Proposal:
     """Two siblings below the root, the one that the draft believes in more first."""
     q = torch.tensor(Q)[x.tree.tokens]
     tokens = torch.where((q[:, 1] < q[:, 2])[:, None], x.tree.tokens[:, [0, 2, 1]], x.tree.tokens)
-    return Proposal(_with(x.tree, tokens=tokens), x.draw, x.q, x.q_row)
+    return replace(x, tree=replace(x.tree, tokens=tokens))
 
 
 def most_confident(x: Proposal) -> Proposal:
     """Of two siblings below the root only the one that the draft believes in more."""
     best = torch.tensor(Q)[x.tree.tokens[:, 1:]].argmax(1)
     return x.keep(torch.stack([torch.ones_like(best).bool(), best == 0, best == 1], dim=1))
-
-
-def _with(tree: TokenTree, **changed: torch.Tensor) -> TokenTree:
-    return TokenTree(**{name: changed.get(name, getattr(tree, name)) for name in tree.__slots__})

@@ -105,7 +105,7 @@ def tokens_at(q: Laws, places: Int[Tensor, "B M"]) -> Int[Tensor, "B M"]:
     elif q.ids.ndim == 1:
         tokens = q.ids[at % width]
     else:
-        tokens = q.ids.view(len(at), -1).gather(1, at)
+        tokens = q.ids.reshape(len(at), -1).gather(1, at)
     return torch.where(places >= 0, tokens, -1)
 
 
