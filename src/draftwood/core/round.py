@@ -146,11 +146,11 @@ class Round:
     def pick(
         self,
         purpose: str,
-        at: Int[Tensor, "B"],
-        law: Float[Tensor, "B V"],
-        where: Bool[Tensor, "B"],
+        at: Int[Tensor, "B *S"],
+        law: Float[Tensor, "B *S V"],
+        where: Bool[Tensor, "B *S"],
         turn: int = 0,
-    ) -> Int[Tensor, "B"]:
+    ) -> Int[Tensor, "B *S"]:
         """A token drawn from `law`; it need not be normalised."""
         return self.noise.pick(self.key(purpose, at, turn), law, where, self.ids)
 

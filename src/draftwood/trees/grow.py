@@ -19,7 +19,8 @@ Step = Callable[[TokenTree, Int[Tensor, "B F"]], tuple[Laws, Float[Tensor, "B F 
 
 
 def grow(base: Proposal, limit: Limit, policy: TreePolicy, rnd: Round, step: Step) -> Proposal:
-    """Level by level until the tier's depth or an empty frontier. A row that has reached its own depth just waits.
+    """Level by level until the tier's depth or an empty frontier. A row that has reached its own depth just waits. Policies
+    that do not grow by levels say themselves how many passes they may ask for: `passes(limit)`.
 
     A step that fails ends growth, and what was drawn stays: to throw it away because of what came after it would bias
     the output.
@@ -27,7 +28,8 @@ def grow(base: Proposal, limit: Limit, policy: TreePolicy, rnd: Round, step: Ste
     fault: str | None = None
     growth = policy.start(base, limit, rnd)
     passes, shared = base.passes, _shared_depth(limit)
-    for _ in range(limit.tier.depth):
+    most = getattr(policy, "passes", None)
+    for _ in range(limit.tier.depth if most is None else most(limit)):
         if growth.level is None or growth.level >= shared:
             growth = replace(growth, frontier=_open(growth, limit))
         allowed = growth.frontier >= 0
@@ -67,7 +69,8 @@ def spread(
     columns = rnd.draw(frontier.clamp_min(0), law, k, draw, allowed)
     if counts is not None:
         columns = torch.where(torch.arange(k, device=columns.device) < counts[..., None], columns, -1)
-    tokens = _tokens(columns, q)
+    starts = torch.arange(width, device=columns.device)[:, None] * law.shape[-1]
+    tokens = tokens_at(q, torch.where(columns >= 0, columns + starts, -1).flatten(1)).view_as(columns)
     copies = torch.zeros_like(tokens) if draw is Draw.GIVEN else torch.ones_like(tokens)
     live = (tokens >= 0) & allowed[..., None]
     if draw is Draw.IID:
@@ -78,16 +81,32 @@ def spread(
         parents.flatten(1), tokens.flatten(1), live=live.flatten(1), copies=copies.flatten(1), source=source
     )
     fresh = torch.arange(tree.num_nodes, grown.num_nodes, device=tokens.device).expand(batch, -1)
-    laws, q_row = growth.q, growth.q_row
-    if draw is not Draw.GIVEN:
-        first_row = 0 if laws is None else laws.num_rows
-        laws = q if laws is None else laws.join(q)
-        own = first_row + torch.arange(batch * width, device=tokens.device).view(batch, width)
-        own = torch.where(allowed, own, q_row.gather(1, frontier.clamp_min(0)))
-        q_row = q_row.scatter(1, frontier.clamp_min(0), own)
-    q_row = torch.nn.functional.pad(q_row, (0, grown.num_nodes - tree.num_nodes), value=-1)
-    deeper = growth.deeper(grown, torch.where(grown.live[:, tree.num_nodes :], fresh, -1), growth.carry)
-    return replace(deeper, q=laws, q_row=q_row)
+    noted = growth if draw is Draw.GIVEN else with_laws(growth, q, allowed)
+    q_row = torch.nn.functional.pad(noted.q_row, (0, grown.num_nodes - tree.num_nodes), value=-1)
+    deeper = noted.deeper(grown, torch.where(grown.live[:, tree.num_nodes :], fresh, -1), growth.carry)
+    return replace(deeper, q_row=q_row)
+
+
+def with_laws(growth: Growth, q: Laws, drawn: Bool[Tensor, "B F"]) -> Growth:
+    """The frontier's laws kept for the rule, as those that children of the `drawn` nodes come from."""
+    first = 0 if growth.q is None else growth.q.num_rows
+    at = growth.frontier.clamp_min(0)
+    own = first + torch.arange(at.numel(), device=at.device).view_as(at)
+    own = torch.where(drawn, own, growth.q_row.gather(1, at))
+    return replace(growth, q=q if growth.q is None else growth.q.join(q), q_row=growth.q_row.scatter(1, at, own))
+
+
+def tokens_at(q: Laws, places: Int[Tensor, "B M"]) -> Int[Tensor, "B M"]:
+    """Tokens of columns that are counted through all laws of a row, W to a node; -1 stays -1."""
+    at = places.clamp_min(0)
+    width = q.prob.shape[1]
+    if q.ids is None:
+        tokens = at % width
+    elif q.ids.ndim == 1:
+        tokens = q.ids[at % width]
+    else:
+        tokens = q.ids.reshape(len(at), -1).gather(1, at)
+    return torch.where(places >= 0, tokens, -1)
 
 
 def by_score(tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
@@ -124,14 +143,6 @@ def _open(growth: Growth, limit: Limit) -> Int[Tensor, "B F"]:
         return torch.where((growth.level < limit.depth)[:, None], growth.frontier, -1)
     depth = growth.tree.depths().gather(1, growth.frontier.clamp_min(0))
     return torch.where((growth.frontier >= 0) & (depth < limit.depth[:, None]), growth.frontier, -1)
-
-
-def _tokens(columns: Int[Tensor, "B F k"], q: Laws) -> Int[Tensor, "B F k"]:
-    if q.ids is None:
-        return columns
-    ids = q.ids if q.ids.ndim == 2 else q.ids.expand_as(q.prob)
-    tokens = ids.view(*columns.shape[:2], -1).gather(2, columns.clamp_min(0))
-    return torch.where(columns >= 0, tokens, -1)
 
 
 def _merge(tokens: Int[Tensor, "B F k"]) -> tuple[Int[Tensor, "B F k"], Bool[Tensor, "B F k"]]:

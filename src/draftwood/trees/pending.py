@@ -1,0 +1,148 @@
+"""Pending: one draw at a time, always the one that is most likely to be of use.
+
+A draw that has not happened yet is worth the chance that it will be tried: that its node is reached and that its elder
+siblings are all rejected, if a token is kept with its draft probability.
+
+    value(next child of n) = q(path to n) * (1 - q of n's children so far)
+
+The value is known before the token, so a budget may look at it: what does not fit are draws, never tokens.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from draftwood.core.growth import Growth
+from draftwood.core.legality import Shape
+from draftwood.core.limit import Limit
+from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.round import Round
+from draftwood.core.tree import TokenTree
+from draftwood.errors import need_at_least
+from draftwood.trees.grow import by_score, with_laws
+from draftwood.trees.place import place
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Carry:
+    """Of every node of the tree so far."""
+
+    value: Float[Tensor, "B N"]  # of its next draw; 0: there is none
+    reach: Float[Tensor, "B N"]  # product of the draft's probabilities on the way to it
+    column: Int[Tensor, "B N"]  # where its token stands in its parent's law
+    depth: Int[Tensor, "B N"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A heap of draws, the most valuable first, until the budget is used. A token's law needs a draft pass, a further child
+    of the same node does not. `ahead`: nodes run in one pass, the most valuable ones; it changes the number of passes and
+    nothing else."""
+
+    ahead: int = 1
+
+    def __post_init__(self) -> None:
+        need_at_least("Pending", ahead=(self.ahead, 1))
+
+    @property
+    def draw(self) -> Draw:
+        return Draw.DISTINCT
+
+    @property
+    def shape(self) -> Shape:
+        return Shape.TREE
+
+    def passes(self, limit: Limit) -> int:
+        """Every pass is followed by a draw at least."""
+        return limit.tier.nodes - 1
+
+    def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
+        growth = Growth.at_roots(base)
+        one = torch.ones_like(growth.frontier, dtype=torch.float64)
+        none = torch.zeros_like(growth.frontier)
+        frontier = torch.where((limit.nodes > 0)[:, None], growth.frontier, -1)
+        return replace(growth, frontier=frontier, carry=_Carry(one, one, none, none), level=None)
+
+    def expand(self, growth: Growth, q: Laws, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
+        at = growth.frontier.clamp_min(0)
+        old: _Carry = growth.carry
+        closed = (growth.frontier >= 0) & ~allowed
+        value = old.value.scatter(1, at, torch.where(closed, 0.0, old.value.gather(1, at)))
+        growth = with_laws(replace(growth, carry=replace(old, value=value)), q, allowed)
+        while True:
+            node, ready = _top(growth, limit)
+            if not bool(ready.any()):  # a heap has to look
+                break
+            growth = _pop(growth, node, ready, limit, rnd)
+        return replace(growth, frontier=self._waiting(growth, limit))
+
+    def _waiting(self, growth: Growth, limit: Limit) -> Int[Tensor, "B F"]:
+        """The next nodes to run: of the draws that the budget has room for, those whose law nobody knows."""
+        carry: _Carry = growth.carry
+        width = min(self.ahead, carry.value.shape[1])
+        # Stable, so that of equals the older one is drawn first here as in `_top`.
+        value, node = (x[:, :width] for x in carry.value.sort(dim=1, descending=True, stable=True))
+        room = limit.nodes - growth.tree.num_drafted()
+        fits = torch.arange(width, device=node.device) < room[:, None]
+        unknown = growth.q_row.gather(1, node) < 0
+        return torch.where(fits & unknown & (value > 0), node, -1)
+
+    def select(self, tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
+        return by_score(tree, limit)
+
+
+def _top(growth: Growth, limit: Limit) -> tuple[Int[Tensor, "B"], Bool[Tensor, "B"]]:
+    """The node of each row's most valuable draw, the oldest among equals, and whether it can happen now."""
+    value, node = growth.carry.value.max(dim=1)
+    known = growth.q_row.gather(1, node[:, None])[:, 0] >= 0
+    return node, known & (value > 0) & (growth.tree.num_drafted() < limit.nodes)
+
+
+def _pop(growth: Growth, node: Int[Tensor, "B"], ready: Bool[Tensor, "B"], limit: Limit, rnd: Round) -> Growth:
+    """One more child of `node` in the ready rows, and the values of the two draws that it makes possible."""
+    carry, tree, q, at = growth.carry, growth.tree, growth.q, node[:, None]
+    assert q is not None
+    row = growth.q_row.gather(1, at)[:, 0].clamp_min(0)
+    elder = tree.live & (tree.parents == at)
+    law = _without(q.prob[row].double(), torch.where(elder, carry.column, -1))  # [B, W]
+    new = tree.num_drafted()[:, None] + 1
+    column = rnd.pick("draft", new[:, 0], law, ready)[:, None]
+    drew = column >= 0
+    value, reach, depth = (x.gather(1, at) for x in (carry.value, carry.reach, carry.depth))
+    own = reach * law.gather(1, column.clamp_min(0))
+    left = reach * _without(law, column).sum(1, keepdim=True)
+    # Never above the draw they follow, whatever the rounding of a law's sum: scores must not grow along a path.
+    further = torch.where(drew, torch.minimum(left, value), 0.0)
+    deeper = torch.where(depth + 1 < limit.depth[:, None], torch.minimum(own, value), 0.0)
+    values = carry.value.scatter(1, at, torch.where(ready[:, None], further, value))
+    grown = place(tree, new, drew, parents=at, tokens=_tokens(q, row, column), score=value.log())
+    carry = _Carry(
+        _set(values, new, drew, deeper, grown.num_nodes),
+        _set(carry.reach, new, drew, own, grown.num_nodes),
+        _set(carry.column, new, drew, column, grown.num_nodes),
+        _set(carry.depth, new, drew, depth + 1, grown.num_nodes),
+    )
+    q_row = torch.nn.functional.pad(growth.q_row, (0, grown.num_nodes - tree.num_nodes), value=-1)
+    return replace(growth, tree=grown, q_row=q_row, carry=carry)
+
+
+def _set(x: Tensor, at: Int[Tensor, "B 1"], where: Bool[Tensor, "B 1"], new: Tensor, width: int) -> Tensor:
+    """One entry per row written where `where` says so, in `width` columns."""
+    spare = torch.nn.functional.pad(x, (0, width + 1 - x.shape[1]))
+    return spare.scatter(1, torch.where(where, at, width), new)[:, :width]
+
+
+def _without(law: Float[Tensor, "B W"], columns: Int[Tensor, "B M"]) -> Float[Tensor, "B W"]:
+    """The law with nothing at these columns; -1 names none."""
+    width = law.shape[1]
+    spare = torch.nn.functional.pad(law, (0, 1))
+    return spare.scatter(1, torch.where(columns >= 0, columns, width), 0.0)[:, :width]
+
+
+def _tokens(q: Laws, row: Int[Tensor, "B"], column: Int[Tensor, "B 1"]) -> Int[Tensor, "B 1"]:
+    if q.ids is None:
+        return column
+    at = column.clamp_min(0)
+    return q.ids[at] if q.ids.ndim == 1 else q.ids[row].gather(1, at)

@@ -1,0 +1,93 @@
+"""StochasticBeam: the first few continuations to arrive when all of them race, level by level.
+
+Let every text of the tree's depth arrive at a random time, with its probability as its rate. A level of the tree holds the
+`beam` beginnings of that length that arrive first: a sample of texts without replacement. Perturbed scores are one way to
+draw it; this is another, which needs no times at all. Say that i beginnings n_1 .. n_i of the level above have arrived, in
+this order, each with some of its children. What arrives next on this level is
+
+    another child x of some n_j       with mass  q(n_j) q(x | n_j)
+    the first child x of n_{i+1}      with mass  (1 - q(n_1) - .. - q(n_i)) q(x | n_{i+1})
+
+because a race forgets how long it has lasted, and because who arrives says nothing about when. One pick decides, so the
+law of each child, given its elder siblings, is q without them, however the masses of the nodes were rounded.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from draftwood.core.growth import Growth
+from draftwood.core.legality import Shape
+from draftwood.core.limit import Limit
+from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.round import Round, some
+from draftwood.core.tree import TokenTree
+from draftwood.errors import need_at_least
+from draftwood.trees.grow import by_score, tokens_at, with_laws
+
+
+@dataclass(frozen=True, slots=True)
+class StochasticBeam:
+    """`beam` nodes a level, drawn without replacement over the whole level; siblings stand in the order of arrival."""
+
+    beam: int = 4
+
+    def __post_init__(self) -> None:
+        need_at_least("StochasticBeam", beam=(self.beam, 1))
+
+    @property
+    def draw(self) -> Draw:
+        return Draw.DISTINCT
+
+    @property
+    def shape(self) -> Shape:
+        return Shape.CHAIN if self.beam == 1 else Shape.TREE
+
+    def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
+        growth = Growth.at_roots(base)
+        return replace(growth, carry=torch.ones_like(growth.frontier, dtype=torch.float64))
+
+    def expand(self, growth: Growth, q: Laws, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
+        # Deeper nodes are the first to be cut, so a row whose budget is used up draws no more.
+        allowed = allowed & (growth.tree.num_drafted() < limit.nodes)[:, None]
+        weight: Float[Tensor, "B F"] = growth.carry  # q of the path to each frontier node, those in order of arrival
+        places, reached = self._race(q, allowed, weight, rnd, growth.tree.num_nodes)
+        parents = growth.frontier.gather(1, places.clamp_min(0) // q.prob.shape[1])
+        first, tokens = growth.tree.num_nodes, tokens_at(q, places)
+        tree = growth.tree.add(parents, tokens, live=tokens >= 0)
+        fresh = torch.arange(first, tree.num_nodes, device=places.device)
+        deeper = with_laws(growth, q, allowed).deeper(tree, torch.where(tree.live[:, first:], fresh, -1), reached)
+        return replace(deeper, q_row=torch.nn.functional.pad(deeper.q_row, (0, self.beam), value=-1))
+
+    def select(self, tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
+        return by_score(tree, limit)
+
+    def _race(
+        self, q: Laws, allowed: Bool[Tensor, "B F"], weight: Float[Tensor, "B F"], rnd: Round, first: int
+    ) -> tuple[Int[Tensor, "B beam"], Float[Tensor, "B beam"]]:
+        """The columns that arrive first, counted through all laws of a row, and the probability of the path to each."""
+        batch, width = allowed.shape
+        left = torch.where(allowed[..., None], q.prob.view(batch, width, -1).double(), 0.0)  # [B, F, W] not yet arrived
+        waits = (left > 0).any(-1)  # beginnings without a child so far; who can have none is passed over
+        before, behind = weight.cumsum(1) - weight, weight.flip(1).cumsum(1).flip(1)
+        # The masses of those who have not arrived, elsewhere too; rounding must not lose the ones that are here.
+        others = torch.maximum(1 - before, behind)
+        index = torch.arange(width, device=weight.device)
+        places: list[Tensor] = []
+        reached: list[Tensor] = []
+        for turn in range(self.beam):
+            following = waits & (index == waits.int().argmax(1, keepdim=True))
+            rate = torch.where(following, others, torch.where(waits, 0.0, weight))
+            mass = (rate[..., None] * left).flatten(1)
+            racing = (mass > 0).any(1)
+            at = torch.full_like(allowed[:, 0], first + turn, dtype=torch.int64)
+            place = rnd.pick("draft", at, mass, racing) if some(racing) else at.new_full(at.shape, -1)
+            who, came = place.clamp_min(0)[:, None], (place >= 0)[:, None]
+            node = who // left.shape[-1]
+            reached.append(torch.where(came, weight.gather(1, node) * left.flatten(1).gather(1, who), 0.0)[:, 0])
+            places.append(place)
+            left = torch.where(came, left.flatten(1).scatter(1, who, 0.0), left.flatten(1)).view_as(left)
+            waits = waits & ~(came & (index == node))
+        return torch.stack(places, dim=1), torch.stack(reached, dim=1)

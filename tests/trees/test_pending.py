@@ -1,0 +1,146 @@
+"""The most valuable draw comes first, and what does not fit a budget are draws, never tokens."""
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+
+from draftwood.core.limit import Limit
+from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.tree import TokenTree
+from draftwood.errors import OptionError
+from draftwood.testing.contracts import check_drafter, check_policy, toy_round
+from draftwood.testing.drafts import TableDrafter
+from draftwood.testing.exact import acceptance, distance, first_token, joint_error
+from draftwood.testing.tables import context_free, near, random_law
+from draftwood.trees.grow import best_of, grow
+from draftwood.trees.pending import Pending
+from small_trees import D, Likely, P, Q, confident_first, grown, most_confident, one_round, paths, reversed_siblings
+
+A, B, C = 0, 1, 2
+
+
+@pytest.mark.parametrize("ahead", [1, 3])
+def test_the_contracts_hold(ahead: int) -> None:
+    check_policy(Pending(ahead), vocab=4)
+    check_drafter(TableDrafter(random_law(6, 3)), Pending(ahead), 6)
+
+
+def test_fixture_d_is_reproduced() -> None:
+    tree = grown(Pending(), context_free(D), 3, Limit.of([9], [3]), noise=Likely()).tree
+    assert paths(tree) == ((A,), (A, A), (B,))
+    assert tree.score[0, 1:].exp().tolist() == pytest.approx([1.0, 0.6, 0.4])
+    # What that leaves: .36 below aa, .3 below b, .24 beside aa, .1 beside b; b is drawn from (b .75, c .25).
+    more = grown(Pending(), context_free(D), 3, Limit.of([9], [7]), noise=Likely()).tree
+    assert paths(more) == ((A,), (A, A), (B,), (A, A, A), (B, A), (A, B), (A, A, A, A))
+    assert more.score[0, 1:].exp().tolist() == pytest.approx([1.0, 0.6, 0.4, 0.36, 0.3, 0.24, 0.216])
+
+
+def test_values_never_rise_from_draw_to_draw_and_are_products_of_plain_probabilities() -> None:
+    for seed in range(10):
+        law = random_law(5, seed)
+        tree = grown(Pending(), law, 5, Limit.of([4], [20]), seed=seed).tree
+        value = tree.score[0].double().exp().tolist()
+        assert all(a >= b for a, b in pairwise(value[1:]))
+        path: list[tuple[int, ...]] = [(), *paths(tree)]
+        parents = tree.parents[0].tolist()
+        for i in range(1, tree.num_nodes):
+            reach, at = 1.0, path[parents[i]]
+            for d, token in enumerate(at):
+                reach *= law((0, *at[:d]))[token]
+            elder = sum(law((0, *at))[path[j][-1]] for j in range(1, i) if parents[j] == parents[i])
+            assert value[i] == pytest.approx(reach * (1 - elder), rel=1e-5)
+
+
+def test_running_nodes_ahead_saves_passes_and_changes_nothing_else() -> None:
+    law, limit = random_law(6, 2), Limit.of([5, 2, 4], [16, 9, 3])
+    one, four = (grown(Pending(ahead), law, 6, limit) for ahead in (1, 4))
+    assert [paths(one.tree, row=b) for b in range(3)] == [paths(four.tree, row=b) for b in range(3)]
+    assert four.passes < one.passes <= 16
+    assert one.draw is Draw.DISTINCT
+
+
+@pytest.mark.parametrize(("nodes", "accepted"), [(1, 0.6), (2, 107 / 140), (3, 0.840298), (4, 1.0), (9, 1.0)])
+def test_fixture_a_is_reproduced_on_one_level(nodes: int, accepted: float) -> None:
+    assert acceptance(one_round(Pending(), 1, nodes)) == pytest.approx(accepted, abs=1e-6)
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3, 4, 5])
+def test_output_is_the_targets_under_any_budget(nodes: int) -> None:
+    law = random_law(3, 7)
+    found = one_round(Pending(), 3, nodes, law, near(law, 3, 8, 0.5), vocab=3)
+    assert joint_error(found, law, 3, 4) < 1e-12
+
+
+def test_laws_with_zeros_and_sure_laws_come_out_exactly() -> None:
+    zeros, sure, even = (0.5, 0.0, 0.5), (0.0, 1.0, 0.0), (1 / 3,) * 3
+    for p, q in ((even, zeros), (zeros, even), (sure, even), (even, sure), (sure, zeros), (even, even)):
+        found = one_round(Pending(2), 2, 4, context_free(p), context_free(q), vocab=3)
+        assert joint_error(found, context_free(p), 3, 3) < 1e-12, (p, q)
+    assert paths(grown(Pending(), context_free(sure), 3, Limit.of([3], [9])).tree) == ((1,), (1, 1), (1, 1, 1))
+
+
+def test_rows_end_where_they_end() -> None:
+    tree = grown(Pending(2), random_law(5, 1), 5, Limit.of([3, 1, 0, 9], [6, 9, 4, 0])).tree
+    assert tree.num_drafted().tolist() == [6, 5, 0, 0] and int(tree.depths()[0].max()) <= 3
+
+
+@pytest.mark.parametrize("each", [False, True], ids=["one list", "a list per row"])
+def test_columns_are_mapped_to_their_tokens_and_silent_nodes_cost_nothing(each: bool) -> None:
+    rnd, ids = toy_round([[1]], 9), torch.tensor([8, 3, 5])
+
+    def step(tree: TokenTree, frontier: torch.Tensor) -> tuple[Laws, None]:
+        silent = tree.tokens.gather(1, frontier.clamp_min(0)).flatten() == 3
+        law = torch.where(silent[:, None], 0.0, torch.tensor([0.0, 0.6, 0.4]))
+        return Laws(law, ids.expand_as(law) if each else ids), None
+
+    tree = grow(Proposal.roots(rnd.roots()), Limit.of([2], [9]), Pending(), rnd, step).tree
+    assert sorted(paths(tree)) == [(3,), (5,), (5, 3), (5, 5)]
+
+
+def test_where_a_limit_says_stop_nothing_more_is_drawn() -> None:
+    def not_below_c(tree: TokenTree, frontier: torch.Tensor, q: Laws, hidden: Any) -> torch.Tensor:
+        return tree.tokens.gather(1, frontier.clamp_min(0)) != C
+
+    limit = replace(Limit.of([3], [12]), proceed=not_below_c)
+    tree = grown(Pending(), context_free((0.3, 0.2, 0.5)), 3, limit).tree
+    assert all(C not in path[:-1] for path in paths(tree)) and int(tree.num_drafted()) == 12
+
+
+def test_nothing_ahead_is_refused() -> None:
+    with pytest.raises(OptionError, match="ahead"):
+        Pending(0)
+
+
+@pytest.mark.parametrize(("change", "cost"), [(reversed_siblings, 0.0250), (confident_first, 0.1167)])
+def test_control_siblings_in_another_order_than_drawn_fail(change: Any, cost: float) -> None:
+    law = first_token(one_round(Pending(), 1, 2, change=change), 4)
+    assert distance(law, P) == pytest.approx(cost, abs=1e-4)
+
+
+def test_control_keeping_the_more_confident_of_two_draws_fails() -> None:
+    law = first_token(one_round(Pending(), 1, 2, change=most_confident), 4)
+    assert distance(law, P) == pytest.approx(0.1409, abs=1e-4)
+
+
+def test_control_a_budget_that_looks_at_the_tokens_fails() -> None:
+    """Four draws cut to two: by the values of the draws, and by those of the tokens that came out."""
+    cut = Limit.of([2], [2])
+
+    def by_value(x: Proposal) -> Proposal:
+        return x.keep(best_of(x.tree, _for(x, cut)))
+
+    def by_token(x: Proposal) -> Proposal:
+        own = x.tree.score + torch.tensor(Q)[x.tree.tokens].log()
+        tree = replace(x.tree, score=own.where(torch.arange(x.tree.num_nodes) > 0, torch.zeros(())))
+        return x.keep(best_of(tree, _for(x, cut)))
+
+    good, bad = (one_round(Pending(), 2, 4, change=change) for change in (by_value, by_token))
+    assert joint_error(good, context_free(P), 4, 3) < 1e-12
+    assert distance(first_token(bad, 4), P) == pytest.approx(0.032, abs=1e-4)
+
+
+def _for(x: Proposal, limit: Limit) -> Limit:
+    return limit.take(torch.zeros(x.tree.batch, dtype=torch.int64))

@@ -1,0 +1,97 @@
+"""A shaped tree is the topology it was given, filled with tokens."""
+
+import pytest
+import torch
+
+from draftwood.core.legality import Shape
+from draftwood.core.limit import Limit
+from draftwood.core.proposal import Draw
+from draftwood.errors import OptionError
+from draftwood.testing.contracts import check_drafter, check_policy
+from draftwood.testing.drafts import TableDrafter
+from draftwood.testing.exact import acceptance, distance, first_token, joint_error
+from draftwood.testing.tables import context_free, near, random_law
+from draftwood.trees.profile import positional
+from draftwood.trees.shaped import Shaped
+from draftwood.trees.static import Static
+from draftwood.verifiers.match import Match
+from small_trees import P, confident_first, every_tree, grown, most_confident, one_round, paths, reversed_siblings
+
+BUSHY = (0, 0, 0, 1, 1, 2, 4, 7)
+
+
+@pytest.mark.parametrize("draw", [Draw.DISTINCT, Draw.GIVEN])
+def test_the_contracts_hold(draw: Draw) -> None:
+    check_policy(Shaped(BUSHY, draw), depth=4)
+    check_drafter(TableDrafter(random_law(6, 3)), Shaped(BUSHY, draw), 6)
+
+
+@pytest.mark.parametrize("draw", [Draw.DISTINCT, Draw.GIVEN])
+def test_nodes_stand_where_the_topology_says(draw: Draw) -> None:
+    policy = Shaped(BUSHY, draw)
+    assert policy.num_nodes == 8 and policy.depth == 4
+    tree = grown(policy, random_law(6, 1), 6, Limit.of([4, 4], [8, 8])).tree
+    assert tree.parents[:, 1:].tolist() == [list(BUSHY)] * 2 and tree.live.all()
+    deep = Shaped(positional((0.5, 0.3, 0.2), 30, 6))
+    tree = grown(deep, random_law(6, 1), 6, Limit.of([6], [30])).tree
+    assert tuple(tree.parents[0, 1:].tolist()) == deep.parents
+
+
+def test_given_children_are_the_best_tokens_by_rank() -> None:
+    law = random_law(6, 1)
+    tree = grown(Shaped((0, 0, 2), Draw.GIVEN), law, 6, Limit.of([2], [3])).tree
+    first, second = torch.tensor(law((0,))).topk(2).indices.tolist()
+    assert paths(tree) == ((first,), (second,), (second, int(torch.tensor(law((0, second))).argmax())))
+
+
+def test_regular_topologies_are_static_trees() -> None:
+    law = random_law(3, 2)
+    shaped, static = every_tree(Shaped((0, 0, 1, 2)), law, 3, 2, 4), every_tree(Static((2, 1)), law, 3, 2, 4)
+    assert shaped.keys() == static.keys() and max(abs(shaped[t] - static[t]) for t in static) < 1e-12
+
+
+def test_laws_with_little_support_leave_places_empty() -> None:
+    tree = grown(Shaped(BUSHY), context_free((0.0, 0.5, 0.5, 0.0)), 4, Limit.of([4], [8])).tree
+    kept = sorted(len(path) for path in paths(tree))
+    assert kept == [1, 1, 2, 2, 2, 3, 4] and {t for path in paths(tree) for t in path} == {1, 2}
+
+
+@pytest.mark.parametrize(("parents", "accepted"), [((0,), 0.6), ((0, 0), 107 / 140), ((0, 0, 0), 0.840298)])
+def test_fixture_a_is_reproduced(parents: tuple[int, ...], accepted: float) -> None:
+    assert acceptance(one_round(Shaped(parents), 1, 9)) == pytest.approx(accepted, abs=1e-6)
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3, 4])
+def test_output_is_the_targets_under_any_budget(nodes: int) -> None:
+    law = random_law(3, 7)
+    draft, policy = near(law, 3, 8, 0.5), Shaped((0, 0, 1, 3))
+    assert joint_error(one_round(policy, 3, nodes, law, draft, vocab=3), law, 3, 4) < 1e-12
+    given = Shaped((0, 0, 1, 3), Draw.GIVEN)
+    assert joint_error(one_round(given, 3, nodes, law, draft, vocab=3, verifier=Match()), law, 3, 4) < 1e-12
+
+
+def test_rows_end_where_they_end() -> None:
+    limit = Limit.of([4, 1, 0, 2], [8, 8, 8, 4])
+    tree = grown(Shaped(BUSHY), random_law(6, 1), 6, limit).tree
+    assert Shaped(BUSHY).select(tree, limit)[:, 1:].sum(1).tolist() == [8, 3, 0, 4]
+
+
+def test_shapes_are_named_for_what_rules_may_rely_on() -> None:
+    assert Shaped((0, 1, 2)).shape is Shape.CHAIN and Shaped((0, 0)).shape is Shape.TREE
+
+
+@pytest.mark.parametrize("parents", [(1,), (0, 3), (0, -1), (0, 1, 0)])
+def test_parents_out_of_order_are_refused(parents: tuple[int, ...]) -> None:
+    with pytest.raises(OptionError, match="parents"):
+        Shaped(parents)
+
+
+def test_independent_draws_are_refused() -> None:
+    with pytest.raises(OptionError, match="independent"):
+        Shaped((0, 0), Draw.IID)
+
+
+def test_control_another_order_or_a_cut_by_tokens_fails() -> None:
+    for change, cost in ((reversed_siblings, 0.0250), (confident_first, 0.1167), (most_confident, 0.1409)):
+        law = first_token(one_round(Shaped((0, 0)), 1, 2, change=change), 4)
+        assert distance(law, P) == pytest.approx(cost, abs=1e-4)

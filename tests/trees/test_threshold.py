@@ -1,0 +1,123 @@
+"""Every draw that is worth more than the threshold is made, and no other."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from draftwood.core.limit import Limit
+from draftwood.core.proposal import Laws, Proposal
+from draftwood.core.tree import TokenTree
+from draftwood.errors import OptionError
+from draftwood.testing.contracts import check_drafter, check_policy, toy_round
+from draftwood.testing.drafts import TableDrafter
+from draftwood.testing.exact import acceptance, distance, first_token, joint_error
+from draftwood.testing.tables import context_free, near, random_law
+from draftwood.trees.grow import grow
+from draftwood.trees.pending import Pending
+from draftwood.trees.threshold import Threshold
+from small_trees import (
+    D,
+    Likely,
+    P,
+    confident_first,
+    every_tree,
+    grown,
+    most_confident,
+    one_round,
+    paths,
+    reversed_siblings,
+)
+
+A, B, C = 0, 1, 2
+
+
+@pytest.mark.parametrize("least", [0.0, 0.05, 0.5])
+def test_the_contracts_hold(least: float) -> None:
+    check_policy(Threshold(least), vocab=4)
+    check_drafter(TableDrafter(random_law(6, 3)), Threshold(least), 6)
+
+
+def test_fixture_d_is_reproduced() -> None:
+    proposal = grown(Threshold(0.35), context_free(D), 3, Limit.of([9], [99]), noise=Likely())
+    value = dict(zip(paths(proposal.tree), proposal.tree.score[0, 1:].exp().tolist(), strict=True))
+    assert value == pytest.approx({(A,): 1.0, (B,): 0.4, (A, A): 0.6, (A, A, A): 0.36}), "more than .35, nothing below"
+    assert proposal.passes == 3
+    few = grown(Threshold(0.0), context_free(D), 3, Limit.of([9], [3]), noise=Likely()).tree
+    assert paths(few, Threshold().select(few, Limit.of([9], [3]))) == ((A,), (B,), (A, A))
+
+
+def test_a_level_is_one_pass() -> None:
+    proposal = grown(Threshold(0.01), random_law(6, 1), 6, Limit.of([4], [40]))
+    assert proposal.passes <= 4 < int(proposal.tree.num_drafted())
+
+
+def test_a_threshold_of_nothing_draws_the_trees_of_the_heap() -> None:
+    law = random_law(3, 4)
+    for nodes in (1, 2, 3, 4):
+        heap = every_tree(Pending(), law, 3, 2, nodes)
+        level = every_tree(Threshold(0.0), law, 3, 2, nodes)
+        for found in (heap, level):  # nodes are numbered differently; as sets they are the same
+            for tree in list(found):
+                prob = found.pop(tree)
+                key = tuple(sorted(tree))
+                found[key] = found.get(key, 0.0) + prob
+        assert heap.keys() == level.keys() and max(abs(heap[t] - level[t]) for t in heap) < 1e-12
+
+
+@pytest.mark.parametrize(("nodes", "accepted"), [(1, 0.6), (2, 107 / 140), (3, 0.840298), (4, 1.0)])
+def test_fixture_a_is_reproduced_on_one_level(nodes: int, accepted: float) -> None:
+    assert acceptance(one_round(Threshold(0.0), 1, nodes)) == pytest.approx(accepted, abs=1e-6)
+
+
+@pytest.mark.parametrize(("least", "nodes"), [(0.3, 9), (0.2, 4), (0.0, 1), (0.0, 2), (0.0, 3)])
+def test_output_is_the_targets_under_any_threshold_and_budget(least: float, nodes: int) -> None:
+    law = random_law(3, 7)
+    found = one_round(Threshold(least), 2, nodes, law, near(law, 3, 8, 0.5), vocab=3)
+    assert joint_error(found, law, 3, 3) < 1e-12
+
+
+def test_laws_with_zeros_and_sure_laws_come_out_exactly() -> None:
+    zeros, sure, even = (0.5, 0.0, 0.5), (0.0, 1.0, 0.0), (1 / 3,) * 3
+    for p, q in ((even, zeros), (zeros, even), (sure, even), (even, sure), (sure, zeros), (even, even)):
+        found = one_round(Threshold(0.2), 2, 3, context_free(p), context_free(q), vocab=3)
+        assert joint_error(found, context_free(p), 3, 3) < 1e-12, (p, q)
+
+
+def test_a_flat_law_draws_no_more_than_the_budget() -> None:
+    flat = context_free((1 / 50,) * 50)
+    tree = grown(Threshold(0.001), flat, 50, Limit.of([2], [6])).tree
+    assert int(tree.num_drafted()) == 6
+
+
+def test_rows_end_where_they_end() -> None:
+    limit = Limit.of([3, 1, 0, 9], [6, 9, 4, 0])
+    tree = grown(Threshold(0.0), random_law(5, 1), 5, limit).tree
+    assert Threshold().select(tree, limit)[:, 1:].sum(1).tolist() == [6, 5, 0, 0]
+
+
+@pytest.mark.parametrize("each", [False, True], ids=["one list", "a list per row"])
+def test_columns_are_mapped_to_their_tokens_and_silent_nodes_cost_nothing(each: bool) -> None:
+    rnd, ids = toy_round([[1]], 9), torch.tensor([8, 3, 5])
+
+    def step(tree: TokenTree, frontier: torch.Tensor) -> tuple[Laws, None]:
+        silent = tree.tokens.gather(1, frontier.clamp_min(0)).flatten() == 3
+        law = torch.where(silent[:, None], 0.0, torch.tensor([0.0, 0.6, 0.4]))
+        return Laws(law, ids.expand_as(law) if each else ids), None
+
+    tree = grow(Proposal.roots(rnd.roots()), Limit.of([2], [9]), Threshold(0.0), rnd, step).tree
+    assert sorted(paths(tree)) == [(3,), (5,), (5, 3), (5, 5)]
+
+
+@pytest.mark.parametrize("least", [-0.1, 1.0, float("nan")])
+def test_a_threshold_that_is_no_probability_is_refused(least: float) -> None:
+    with pytest.raises(OptionError, match="least"):
+        Threshold(least)
+
+
+@pytest.mark.parametrize(
+    ("change", "cost"), [(reversed_siblings, 0.0250), (confident_first, 0.1167), (most_confident, 0.1409)]
+)
+def test_control_another_order_or_a_cut_by_tokens_fails(change: Any, cost: float) -> None:
+    law = first_token(one_round(Threshold(0.0), 1, 2, change=change), 4)
+    assert distance(law, P) == pytest.approx(cost, abs=1e-4)
