@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from draftwood.bench.statistics import mean, percentile, ratio_of_means, ratio_of_pairs
+from draftwood.bench.statistics import mean, mean_by_group, percentile, ratio_of_means, ratio_of_pairs
 
 
 def test_a_ratio_of_means_is_no_mean_of_ratios():
@@ -74,3 +74,14 @@ def test_too_little_has_no_interval():
 def test_means_and_percentiles_of_nothing_are_nothing():
     assert mean([]) is None and percentile([], 50) is None
     assert mean([1, 2, 6]) == 3 and percentile([1, 2, 6], 50) == 2
+
+
+def test_values_of_one_group_are_drawn_together():
+    even = mean_by_group([0.0, 1.0] * 50, [0, 1] * 50)
+    assert even.value == 0.5 and even.low == 0.0 and even.high == 1.0  # two groups, all alike within
+    alone = mean_by_group([float(i % 2) for i in range(100)], list(range(100)))
+    assert alone.value == 0.5 and alone.low is not None and 0.3 < alone.low < alone.value
+    one = mean_by_group([1.0, 2.0], [7, 7])
+    assert (one.value, one.low, one.high) == (1.5, None, None)
+    with pytest.raises(ValueError, match="no mean"):
+        mean_by_group([], [])

@@ -77,6 +77,12 @@ def test_output_is_the_targets(verifier: Any) -> None:
     assert joint_error(short, LAW, 3, 3) < 1e-12 and max(leaf.accepted for leaf in short) == 1
 
 
+def test_deep_paths_take_no_more_places_than_levels_of_paths() -> None:
+    tree = grown(Paths(5), rows=2, depth=12, nodes=60)
+    assert tree.num_nodes <= 1 + 5 + 25 * 11
+    assert (tree.depths() * tree.live).amax(1).tolist() == [12, 12]
+
+
 def test_budget_is_kept_and_there_is_one_path_at_least() -> None:
     tree = grown(Paths(3), rows=8, depth=3, nodes=7)
     assert int(tree.num_drafted().max()) <= 7 and int(tree.depths()[tree.live].max()) == 2

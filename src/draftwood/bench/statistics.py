@@ -60,3 +60,28 @@ def mean(values: Sequence[float]) -> float | None:
 def percentile(values: Sequence[float], q: float) -> float | None:
     """With linear interpolation; None of nothing."""
     return float(np.percentile(values, q)) if len(values) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean; `low` and `high` bound 95 % of the bootstrap over groups, None below two groups."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+def mean_by_group(
+    values: Sequence[float], groups: Sequence[int], *, seed: int = 0, resamples: int = RESAMPLES
+) -> Estimate:
+    """The mean of all values. Values of one group resemble each other, so whole groups are drawn with replacement."""
+    if len(values) != len(groups) or not values:
+        raise ValueError(f"{len(values)} values in {len(groups)} groups have no mean")
+    _, place = np.unique(np.asarray(groups), return_inverse=True)
+    sums, counts = np.bincount(place, weights=np.asarray(values, dtype=float)), np.bincount(place)
+    value = float(sums.sum() / counts.sum())
+    if len(counts) < 2:
+        return Estimate(value, None, None)
+    drawn = np.random.default_rng(seed).integers(0, len(counts), size=(resamples, len(counts)))
+    low, high = np.percentile(sums[drawn].sum(1) / counts[drawn].sum(1), (2.5, 97.5))
+    return Estimate(value, float(low), float(high))

@@ -57,7 +57,7 @@ def evaluate(
     from draftwood.models.load import load
 
     loaded = load(model, dtype=dtype)
-    asked = _prompts(loaded, questions, prompts, data, count)
+    asked = prompts_from(loaded, questions, prompts, data, count)
     judge = evaluator(loaded, recipe, max_tokens=max_tokens, seed=seed, **chosen)
     judge.check(asked)
     start = machine.look()
@@ -94,7 +94,7 @@ def _temperatures(text: str) -> list[float]:
     return found
 
 
-def _prompts(
+def prompts_from(
     loaded: "Loaded", questions: Path | None, prompts: Path | None, data: Path | None, count: int
 ) -> list[list[int]]:
     """Token ids, spread evenly over their source."""

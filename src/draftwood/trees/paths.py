@@ -50,7 +50,11 @@ class Paths:
         allowed = allowed & (limit.nodes >= self.count * (level + 1))[:, None]
         through = growth.tree.copies.gather(1, growth.frontier.clamp_min(0))
         counts = through if level else torch.full_like(through, self.count)
-        return replace(spread(growth, q, self.count, self.draw, allowed, rnd, counts=counts), carry=level + 1)
+        grown = spread(growth, q, self.count, self.draw, allowed, rnd, counts=counts)
+        # No level has more nodes than there are paths; without this, places for all that might be would multiply.
+        last = grown.tree.num_nodes
+        ahead = torch.where(grown.frontier >= 0, grown.frontier, last).sort(1).values[:, : self.count]
+        return replace(grown, frontier=torch.where(ahead < last, ahead, -1), carry=level + 1)
 
     def select(self, tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
         return by_score(tree, limit)

@@ -1,0 +1,251 @@
+"""bench verifiers: what rules take to check a tree of 64 nodes, beside the target pass that scores the same tree.
+
+The laws are made up: as sharp as those of small chat models, and as near to each other as a trained drafter's. What a rule
+costs depends on how far it walks and how wide its laws are, not on what the tokens mean. The target pass is a real one.
+Every repeat runs everything once, in an order that rotates and turns round; ratios are taken within a repeat.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from draftwood.bench.known import drafted, known_rules, round_of, scored
+from draftwood.bench.passes import Stage, clock, flat, order, spread
+from draftwood.bench.statistics import Ratio, mean, ratio_of_pairs
+from draftwood.core.law import Shaping
+from draftwood.core.legality import RULES, Shape
+from draftwood.core.passes import Tokens
+from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.protocols import TreePolicy, Verifier
+from draftwood.core.sampling import SamplingParams
+from draftwood.core.tree import TokenTree
+from draftwood.models.load import Loaded
+from draftwood.trees.chain import Chain
+from draftwood.trees.paths import Paths
+from draftwood.trees.static import Static
+
+NODES = 64  # the root included
+PASS = "target pass"
+TOP_P = 0.95
+LAWS = 128  # different pairs of laws; nodes take turns
+WARM_UP = 1  # repeats that do not count
+SEEDS = 4  # rounds of coins that repeats go through
+FALL = (1.2, 2.4)  # a law's tokens fall like rank to this power: flat rows and sure ones
+APART = 0.8  # noise between the logits of target and draft
+
+Say = Callable[[int, int], None]
+Key = tuple[str, str, int]  # rule, draft, rows
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A kind of tree that fills the nodes."""
+
+    policy: TreePolicy
+    depth: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.policy.draw.value}, {self.policy.shape.value}"
+
+
+# 63 draws each: 7 + 14 + 14 + 14 + 14, 9 x 7, 63 x 1. Equal independent draws share a node, so these may be fewer nodes.
+DRAFTS = (
+    Draft(Static((7, 2, 1, 1, 1), Draw.DISTINCT), 5),
+    Draft(Static((7, 2, 1, 1, 1), Draw.IID), 5),
+    Draft(Paths(9), 7),
+    Draft(Chain(Draw.IID), NODES - 1),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """One rule on one kind of tree with `batch` rows: milliseconds, share of the target pass, tokens kept of a row."""
+
+    rule: str
+    draft: str
+    batch: int
+    nodes: float  # of a row's tree, on average
+    ms: float
+    low: float
+    high: float
+    share: Ratio | None = None
+    kept: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """The time of the larger batch over that of the smaller one."""
+
+    rule: str
+    draft: str
+    batches: tuple[int, int]
+    ratio: Ratio | None
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    rows: list[Timed]
+    growth: list[Growth]
+    absent: list[str]  # rules of the table of pairings that are not built in
+    laws: dict[str, float]
+
+
+def measure(
+    loaded: Loaded,
+    batches: Sequence[int],
+    *,
+    vocab: int | None = None,
+    context: int = 128,
+    repeats: int = 10,
+    top_p: float = TOP_P,
+    rules: dict[str, Verifier | None] | None = None,
+    say: Say = lambda done, total: None,
+) -> Measured:
+    """Times of all rules on all trees they are exact for. `vocab`: the model's own if left out."""
+    found = known_rules() if rules is None else rules
+    world = World(loaded.model.vocab if vocab is None else vocab, top_p)
+    stage = Stage(loaded.model, [context] * max(batches), NODES)
+    runs: dict[Key, Callable[[], Any]] = {}
+    kept: dict[Key, list[float]] = {}
+    nodes: dict[tuple[str, int], float] = {}
+    for draft in DRAFTS:
+        able = {name: rule for name, rule in found.items() if rule is not None and legal(name, draft)}
+        for batch in batches if able else ():
+            made = world.proposal(draft, batch)
+            nodes[draft.name, batch] = float(made.tree.live.sum(1).float().mean())
+            runs[PASS, draft.name, batch] = pass_over(stage, made.tree, context)
+            for name, rule in able.items():
+                key = (name, draft.name, batch)
+                runs[key] = world.judge(rule, made, kept.setdefault(key, []))
+    times: dict[Key, list[float]] = {key: [] for key in runs}
+    say(0, repeats)
+    for turn in range(-WARM_UP, repeats):
+        for key in order(list(runs), turn):
+            seconds = clock(runs[key])
+            if turn >= 0:
+                times[key].append(seconds)
+        if turn >= 0:
+            say(turn + 1, repeats)
+    rows = [timed(key, nodes[key[1:]], times, mean(kept.get(key, []))) for key in runs]
+    return Measured(rows, grown(times), [name for name, rule in found.items() if rule is None], world.describe())
+
+
+def legal(rule: str, draft: Draft) -> bool:
+    """Whether the table allows it; a rule that is exact for every draft is timed on trees alone, like its rivals."""
+    made = (draft.policy.draw, draft.policy.shape)
+    return made in RULES[rule] and (rule != "Match" or draft.policy.shape is Shape.TREE)
+
+
+def timed(key: Key, nodes: float, times: dict[Key, list[float]], kept: float | None) -> Timed:
+    rule, draft, batch = key
+    ms = {name: 1000 * seconds for name, seconds in spread(times[key]).items()}
+    share = None if rule == PASS else ratio_of_pairs(times[key], times[PASS, draft, batch])
+    return Timed(rule, draft, batch, nodes, ms["median"], ms["low"], ms["high"], share, kept)
+
+
+def grown(times: dict[Key, list[float]]) -> list[Growth]:
+    """From the second largest batch to the largest."""
+    sizes = sorted({batch for _, _, batch in times})[-2:]
+    if len(sizes) < 2:
+        return []
+    small, large = sizes
+    kinds = dict.fromkeys((rule, draft) for rule, draft, _ in times)
+    return [Growth(*kind, (small, large), ratio_of_pairs(times[*kind, large], times[*kind, small])) for kind in kinds]
+
+
+class World:
+    """Pairs of laws that nodes take turns with, and the drafts and rounds over them."""
+
+    def __init__(self, vocab: int, top_p: float, seed: int = 0) -> None:
+        self.vocab, self.top_p = vocab, top_p
+        noise = torch.Generator().manual_seed(seed)
+        rank = torch.arange(1, vocab + 1, dtype=torch.float32).log()
+        fall = torch.empty(LAWS, 1).uniform_(*FALL, generator=noise)
+        p = -fall * rank + 0.5 * torch.randn(LAWS, vocab, generator=noise)
+        q = p + APART * torch.randn(LAWS, vocab, generator=noise)
+        places = torch.randperm(vocab, generator=noise)  # likely tokens stand anywhere
+        self.logits = p[:, places].contiguous()
+        # One row of a batch may be shaped like any other: the same options for all.
+        shaping = Shaping([SamplingParams(temperature=1.0, top_p=top_p)], "cpu")
+        self.q = Laws(torch.cat([shaping.law(row[None, None])[0] for row in q[:, places]]))
+        self.p = torch.cat([shaping.law(row[None, None])[0] for row in self.logits])
+
+    def place(self, row: int, nodes: Tensor) -> Tensor:
+        """Which pair of laws a node has."""
+        return (nodes * 5 + row * 37) % LAWS
+
+    def proposal(self, draft: Draft, batch: int) -> Proposal:
+        """Rows are drafted one by one, and their laws stored once: 32 rows of a real vocabulary would fill memory."""
+        made: list[Proposal] = []
+        for row in range(batch):
+
+            def laws(frontier: Tensor, row: int = row) -> Laws:
+                return Laws(self.q.prob[self.place(row, frontier.flatten())])
+
+            rnd = round_of(1, self.vocab, seed=row + 1, top_p=self.top_p)
+            grown = drafted(draft.policy, rnd, draft.depth, NODES - 1, laws)
+            place = self.place(row, torch.arange(grown.tree.num_nodes))[None]
+            made.append(replace(grown, q=self.q, q_row=torch.where(grown.rows() >= 0, place, -1)).compact(NODES))
+        return stacked(made)
+
+    def judge(self, rule: Verifier, proposal: Proposal, kept: list[float]) -> Callable[[], None]:
+        """A run of the rule; each is the next round of coins."""
+        batch, tree = proposal.tree.batch, proposal.tree
+        anywhere = torch.stack([self.place(b, torch.arange(tree.num_nodes)) for b in range(batch)])
+        place = torch.where(proposal.rows() >= 0, proposal.rows(), anywhere)  # p beside its q
+        rounds = [round_of(batch, self.vocab, seed=1000 + s, top_p=self.top_p) for s in range(SEEDS)]
+        turn = 0
+
+        def run() -> None:
+            nonlocal turn
+            rnd = rounds[turn % SEEDS]
+            turn += 1
+            verdict = rule.verify(proposal, scored(self.logits, place, tree, rnd), rnd)
+            kept.append(float(verdict.count.float().mean()))
+
+        return run
+
+    def describe(self) -> dict[str, float]:
+        """How sharp and how near the laws are."""
+        entropy = -(self.p * self.p.clamp_min(1e-30).log()).sum(1)
+        return {
+            "vocabulary": float(self.vocab),
+            "top_p": self.top_p,
+            "tokens_in_top_p": float((self.p > 0).sum(1).float().mean()),
+            "entropy_nats": float(entropy.mean()),
+            "overlap": float(torch.minimum(self.p, self.q.prob).sum(1).mean()),
+        }
+
+
+def stacked(rows: Sequence[Proposal]) -> Proposal:
+    """Proposals of one row each, over the same stored laws and with as many nodes, as one."""
+    names = ("tokens", "parents", "live", "role", "copies", "score", "source")
+    tree = TokenTree(**{name: torch.cat([getattr(x.tree, name) for x in rows]) for name in names})
+    return replace(rows[0], tree=tree, q_row=torch.cat([x.rows() for x in rows]))
+
+
+def pass_over(stage: Stage, tree: TokenTree, context: int) -> Callable[[], None]:
+    """The target pass that scores these trees, each row behind a context of its own."""
+    parts = [_row_tokens(stage, tree, row, context) for row in range(tree.batch)]
+    starts = [sum(p.size for p in parts[:i]) for i in range(len(parts))]
+    names = ("ids", "slots", "positions", "rows", "parents")
+    joined = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
+    x = Tokens(**joined, want=torch.cat([part.want + start for part, start in zip(parts, starts, strict=True)]))
+
+    def run() -> None:
+        stage.model.forward(x, stage.cache)
+        stage.cache.commit(range(tree.batch), [[] for _ in range(tree.batch)])
+
+    return run
+
+
+def _row_tokens(stage: Stage, tree: TokenTree, row: int, context: int) -> Tokens:
+    """The live nodes of one row. Token ids are any: a pass costs the same for all."""
+    live = tree.live[row].nonzero()[:, 0].tolist()
+    number = {node: i for i, node in enumerate(live)}
+    parents = [number.get(p, -1) for p in tree.parents[row, live].tolist()]
+    return flat(row, context, stage.tokens(len(live)), parents, head=True)

@@ -1,0 +1,107 @@
+"""draftwood bounds RECIPE: what rules keep of a real draft, beside the most that any rule could keep."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from draftwood.cli import models, options
+from draftwood.cli.bench.shared import Out, save, whole_numbers, writable
+from draftwood.cli.bench.tables import compact, ratio
+from draftwood.cli.screen import Screen
+from draftwood.errors import OptionError
+
+if TYPE_CHECKING:
+    from draftwood.bench.bounds import Compared
+
+
+def bounds(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="Whose drafter; `draftwood papers` lists them.")],
+    model: options.Model = "smollm2",
+    questions: Annotated[
+        Path | None, typer.Option("--questions", help="Questions, one JSON object a line, asked as chat turns.")
+    ] = None,
+    count: Annotated[int, typer.Option("--count", min=1, help="How many prompts, spread evenly.")] = 12,
+    rows: Annotated[int, typer.Option("--rows", min=1, max=1000, help="Positions of each temperature at most.")] = 96,
+    siblings: Annotated[str, typer.Option("--siblings", "-k", help="Numbers of siblings, by commas.")] = "1,2,4,8",
+    temperature: Annotated[str, typer.Option("--temperature", "-t", help="Temperatures, by commas.")] = "0.3,0.7,1",
+    max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", min=2, help="Tokens of an answer at most.")] = 48,
+    trials: Annotated[int, typer.Option("--trials", min=1, help="Runs of a position where no formula is known.")] = 4,
+    option: options.RecipeOptions = None,
+    dtype: options.Dtype = "auto",
+    seed: options.Seed = 0,
+    out: Out = None,
+) -> None:
+    """Compare rules on the positions of real answers: acceptance by number of siblings, with both optima.
+
+    Without --questions it asks questions of its own, which are in no benchmark. With --out, a picture is drawn beside the
+    file where matplotlib is installed.
+    """
+    writable(out)
+    counts, heats = whole_numbers("siblings", siblings), _temperatures(temperature)
+    chosen = models.recipe_options(recipe, option or ())
+
+    from draftwood.bench.bounds import compare, record
+    from draftwood.bench.bounds_plot import draw
+    from draftwood.bench.provenance import provenance
+    from draftwood.cli.eval import prompts_from
+    from draftwood.models.load import load
+
+    loaded = load(model, dtype=dtype)
+    asked = prompts_from(loaded, questions, None, None, count)
+    screen, found = Screen(), list["Compared"]()
+    screen.line(f"{recipe} drafts for {model}: how often one of k siblings is kept, 95 % over {len(asked)} prompts")
+    for heat in heats:
+        pairs = record(
+            loaded, recipe, asked, temperature=heat, rows=rows, max_tokens=max_tokens, seed=seed, say=_say, **chosen
+        )
+        found.append(compare(pairs, counts, heat, trials=trials, seed=seed, say=_say))
+        show(screen, found[-1])
+    source = provenance(loaded.lane)
+    screen.line()
+    screen.line(
+        "iid: independent draws; distinct: without replacement; *: the rule itself was run, the rest is computed"
+    )
+    screen.line(json.dumps(source))
+    settings: dict[str, Any] = {"recipe": recipe, "options": chosen, "model": model, "trials": trials, "seed": seed}
+    save(out, {**settings, "provenance": source, "results": [asdict(each) for each in found]})
+    if out is not None and (picture := draw(found, out.with_suffix(".svg"))):
+        print(f"drawn: {picture}", file=sys.stderr)
+    if any(each.above for each in found):
+        raise typer.Exit(1)
+
+
+def _temperatures(text: str) -> Sequence[float]:
+    try:
+        found = list(dict.fromkeys(float(word) for word in text.split(",")))
+    except ValueError:
+        raise OptionError(f"temperature cannot be {text!r}\nhint: numbers, for example 0.3,1") from None
+    if not all(0 < t < float("inf") for t in found):
+        raise OptionError(
+            f"temperature cannot be {text!r}\nhint: above 0; at 0 every exact rule follows the target's best token"
+        )
+    return found
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def show(screen: Screen, found: "Compared") -> None:
+    """One temperature, for a reader."""
+    counts = list(found.lines[0].kept)
+    drawn = compact("rule", "draws", *(f"k = {k}" for k in counts))
+    for line in found.lines:
+        cells = [ratio(asdict(line.kept[k])) + ("*" if k in line.sampled else "") for k in counts]
+        drawn.add_row(line.name, line.draw, *cells)
+    screen.line()
+    screen.line(f"temperature {found.temperature:g}, {found.pairs} positions of {found.prompts} prompts")
+    screen.show(drawn)
+    if found.above:
+        screen.line(f"ABOVE ITS BOUND, which cannot be: {', '.join(found.above)}")
+    else:
+        screen.line("no rule exceeds its bound")
