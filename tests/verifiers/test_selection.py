@@ -20,7 +20,7 @@ from draftwood.verifiers import selection
 from draftwood.verifiers.match import Match
 from draftwood.verifiers.rejection import Rejection
 from draftwood.verifiers.selection import Contest, Selection, play
-from token_rules import P, Q, laws, one_round, optimum, recipe_of, texts, texts_alone
+from token_rules import P, Q, laws, one_round, optimum, options_error, recipe_of, texts, texts_alone
 
 RANK, LP = Selection(), Selection("lp")
 BOTH = pytest.mark.parametrize("rule", [RANK, LP], ids=lambda rule: rule.solver)
@@ -159,6 +159,13 @@ def test_greedy_text_is_that_of_plain_decoding(rule: Selection) -> None:
     plain = texts(TableModel(6, law), recipe_of(Match(), Paths(1), q, 0, 0), asked)
     for policy in (Paths(3), iid(3, 2)):
         assert texts(TableModel(6, law), recipe_of(rule, policy, q, 2), asked) == plain
+
+
+@pytest.mark.parametrize(
+    "options", [{"top_p": 0.6}, {"repetition_penalty": 1.8, "top_k": 2}], ids=lambda o: "+".join(o)
+)
+def test_options_are_exact(options: dict[str, Any]) -> None:
+    assert options_error(RANK, iid(2), options) < 1e-12
 
 
 def test_draws_without_replacement_are_refused() -> None:

@@ -23,7 +23,7 @@ from draftwood.verifiers import transport
 from draftwood.verifiers.match import Match
 from draftwood.verifiers.rejection import Rejection
 from draftwood.verifiers.transport import Transport, best_rho
-from token_rules import P, Q, laws, one_round, optimum, recipe_of, texts, texts_alone
+from token_rules import P, Q, laws, one_round, optimum, options_error, recipe_of, texts, texts_alone
 
 
 def iid(*widths: int) -> Static:
@@ -119,6 +119,13 @@ def test_greedy_text_is_that_of_plain_decoding() -> None:
         assert texts(TableModel(6, law), recipe_of(Transport(), policy, q, 2), asked) == plain
 
 
+@pytest.mark.parametrize(
+    "options", [{"top_p": 0.6}, {"repetition_penalty": 1.8, "top_k": 2}], ids=lambda o: "+".join(o)
+)
+def test_options_are_exact(options: dict[str, Any]) -> None:
+    assert options_error(Transport(), iid(2), options) < 1e-12
+
+
 def test_draws_without_replacement_are_refused() -> None:
     with pytest.raises(CompositionError, match="Transport is defined for iid draws"):
         recipe_of(Transport(), Static((2,)), context_free(Q))().check(TableModel(4, context_free(P)))
@@ -137,6 +144,17 @@ def test_control_rho_below_the_best_fails(monkeypatch: pytest.MonkeyPatch) -> No
 def test_control_equal_draws_tried_together_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "next_draw", lambda left, *_: (left > 0).int().argmax(1))
     assert distance(first_token(one_round(Transport(), iid(3)), 4), P) == pytest.approx(0.009, abs=1e-3)
+
+
+def test_control_one_coin_for_all_draws_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = Round.key
+
+    def same(self: Round, purpose: str, at: torch.Tensor, turn: int = 0) -> torch.Tensor:
+        alike = purpose == "accept"
+        return key(self, purpose, torch.zeros_like(at) if alike else at, 0 if alike else turn)
+
+    monkeypatch.setattr(Round, "key", same)
+    assert distance(first_token(one_round(Transport(), iid(2)), 4), P) > 0.01
 
 
 @dataclass(frozen=True)

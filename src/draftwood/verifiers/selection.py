@@ -73,6 +73,7 @@ def _choose(
     if proposal.q is not None and some(drawn):
         p = p.double()  # sums over the whole vocabulary make the winner's law, which has to be the true one
         q = law_at(proposal, node, drawn, p)
+        q = q / q.sum(-1, keepdim=True).clamp_min(1e-300)  # its sum's rounding would enter every meeting anew
         shuffle = (left > 1).any(1)
         child = next_draw(left, shuffle & drawn, rnd, node, 0)
         winner, won = tree.tokens.gather(1, child[:, None]), q
