@@ -32,7 +32,10 @@ def test_a_run_ends_with_tables_both_optima_and_a_file(run, tmp_path: Path):
     out = tmp_path / "b.json"
     done = run(*DRAFT, "-t", "0.7,1", "-k", "1,3", "--out", str(out))
     assert done.exit_code == 0, done.output
-    assert done.stdout.count("no rule exceeds its bound") == 2 and "temperature 0.7, 6 positions" in done.stdout
+    assert (
+        done.stdout.count("no rule exceeds its bound, samples (*) not beyond chance") == 2
+        and "temperature 0.7, 6 positions" in done.stdout
+    )
     for word in ("best of any rule", "best of any rule, distinct", "transport", "k = 3", '"commit"'):
         assert word in done.stdout, word
     result = json.loads(out.read_text())

@@ -104,4 +104,5 @@ def show(screen: Screen, found: "Compared") -> None:
     if found.above:
         screen.line(f"ABOVE ITS BOUND, which cannot be: {', '.join(found.above)}")
     else:
-        screen.line("no rule exceeds its bound")
+        runs = any(line.sampled for line in found.lines)
+        screen.line("no rule exceeds its bound" + (", samples (*) not beyond chance" if runs else ""))
