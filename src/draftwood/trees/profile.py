@@ -18,8 +18,8 @@ Topology = tuple[int, ...]
 
 
 def positional(acceptance: Sequence[float], nodes: int, depth: int) -> Topology:
-    """The best tree of at most `nodes` nodes below the root and `depth` levels, if the i-th sibling is accepted with
-    probability acceptance[i], wherever it stands and after its elder siblings were tried: a dynamic programme.
+    """The best tree of at most `nodes` nodes below the root and `depth` levels, if the i-th sibling is the
+    accepted one with probability acceptance[i], whenever their parent is and wherever they stand: a dynamic programme.
 
         T(m, l) = 1 + g(m - 1, 0, l)                                      tokens that m nodes in l levels emit
         g(r, i, l) = max_s acceptance[i] T(s, l - 1) + g(r - s, i + 1, l)       r nodes left for the i-th child and on
@@ -96,7 +96,8 @@ def expected(topology: Topology, accuracy: Sequence[Sequence[float]]) -> float:
 def _probabilities(part: str, rates: Sequence[float]) -> None:
     # Siblings hang on in order, so a later one that does better than an earlier one could not be asked for alone.
     falling = all(a >= b for a, b in pairwise(rates))
-    if not rates or not falling or not all(0 < rate <= 1 for rate in rates):
+    # One of the siblings is accepted at most, so together they stay below 1.
+    if not rates or not falling or not all(0 < rate <= 1 for rate in rates) or sum(rates) > 1 + 1e-6:
         raise OptionError(
-            f"{part}: acceptance cannot be {tuple(rates)}\nhint: falling probabilities, such as 0.6, 0.2, 0.1"
+            f"{part}: acceptance cannot be {tuple(rates)}\nhint: falling probabilities, 1 together at most: 0.6, 0.2, 0.1"
         )

@@ -1,0 +1,22 @@
+"""OPT-Tree: of all trees of a size the one that the draft expects most from, rebuilt every round."""
+
+from draftwood import recipes
+from draftwood.controllers.fixed import Fixed
+from draftwood.core.protocols import Model
+from draftwood.core.recipe import Paper, Recipe
+from draftwood.trees.opt_tree import OptTree
+from draftwood.verifiers.match import Match
+
+PAPER = Paper(title="OPT-Tree: Speculative Decoding with Adaptive Draft Tree Structure", arxiv="2406.17276")
+
+
+def build(
+    target: Model, *, inner: str = "speculative_sampling", nodes: int = 12, delta: float = 0.5, depth: int = 6
+) -> Recipe:
+    """`inner`: the recipe whose drafter is used, with its options. `delta`: tokens that another level must promise."""
+    return Recipe(
+        drafter=recipes.build(inner, target).drafter,
+        policy=OptTree(delta),
+        verifier=Match(),
+        controller=Fixed(depth=depth, nodes=nodes),
+    )

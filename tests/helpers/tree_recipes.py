@@ -1,0 +1,41 @@
+"""Recipes that put another recipe's drafter under a tree of their own, run whole on a tiny target."""
+
+from pathlib import Path
+from typing import Any
+
+from draftwood import recipes
+from draftwood.core.request import Request
+from draftwood.core.sampling import SamplingParams
+from draftwood.testing.heads import random_head, write_head
+from draftwood.testing.runs import make_engine, serve
+from draftwood.testing.tiny import tiny_decoder
+
+TARGET = tiny_decoder(2)
+PROMPTS = [[1, 2, 3], [4], [5, 6]]
+WHOLE = f"speculative_sampling:draft=first:{TARGET.num_layers}"  # a draft that is the target
+HALF = f"speculative_sampling:draft=first:{TARGET.num_layers - 1}"
+HEADS = {
+    "eagle3": "eagle3",
+    "medusa": "medusa",
+    "hydra": "hydra",
+}  # a cache of features, one product, stages that read tokens
+
+
+def served(name: str, *, temperature: float = 0.0, tokens: int = 24, **options: Any) -> list[Request]:
+    """What a recipe writes after a few prompts, together in a batch; its drafter must never be benched."""
+    params = SamplingParams(max_tokens=tokens, temperature=temperature, seed=3)
+    done = serve(make_engine(TARGET, recipes.build(name, TARGET, **options)), PROMPTS, params)
+    assert all(r.stats.benched is None for r in done), [r.stats.benched for r in done]
+    return done
+
+
+def same_as_plain(name: str, **options: Any) -> int:
+    """Greedy text is that of plain decoding; how many tokens were drafted on the way."""
+    got, plain = served(name, **options), served("autoregressive")
+    assert [r.output for r in got] == [r.output for r in plain]
+    return sum(r.stats.draft_tokens for r in got)
+
+
+def with_head(inner: str, folder: Path) -> str:
+    """A recipe with a head of random weights."""
+    return f"{inner}:weights={write_head(folder / 'head.safetensors', random_head(HEADS[inner], TARGET))}"

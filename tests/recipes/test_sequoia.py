@@ -1,0 +1,47 @@
+"""A static tree for given acceptance, from another recipe's drafter."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from draftwood import recipes
+from draftwood.errors import CompositionError, OptionError
+from tree_recipes import HALF, HEADS, TARGET, WHOLE, same_as_plain, served, with_head
+
+WAYS: list[dict[str, Any]] = [{}, {"nodes": 5}, {"acceptance": (0.4, 0.3, 0.2), "depth": 3}]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_greedy_text_is_that_of_plain_decoding(way: dict[str, Any]) -> None:
+    assert same_as_plain("sequoia", inner=HALF, **way) > 0
+
+
+@pytest.mark.parametrize("inner", HEADS)
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_trained_heads_can_draft(way: dict[str, Any], inner: str, tmp_path: Path) -> None:
+    head = with_head(inner, tmp_path)
+    assert same_as_plain("sequoia", inner=head, **way) > 0
+    assert sum(r.stats.draft_tokens for r in served("sequoia", inner=head, temperature=1.0, **way)) > 0
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_a_draft_that_is_the_target_is_accepted_to_the_end_of_a_path(way: dict[str, Any]) -> None:
+    for temperature in (0.0, 1.0):
+        done = served("sequoia", inner=WHOLE, temperature=temperature, tokens=16, **way)
+        assert all(r.stats.rounds_none == 0 for r in done)
+
+
+def test_acceptance_that_is_none_is_refused() -> None:
+    with pytest.raises(OptionError, match="acceptance"):
+        recipes.build("sequoia", TARGET, inner=HALF, acceptance=(0.1, 0.5))
+
+
+def test_a_drafter_that_cannot_draw_is_refused() -> None:
+    with pytest.raises(CompositionError, match="NGram"):
+        recipes.build("sequoia", TARGET, inner="prompt_lookup")
+
+
+def test_names_carry_options() -> None:
+    recipe: Any = recipes.build(f"sequoia:acceptance=0.6,0.2,0.1:nodes=4:inner={HALF}", TARGET)
+    assert recipe.policy.parents == (0, 0, 1, 3) and recipe.controller.depth == 3
