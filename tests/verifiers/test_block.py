@@ -1,5 +1,6 @@
 """The block rule: a whole chain in one decision, exact, and never shorter than token by token."""
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -11,8 +12,8 @@ from draftwood.core.noise import fold, word
 from draftwood.core.round import TARGET, Round
 from draftwood.core.sampling import SamplingParams
 from draftwood.testing.contracts import check_verifier
-from draftwood.testing.exact import acceptance, expected_accepted, joint_error, law_of
-from draftwood.testing.tables import context_free
+from draftwood.testing.exact import acceptance, distance, expected_accepted, joint_error, law_of
+from draftwood.testing.tables import context_free, joint
 from draftwood.trees.chain import Chain
 from draftwood.verifiers import block
 from draftwood.verifiers.block import Block
@@ -181,7 +182,7 @@ def test_control_the_ordinary_residual_fails(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_control_noise_keyed_by_position_instead_of_by_round_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    p, q = pair(3, 7)
+    p, q = pair(3, 3)
     key = Round.key
 
     def by_position(self: Round, purpose: str, at: Any, turn: int = 0) -> Any:
@@ -192,8 +193,11 @@ def test_control_noise_keyed_by_position_instead_of_by_round_fails(monkeypatch: 
         return fold(fold(fold(self.seeds.view(shape), word(purpose)), place), turn)
 
     def error(rule: Any) -> float:
-        return joint_error(outcomes(rule, Chain(), p, q, 3, tokens=3), p, 3, 3)
+        """Total variation of texts of three tokens."""
+        law, texts = law_of(outcomes(rule, Chain(), p, q, 3, tokens=3)), list(product(range(3), repeat=3))
+        return distance([law.get(z, 0) for z in texts], [joint(p, (0,), z) for z in texts])
 
+    assert error(Block()) < 1e-12
     monkeypatch.setattr(Round, "key", by_position)
-    assert error(Block()) > 5e-3
+    assert 0.02 < error(Block()) < 0.04
     assert error(Rejection()) < 1e-12, "token by token nothing is left over that a second round could meet again"

@@ -172,12 +172,12 @@ def test_control_another_weight_of_the_parent_fails(monkeypatch: pytest.MonkeyPa
         w = torch.where(w < 1, (total / (1 - q.gather(1, token)[:, 0])).clamp_max(1), w)
         return w, rest, left
 
-    laws = [pair(3, seed, 1.0) for seed in range(6)]
+    laws = [pair(3, seed, 1.0) for seed in range(3)]
     right = [joint_error(outcomes(Traversal(), Static((1, 2)), p, q, 3), p, 3, 3) for p, q in laws[:1]]
     assert max(right) < 1e-12
     monkeypatch.setattr(traversal, "settle", other)
     wrong = [joint_error(outcomes(Traversal(), Static((1, 2)), p, q, 3), p, 3, 3) for p, q in laws]
-    assert max(wrong) > 0.01
+    assert 0.1 < max(wrong) < 0.2
 
 
 def test_control_siblings_tried_in_reverse_order_fail() -> None:

@@ -81,9 +81,9 @@ def _judge(
     node, level, alive = start, torch.zeros_like(start), where
     _make(stack, proposal, target, start, level, where & _at(judged, start))
     for _ in range(2 * max(target.outline.drafted) + 1):
-        below = left & (tree.parents == node[:, None])
-        down = alive & below.any(1)
-        alive = alive & ~rnd.coin("accept", node, _at(weights, level), alive & ~down)
+        below, w = left & (tree.parents == node[:, None]), _at(weights, level)
+        down = alive & below.any(1) & (w > 0)  # below a node that weighs nothing nothing is kept
+        alive = alive & ~rnd.coin("accept", node, w, alive & ~down)
         if not some(alive):
             break
         # A rejected node hands back to its parent; a child that weighs nothing is rejected without a visit.
@@ -103,9 +103,7 @@ def _judge(
         down = down & ~rejected
         level = level + down.long()
         node = torch.where(down, child, node)
-        weights = weights.scatter(
-            1, level[:, None], torch.where(down, heavy, weights.gather(1, level[:, None])[:, 0])[:, None]
-        )
+        weights = _set(weights, level, heavy, down)
         _make(stack, proposal, target, node, level, down & _at(judged, node))
     after = None if stack.p is None else stack.top(level)[0]
     return node, token_after(target, rnd, node, where, judged, after)
