@@ -24,6 +24,7 @@ from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
+from draftwood.verifiers.draws import law_at
 from draftwood.verifiers.onward import drawn, inner, onward
 
 
@@ -44,7 +45,7 @@ class Block:
             node: Int[Tensor, "B"], p: Float[Tensor, "B V"], where: Bool[Tensor, "B"]
         ) -> tuple[Int[Tensor, "B"], Float[Tensor, "B V"]]:
             child = (chosen & (tree.parents == node[:, None])).int().argmax(1)
-            return child, child_law(proposal, node, where, p)
+            return child, law_at(proposal, node, where, p)
 
         def judge(start: Int[Tensor, "B"], where: Bool[Tensor, "B"]) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
             return judge_chain(target, rnd, start, where, follow)
@@ -104,16 +105,6 @@ def token_after(
         law = target.law(torch.where(fresh, last, 0)[:, None])[:, 0]
         after = law if after is None else torch.where(fresh[:, None], law.to(after.dtype), after)
     return rnd.pick("residual", last, after, where)
-
-
-def child_law(
-    proposal: Proposal, node: Int[Tensor, "B"], where: Bool[Tensor, "B"], p: Float[Tensor, "B V"]
-) -> Float[Tensor, "B V"]:
-    """What the children of a node were drawn from, in p's precision; zeros outside `where`."""
-    if proposal.q is None:
-        return torch.zeros_like(p)
-    rows = proposal.rows().gather(1, node[:, None])[:, 0]
-    return proposal.q.dense(torch.where(where, rows, -1), p.shape[-1]).to(p.dtype)
 
 
 def weight(

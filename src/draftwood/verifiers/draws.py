@@ -18,8 +18,10 @@ def untried(proposal: Proposal, node: Int[Tensor, "B"]) -> Int[Tensor, "B N"]:
 def law_at(
     proposal: Proposal, node: Int[Tensor, "B"], where: Bool[Tensor, "B"], like: Float[Tensor, "B V"]
 ) -> Float[Tensor, "B V"]:
-    """q of the children of one node per row, over the columns and in the precision of `like`; zeros elsewhere."""
-    assert proposal.q is not None
+    """q of the children of one node per row, over the columns and in the precision of `like`; zeros elsewhere, and
+    everywhere where nothing was drawn."""
+    if proposal.q is None:
+        return torch.zeros_like(like)
     rows = proposal.rows().gather(1, node[:, None])[:, 0]
     return proposal.q.dense(torch.where(where, rows, -1), like.shape[-1]).to(like.dtype)
 

@@ -22,7 +22,8 @@ from draftwood.core.round import Round
 from draftwood.core.scored import Scored
 from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Verdict
-from draftwood.verifiers.block import child_law, judge_chain
+from draftwood.verifiers.block import judge_chain
+from draftwood.verifiers.draws import law_at
 from draftwood.verifiers.onward import drawn, onward
 
 
@@ -68,7 +69,7 @@ class _Chosen:
             self.paths = torch.where(children, tree.copies, 0).sum(1)
             self.lower, self.own = (torch.full_like(node, x, dtype=torch.float64) for x in (0, 1))
         p = p.double()
-        q = child_law(self.proposal, node, where, p)
+        q = law_at(self.proposal, node, where, p)
         q = q / q.sum(-1, keepdim=True).clamp_min(torch.finfo(q.dtype).tiny)
         rank, below = ranked(p, q)
         child = _highest(tree, children, rank)

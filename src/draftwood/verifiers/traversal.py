@@ -24,7 +24,8 @@ from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
-from draftwood.verifiers.block import child_law, missing, share, token_after, weight
+from draftwood.verifiers.block import missing, share, token_after, weight
+from draftwood.verifiers.draws import law_at
 from draftwood.verifiers.onward import drawn, inner, onward
 
 
@@ -120,7 +121,7 @@ def _make(
     """Laws of the nodes just reached, which plain decoding could have reached too: their weight is not zero."""
     if some(where):
         p = target.law(torch.where(where, node, 0)[:, None])[:, 0]
-        stack.put(level, p, child_law(proposal, node, where, p), where)
+        stack.put(level, p, law_at(proposal, node, where, p), where)
 
 
 def settle(
