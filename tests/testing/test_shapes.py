@@ -38,6 +38,16 @@ DEAR = (
     "test_ties_go_to_the_older_node_as_in_the_full_search",
     "test_last_bits_of_a_wide_law_rarely_change_the_pick",
     "test_width_where_the_draft_is_unsure_keeps_more",
+    "test_two_levels_have_the_targets_joint_law",
+    "test_output_is_the_targets",
+    "test_ties_are_no_trouble",
+    "test_perturbed_scores_give_the_same_trees",
+    "test_random_models_come_out_exactly",
+    "test_no_shipped_rule_keeps_more_than_the_bound",
+    "test_it_keeps_at_least_what_rejection_keeps",
+    "test_counting_paths_keeps_a_little_less",
+    "test_paths_that_end_by_their_own_tokens_do_not_bias",
+    "test_a_budget_between_siblings_does_not_bias",
 )
 
 
