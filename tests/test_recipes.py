@@ -115,3 +115,17 @@ def test_a_name_may_carry_options() -> None:
 )
 def test_values_may_hold_colons_and_an_inner_recipe_keeps_its_options(name: str, words: list[str]) -> None:
     assert recipes.parted(name) == (name.partition(":")[0], words)
+
+
+_BORROWERS = [
+    name for name in recipes.names() if "inner" in recipes.options(name) and "trim" not in name and name != "fr_spec"
+]
+
+
+@pytest.mark.parametrize("name", _BORROWERS)
+def test_shape_of_a_recipe_that_only_lends_its_drafter_is_refused(name: str) -> None:
+    """Nobody would heed it. A twin: without it, the drafter is lent."""
+    target = tiny_decoder()
+    recipes.build(f"{name}:inner=speculative_sampling:draft=first:2", target)
+    with pytest.raises(OptionError, match=r"'depth' would be lost\nhint: give depth to the outer recipe"):
+        recipes.build(f"{name}:inner=speculative_sampling:depth=3:draft=first:2", target)

@@ -20,7 +20,8 @@ from draftwood.errors import OptionError, UnknownNameError
 from draftwood.words import converted
 
 GROUP = "draftwood.recipes"
-_OF_SHAPE = frozenset({"depth", "nodes", "widths", "beam", "paths", "verifier", "counted"})
+_SHAPES = frozenset({"depth", "nodes", "widths", "beam", "paths", "draw", "method", "threshold", "ahead", "delta"})
+_OF_SHAPE = _SHAPES | {"acceptance", "verifier", "counted", "solver", "size"}
 
 
 def names() -> list[str]:

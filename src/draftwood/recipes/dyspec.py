@@ -27,7 +27,7 @@ def build(
         raise OptionError(f"dyspec: ahead is {ahead!r}, but a threshold runs whole levels\nhint: leave out one of them")
     heap = Pending(4 if ahead is None else ahead)
     return Recipe(
-        drafter=recipes.build(inner, target).drafter,
+        drafter=recipes.drafter(inner, target),
         policy=heap if threshold is None else Threshold(threshold),
         verifier=Rejection(),
         controller=Fixed(depth=depth, nodes=nodes),

@@ -13,9 +13,9 @@ PAPER = Paper(
 
 
 def build(
-    target: Model, *, inner: str = "speculative_sampling", paths: int = 2, depth: int = 4, counted: bool = False
+    target: Model, *, inner: str = "speculative_sampling", paths: int = 2, depth: int = 4, counted: bool = True
 ) -> Recipe:
-    """`counted`: the rule looks at how many paths share a node; shorter, and exact even if one path ends another."""
+    """`counted`: the rule looks at how many paths share a node; exact even if one path ends another."""
     return Recipe(
         drafter=recipes.drafter(inner, target),
         policy=Paths(paths),

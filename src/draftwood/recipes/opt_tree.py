@@ -15,7 +15,7 @@ def build(
 ) -> Recipe:
     """`inner`: the recipe whose drafter is used, with its options. `delta`: tokens that another level must promise."""
     return Recipe(
-        drafter=recipes.build(inner, target).drafter,
+        drafter=recipes.drafter(inner, target),
         policy=OptTree(delta),
         verifier=Match(),
         controller=Fixed(depth=depth, nodes=nodes),

@@ -39,5 +39,5 @@ def build(
     else:
         beam, depth = 3 if beam is None else beam, 4 if depth is None else depth
         policy, controller = StochasticBeam(beam), Fixed(depth=depth, nodes=beam * depth)
-    drafter = recipes.build(inner, target).drafter
+    drafter = recipes.drafter(inner, target)
     return Recipe(drafter=drafter, policy=policy, verifier=Rejection(), controller=controller)

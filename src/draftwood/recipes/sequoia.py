@@ -23,7 +23,7 @@ def build(
     the accepted one, of all times that their parent is accepted."""
     tree = Shaped(positional(tuple(acceptance), nodes, depth))
     return Recipe(
-        drafter=recipes.build(inner, target).drafter,
+        drafter=recipes.drafter(inner, target),
         policy=tree,
         verifier=Rejection(),
         controller=Fixed(depth=tree.depth, nodes=tree.num_nodes),

@@ -47,7 +47,7 @@ def drafter_of(draft: str, inner: str, target: Model) -> Drafter:
     """`inner`: the recipe whose drafter it is, with its options; none: a model, as `draft` says."""
     if inner and draft != FIRST:
         raise OptionError(f"draft {draft!r} and inner {inner!r} both name what drafts\nhint: one of them is enough")
-    return recipes.build(inner, target).drafter if inner else small_model(draft, target)
+    return recipes.drafter(inner, target) if inner else small_model(draft, target)
 
 
 def draft_model(draft: str, target: Model) -> Model:
