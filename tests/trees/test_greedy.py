@@ -74,9 +74,11 @@ def test_where_nothing_is_left_nothing_is_drawn() -> None:
         assert joint_error(one_round(Rejection(), BestAndOne((3,)), P, law), context_free(P), 4, 1) < 1e-12
 
 
-def test_a_greedy_request_gets_the_best_token_and_no_draw() -> None:
-    tree = propose(BestAndOne((2, 2)), random_law(6, 1), 6, heat=0.0).tree
-    assert tree.num_drafted().tolist() == [2, 2] and not tree.copies.any()
+def test_a_greedy_request_gets_the_best_tokens_and_no_draw() -> None:
+    law = random_law(6, 1)
+    tree = propose(BestAndOne((2, 2)), law, 6, heat=0.0).tree
+    assert tree.num_drafted().tolist() == [6, 6] and not tree.copies.any()
+    assert tree.tokens[0, 1:3].tolist() == torch.tensor(law((1,))).topk(2).indices.tolist()
 
 
 def test_among_equals_no_token_is_both_given_and_drawn() -> None:

@@ -27,6 +27,7 @@ from draftwood.cli.eval import evaluate
 from draftwood.cli.generate import generate
 from draftwood.cli.interrupt import STATUS
 from draftwood.cli.papers import papers
+from draftwood.cli.profile import profile
 from draftwood.cli.screen import report
 from draftwood.errors import DraftwoodError
 
@@ -68,6 +69,7 @@ for command in (generate, chat, papers, convert, demo):
     app.command()(command)
 app.command("eval")(evaluate)
 app.command("bounds")(bounds)
+app.command("profile")(profile)
 for name in ("bench", "train"):  # sub-apps in files of their own, which import nothing heavy before a command needs it
     if importlib.util.find_spec(f"draftwood.cli.{name}") is not None:
         app.add_typer(importlib.import_module(f"draftwood.cli.{name}").app, name=name)

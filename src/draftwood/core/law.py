@@ -7,7 +7,7 @@ and a row's law never depends on its neighbours. Nothing sorts the vocabulary: t
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from draftwood.core.host import put
@@ -45,7 +45,7 @@ class Shaping:
         if self.all_greedy and not ranked:
             return _one_hot(x)
         heat = self.column("temperature", x.dtype)[:, None, None]
-        greedy = self.column("greedy", torch.bool)[:, None, None]
+        greedy = self.greedy()[:, None, None]
         # The best logit becomes 0 first, so that no temperature, however small, makes infinities that cancel.
         scaled = (x - x.amax(-1, keepdim=True)) / torch.where(greedy, torch.ones_like(heat), heat)
         if self.any_min_p:
@@ -58,11 +58,14 @@ class Shaping:
             prob = _top_p(prob, self.column("top_p", torch.float64))
         return torch.where(greedy, _one_hot(x), prob) if self.any_greedy and not ranked else prob
 
-    def certain(self, law: Float[Tensor, "B W"]) -> Float[Tensor, "B W"]:
+    def greedy(self) -> Bool[Tensor, "B"]:
+        return self.column("greedy", torch.bool)
+
+    def certain(self, law: Float[Tensor, "B *S W"]) -> Float[Tensor, "B *S W"]:
         """Laws of which greedy rows take the best token and nothing else. A law of zeros stays one."""
         if not self.any_greedy:
             return law
-        sure = self.column("greedy", torch.bool)[:, None] & (law > 0).any(-1, keepdim=True)
+        sure = self.greedy().view(-1, *[1] * (law.ndim - 1)) & (law > 0).any(-1, keepdim=True)
         return torch.where(sure, _one_hot(law), law)
 
     def _top_k(self, x: Float[Tensor, "B K W"]) -> Float[Tensor, "B K W"]:

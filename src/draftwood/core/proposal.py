@@ -21,6 +21,11 @@ class Draw(Enum):
     IID = "iid"  # independent draws, equal ones merged and counted in `copies`
     DISTINCT = "distinct"  # without replacement, siblings in draw order
 
+    @property
+    def ranked(self) -> bool:
+        """Whether siblings are different tokens. Greedy rows then need a law that knows more than the best of them."""
+        return self is not Draw.IID
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Laws:

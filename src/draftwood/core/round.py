@@ -87,8 +87,8 @@ class Round:
         Where the options leave no token at all, a draft has nothing to say (a law of zeros, no children); `strict`, for
         the target, makes it an OptionError.
 
-        `ranked`, for given children: nothing is drawn from the law, it only says which tokens are likely and how much, and
-        a greedy row's one-hot law would forget all but one. Such rows keep the law of temperature 1.
+        `ranked`, for siblings that differ: a greedy row draws nothing, it takes the best tokens one after another, and a
+        one-hot law would forget all but one. Such rows keep the law of temperature 1.
         """
         dead: list[tuple[int, int]] = []
         special = [b for b, r in enumerate(self.requests) if not r.params.plain]
@@ -159,6 +159,12 @@ class Round:
         row's guess is its best token."""
         return self.noise.pick(self.key(TARGET, depth), self.shaping.certain(law), where, self.ids)
 
+    def sample(
+        self, at: Int[Tensor, "B *S"], law: Float[Tensor, "B *S W"], where: Bool[Tensor, "B *S"], turn: int = 0
+    ) -> Int[Tensor, "B *S"]:
+        """A token drawn for a draft; a greedy row takes the best one, with no chance in it."""
+        return self.pick("draft", at, self.shaping.certain(law), where, turn)
+
     def draw(
         self, at: Int[Tensor, "B F"], law: Float[Tensor, "B F W"], k: int, draw: Draw, where: Bool[Tensor, "B F"]
     ) -> Int[Tensor, "B F k"]:
@@ -173,7 +179,7 @@ class Round:
         drawn: list[Tensor] = []
         left = law
         for turn in range(k):
-            token = self.noise.pick(self.key("draft", at, turn), left, where, self.ids)
+            token = self.sample(at, left, where, turn)
             drawn.append(token)
             if draw is Draw.DISTINCT and turn + 1 < k:
                 left = left.scatter(-1, token.clamp_min(0)[..., None], 0.0)

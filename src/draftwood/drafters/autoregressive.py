@@ -97,8 +97,7 @@ class Autoregressive:
             else:
                 logits = self._run(state, rnd, tree, frontier, run, rows)
             seconds += perf_counter() - started
-            given = policy.draw is Draw.GIVEN
-            law = rnd.law(logits, tree, frontier.clamp_min(0), ids, ranked=given)
+            law = rnd.law(logits, tree, frontier.clamp_min(0), ids, ranked=policy.draw.ranked)
             return Laws(law.flatten(0, 1), ids), None
 
         proposal = grow(base, limit, policy, rnd, step)

@@ -26,13 +26,13 @@ class Draft:
         rnd: Round,
         chain: Tokens,
         counts: dict[int, int],  # known pairs by slot, in the order of the chain
-        given: bool,
+        ranked: bool,
         heat: list[float] | None,
         most: int,
         only: Int[Tensor, "W"] | None,
     ) -> None:
         self.model, self.cache, self.rnd, self.chain = model, cache, rnd, chain
-        self.given, self.heat, self.most, self.only = given, heat, most, only
+        self.ranked, self.heat, self.most, self.only = ranked, heat, most, only
         self.slots: list[int] = rnd.slots.tolist()
         # By row: node -> staged row, place among `outputs`, position. The root's are those of the chain's last pair.
         self.run: list[dict[int, tuple[int, int, int]]] = [{} for _ in self.slots]
@@ -98,7 +98,7 @@ class Draft:
             prob, tokens = self.model.ranked(found, heat, min(self.most, found.shape[1]), self.only)
             return Laws(_among(prob, real, batch * width), _among(tokens, real, batch * width))
         logits = _among(found, real, batch * width).view(batch, width, -1)
-        law = self.rnd.law(logits, tree, frontier.clamp_min(0), ids, ranked=self.given).flatten(0, 1)
+        law = self.rnd.law(logits, tree, frontier.clamp_min(0), ids, ranked=self.ranked).flatten(0, 1)
         if len(real) < batch * width:
             law = _among(law[put(real, law.device)], real, batch * width)
         return Laws(law, ids)

@@ -149,7 +149,6 @@ class Features:
             return base
         staged = limit.tier.depth * limit.tier.nodes  # at most: a level's frontier is never wider than the budget
         state.cache.reserve(list(counts), [count + min(staged, MARGIN) for count in counts.values()])
-        given = policy.draw is Draw.GIVEN
         # A model ranks faster than its logits become laws. `proceed` may want to see those whole.
         reads = getattr(policy, "reads", None) if limit.proceed is always else None
         most, heat = (0, None) if reads is None else (reads(limit), rnd.heat())
@@ -159,7 +158,7 @@ class Features:
             proposal = in_one_call(self.model, state.cache, base, limit, chain, heat[0], only)
         kept = list(counts.values())
         if proposal is None:
-            draft = Draft(self.model, state.cache, rnd, chain, counts, given, heat, most, only)
+            draft = Draft(self.model, state.cache, rnd, chain, counts, policy.draw.ranked, heat, most, only)
             grown = grow(base, limit, policy, rnd, draft.step)
             proposal = replace(grown, pass_seconds=draft.seconds)
             kept = kept if draft.outputs is not None else [0] * len(counts)

@@ -58,7 +58,7 @@ class Heads:
         columns = rnd.columns if self.model.ids is None else rnd.trimmed(self.model.ids).columns
         if not any(fresh) or (columns is not None and not len(columns)):
             return base
-        draft = _Draft(self.model, rnd, torch.tensor(fresh, device=rnd.device), columns, policy.draw is Draw.GIVEN)
+        draft = _Draft(self.model, rnd, torch.tensor(fresh, device=rnd.device), columns, policy.draw.ranked)
         proposal = grow(base, limit, policy, rnd, draft.step)
         return replace(proposal, pass_seconds=draft.seconds)
 

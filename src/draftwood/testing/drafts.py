@@ -51,7 +51,7 @@ class TableDrafter:
             ).log()
             if rnd.columns is not None:
                 logits = logits[..., rnd.columns]
-            law = rnd.law(logits, tree, node, rnd.columns, ranked=policy.draw is Draw.GIVEN)
+            law = rnd.law(logits, tree, node, rnd.columns, ranked=policy.draw.ranked)
             return Laws(law.flatten(0, 1), rnd.columns), None
 
         return grow(base, limit, policy, rnd, step)

@@ -45,7 +45,13 @@ def grow(base: Proposal, limit: Limit, policy: TreePolicy, rnd: Round, step: Ste
             allowed = allowed & limit.proceed(growth.tree, growth.frontier, q, hidden)
         growth = policy.expand(growth, q, allowed, limit, rnd)
     q_row = torch.nn.functional.pad(growth.q_row, (0, growth.tree.num_nodes - growth.q_row.shape[1]), value=-1)
-    return Proposal(growth.tree, policy.draw, growth.q, q_row, passes=passes, fault=fault)
+    tree = growth.tree
+    if rnd.shaping.any_greedy and policy.draw is not Draw.GIVEN:
+        # Their tokens were taken, not drawn: no law stands behind them, and none is needed where the target's is one token.
+        greedy = rnd.shaping.greedy()[:, None]
+        tree = replace(tree, copies=torch.where(greedy, 0, tree.copies))
+        q_row = torch.where(greedy, -1, q_row)
+    return Proposal(tree, policy.draw, growth.q, q_row, passes=passes, fault=fault)
 
 
 def spread(

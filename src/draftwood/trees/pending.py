@@ -108,7 +108,7 @@ def _pop(growth: Growth, node: Int[Tensor, "B"], ready: Bool[Tensor, "B"], limit
     elder = tree.live & (tree.parents == at)
     law = _without(q.prob[row].double(), torch.where(elder, carry.column, -1))  # [B, W]
     new = tree.num_drafted()[:, None] + 1
-    column = rnd.pick("draft", new[:, 0], law, ready)[:, None]
+    column = rnd.sample(new[:, 0], law, ready)[:, None]
     drew = column >= 0
     value, reach, depth = (x.gather(1, at) for x in (carry.value, carry.reach, carry.depth))
     own = reach * law.gather(1, column.clamp_min(0))

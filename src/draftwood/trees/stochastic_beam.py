@@ -83,7 +83,7 @@ class StochasticBeam:
             mass = (rate[..., None] * left).flatten(1)
             racing = (mass > 0).any(1)
             at = torch.full_like(allowed[:, 0], first + turn, dtype=torch.int64)
-            place = rnd.pick("draft", at, mass, racing) if some(racing) else at.new_full(at.shape, -1)
+            place = rnd.sample(at, mass, racing) if some(racing) else at.new_full(at.shape, -1)
             who, came = place.clamp_min(0)[:, None], (place >= 0)[:, None]
             node = who // left.shape[-1]
             reached.append(torch.where(came, weight.gather(1, node) * left.flatten(1).gather(1, who), 0.0)[:, 0])

@@ -91,7 +91,7 @@ class Threshold:
             opens = value > self._floor(best, limit)
             if turn and not some(opens):
                 break
-            column = rnd.pick("draft", growth.frontier.clamp_min(0), left, opens, turn)
+            column = rnd.sample(growth.frontier.clamp_min(0), left, opens, turn)
             drew, at = column >= 0, column.clamp_min(0)[..., None]
             places.append(torch.where(drew, column + starts, -1))
             values.append(torch.where(drew, value, 1.0))

@@ -1,6 +1,7 @@
 """What the measuring commands share: options, questions, and where results go."""
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -45,10 +46,10 @@ def read_questions(file: Path) -> list[Question]:
 
 
 def recipe_names(recipes: str) -> list[str]:
-    """Recipes that exist, from a list with commas."""
+    """Recipes that exist, from a list with commas. Options may be lists themselves, of numbers: widths=2,1,1."""
     from draftwood import recipes as known
 
-    names = [name.strip() for name in recipes.split(",") if name.strip()]
+    names = [name.strip(" ,") for name in re.split(r",(?!\s*[\d.])", recipes) if name.strip(" ,")]
     if not names:
         raise OptionError("no recipes are named\nhint: for example --recipes prompt_lookup,auto")
     for name in names:

@@ -1,0 +1,84 @@
+"""draftwood profile RECIPE: which sibling is accepted how often, for trees that are made to measure."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from draftwood.cli import options
+from draftwood.cli.bench.shared import Out, save, writable
+from draftwood.cli.bench.tables import compact
+from draftwood.cli.screen import Screen
+from draftwood.errors import OptionError
+
+
+def profile(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="Whose drafter; `draftwood papers` lists them.")],
+    model: options.Model = "smollm2",
+    questions: Annotated[
+        Path | None, typer.Option("--questions", help="Questions, one JSON object a line, asked as chat turns.")
+    ] = None,
+    count: Annotated[int, typer.Option("--count", min=1, help="How many prompts, spread evenly.")] = 12,
+    temperature: Annotated[float, typer.Option("--temperature", "-t", min=0, help="0 is greedy.")] = 0.0,
+    width: Annotated[int, typer.Option("--width", min=1, max=32, help="Siblings of a node at most.")] = 6,
+    depth: Annotated[int, typer.Option("--depth", min=1, max=32, help="Levels of the tree that is tried.")] = 8,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, max=255, help="Its nodes.")] = 48,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", min=2, help="Tokens of an answer at most.")] = 64,
+    dtype: options.Dtype = "auto",
+    seed: options.Seed = 0,
+    out: Out = None,
+) -> None:
+    """Measure what a fixed tree is made from: the acceptance of the first, second, third .. sibling.
+
+    Without --questions it asks questions of its own, which are in no benchmark.
+    """
+    writable(out)
+    if not temperature < float("inf"):
+        raise OptionError(f"temperature cannot be {temperature!r}\nhint: a number, 0 or more")
+
+    from draftwood.bench.provenance import provenance
+    from draftwood.bench.ranks import measure
+    from draftwood.cli.eval import prompts_from
+    from draftwood.models.load import load
+    from draftwood.trees.profile import expected, positional
+
+    loaded = load(model, dtype=dtype)
+    asked = prompts_from(loaded, questions, None, None, count)
+    found = measure(
+        loaded,
+        recipe,
+        asked,
+        temperature=temperature,
+        width=width,
+        depth=depth,
+        nodes=nodes,
+        max_tokens=max_tokens,
+        seed=seed,
+        say=_say,
+    )
+    screen, siblings = Screen(), range(len(found.tried[0]))
+    screen.line(
+        f"{recipe} drafts for {model} at temperature {temperature:g}: how often each sibling is the accepted one"
+    )
+    drawn = compact("depth", "nodes", *(f"sibling {i + 1}" for i in siblings))
+    for level, tried in enumerate(found.tried):
+        rates = [found.rate(level, i) for i in siblings]
+        drawn.add_row(str(level + 1), str(tried[0]), *("" if r is None else f"{r:.3f}" for r in rates))
+    screen.show(drawn)
+    acceptance = tuple(round(rate, 3) for rate in found.acceptance())
+    acceptance = tuple(rate for rate in acceptance if rate > 0)
+    words = ",".join(f"{rate:g}" for rate in acceptance)
+    table = [acceptance] * depth
+    sizes = {size: expected(positional(acceptance, size, depth), table) for size in (4, 8, 16, 32, 64)}
+    screen.line("tokens per pass it promises: " + ", ".join(f"{size} nodes {n:.2f}" for size, n in sizes.items()))
+    screen.line(f"sequoia:acceptance={words}:nodes=16:depth={depth}:inner={recipe}")
+    source = provenance(loaded.lane)
+    asked_for = {"recipe": recipe, "temperature": temperature, "prompts": len(asked), "max_tokens": max_tokens}
+    counts = {"tried": found.tried, "kept": found.kept, "acceptance": acceptance, "promised": sizes}
+    save(out, {**asked_for, "seed": seed, **counts, "provenance": source})
+
+
+def _say(done: int, total: int) -> None:
+    if done % max(total // 4, 1) == 0:
+        print(f"{done}/{total} prompts", file=sys.stderr, flush=True)

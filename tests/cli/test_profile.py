@@ -1,0 +1,48 @@
+"""draftwood profile from the command line, on a model that fits on a page."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from draftwood.cli.main import app
+from draftwood.testing.folder import write_folder
+
+RECIPE = "speculative_sampling:draft=first:1"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_folder(tmp_path_factory.mktemp("models") / "tiny")
+
+
+def run(model: Path, *words: str, command: str = "profile", recipe: str = RECIPE) -> Any:
+    return CliRunner().invoke(app, [command, recipe, "--model", str(model), *words])
+
+
+def test_its_last_words_are_a_recipe(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "ranks.json"
+    done = run(model, "--count", "2", "-n", "12", "--nodes", "9", "-t", "1", "--out", str(out))
+    assert done.exit_code == 0, done.output
+    found = json.loads(out.read_text())
+    assert found["tried"][0][0] > 0 and 0 < sum(found["acceptance"]) <= 1
+    made = re.search(r"^sequoia:\S+$", done.stdout, re.M)
+    assert made
+    used = run(model, "--count", "1", "-n", "8", command="eval", recipe=made.group())
+    assert used.exit_code == 0, used.output
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--width", "0"), "greater than or equal to 1"),
+        (("-t", "inf"), "temperature"),
+        (("-t", "-1"), "greater than or equal to 0"),
+    ],
+)
+def test_odd_options_are_refused(model: Path, words: tuple[str, ...], said: str) -> None:
+    done = run(model, *words)
+    assert done.exit_code != 0 and said in done.output

@@ -1,0 +1,57 @@
+"""Growth is one loop for all policies, and a greedy row takes the best tokens where others draw."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from draftwood.core.limit import Limit
+from draftwood.core.proposal import Proposal
+from draftwood.core.request import Request
+from draftwood.core.round import Round
+from draftwood.core.sampling import SamplingParams
+from draftwood.testing.drafts import TableDrafter
+from draftwood.testing.tables import random_law
+from draftwood.trees.greedy import BestAndOne
+from draftwood.trees.pending import Pending
+from draftwood.trees.shaped import Shaped
+from draftwood.trees.static import Static
+from draftwood.trees.stochastic_beam import StochasticBeam
+from draftwood.trees.threshold import Threshold
+
+LAW = random_law(8, 3)
+POLICIES = [
+    Static((3, 2)),
+    BestAndOne((3, 2)),
+    Pending(2),
+    Threshold(0.01),
+    StochasticBeam(3),
+    Shaped((0, 0, 0, 1, 1, 2)),
+]
+
+
+def propose(policy: Any, *heats: float, seed: int = 0) -> Proposal:
+    params = [SamplingParams(temperature=heat, seed=seed) for heat in heats]
+    requests = tuple(Request(i, [1], options, 8) for i, options in enumerate(params))
+    rnd = Round(torch.arange(len(heats)), torch.ones(len(heats), dtype=torch.int64), requests)
+    limit = Limit.of([2] * len(heats), [6] * len(heats))
+    return TableDrafter(LAW).propose(None, rnd, Proposal.roots(rnd.roots()), limit, policy)
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda p: type(p).__name__)
+def test_greedy_row_takes_the_best_tokens_as_given_ones(policy: Any) -> None:
+    made = propose(policy, 0.0)
+    tree = made.tree
+    children = tree.tokens[0][tree.live[0] & (tree.parents[0] == 0)].tolist()
+    assert len(children) > 1, "a tree, no chain"
+    assert children == torch.tensor(LAW((1,))).topk(len(children)).indices.tolist()
+    assert not tree.copies.any() and not (made.rows() >= 0).any()
+    assert torch.equal(tree.tokens, propose(policy, 0.0, seed=5).tree.tokens), "no chance in it"
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda p: type(p).__name__)
+def test_row_that_draws_is_the_same_beside_a_greedy_one(policy: Any) -> None:
+    alone, beside = propose(policy, 1.0).tree, propose(policy, 1.0, 0.0).tree
+    for name in ("tokens", "parents", "copies"):
+        assert getattr(alone, name)[0][alone.live[0]].tolist() == getattr(beside, name)[0][beside.live[0]].tolist()
+    assert beside.copies[0].any() and not beside.copies[1].any()
