@@ -58,7 +58,7 @@ class Beside:
     For one text at a time. `trials`: sets of coins; `every`: of so many rounds one keeps its root's laws."""
 
     rules: dict[str, Verifier]
-    trials: int = 4
+    trials: int = 1
     every: int = 8
     rounds: list[Looked] = field(default_factory=list[Looked])
 

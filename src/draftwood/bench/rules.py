@@ -22,9 +22,10 @@ from draftwood.bench.first_level import bound, rate
 from draftwood.bench.known import known_rules
 from draftwood.bench.rule_trees import Tree
 from draftwood.bench.statistics import Estimate, Ratio, mean_by_group, ratio_of_means, ratio_of_pairs
+from draftwood.bench.tasks import spread
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.config import EngineConfig
-from draftwood.core.legality import legal_rules
+from draftwood.core.legality import Shape, legal_rules
 from draftwood.core.protocols import Drafter, TreePolicy, Verifier
 from draftwood.core.recipe import Recipe
 from draftwood.core.sampling import SamplingParams
@@ -36,6 +37,7 @@ from draftwood.verifiers.selection import Selection
 
 SPARE = 64  # rows of a slot beyond prompt and answer
 SLACK = 1e-6  # above a bound by less is rounding
+LOOSE = 12  # positions at most where the bound is a loose one: it takes many draws into account, and half a second
 AHEAD = ("Traversal", "Block")  # rules that are never worse than rejection on the same tree
 TOKEN_LEVEL = ("Rejection", "Match")  # who decides, and whom the others are compared with
 COUNTED, LP = "PathBlock:counted", "Selection:lp"
@@ -92,6 +94,8 @@ def able_rules(rules: dict[str, Verifier], policy: TreePolicy, temperature: floa
     """Those that are exact for the policy's drafts, the deciding one first. At temperature 0 all keep the same."""
     legal = legal_rules(policy.draw, policy.shape) if temperature > 0 else ["Match"]
     first = next(name for name in TOKEN_LEVEL if name in legal)
+    if policy.shape is Shape.CHAIN:  # one path has nothing to count
+        rules = {name: rule for name, rule in rules.items() if name != COUNTED}
     names = [first, *(name for name in rules if name.partition(":")[0] in legal and name != first)]
     return {name: rules[name] for name in names}
 
@@ -114,7 +118,7 @@ def measure(
     rules: dict[str, Verifier],
     *,
     max_tokens: int = 64,
-    trials: int = 4,
+    trials: int = 1,
     every: int = 8,
     seed: int = 0,
     say: Say = lambda text: None,
@@ -160,9 +164,10 @@ def summary(
     """The figures of one cell. `groups`: the prompt of each round."""
     names = list(rounds[0].rules)
     whole = Sums(rounds, groups, seed)
-    at = [i for i, r in enumerate(rounds) if r.root is not None] if temperature > 0 else []
-    roots = [root for i in at if (root := rounds[i].root) is not None]
     adaptive = tree[1].adaptive
+    at = [i for i, r in enumerate(rounds) if r.root is not None] if temperature > 0 else []
+    at = spread(at, LOOSE) if adaptive else at
+    roots = [root for i in at if (root := rounds[i].root) is not None]
     bounds = [bound(root, policy.draw, tree[1].nodes if adaptive else None) for root in roots]
     found = {name: None if adaptive else _rates(name, roots, policy) for name in names}
     exceeded = sum(

@@ -36,7 +36,7 @@ def rules(
     nodes: Annotated[int, typer.Option(min=1, help="Draws of a tree, or a few less; chains have their own.")] = 16,
     prompts: Annotated[int, typer.Option(min=1, help="Questions, the sub-tasks of the file in turn.")] = 12,
     max_tokens: MaxTokens = 64,
-    trials: Annotated[int, typer.Option(min=1, help="Sets of coins for each rule and tree.")] = 2,
+    trials: Annotated[int, typer.Option(min=1, help="Sets of coins for each rule and tree; more are less noise.")] = 1,
     every: Annotated[int, typer.Option(min=1, help="Of so many rounds one is held against the bound.")] = 8,
     seed: int = 0,
     threads: Threads = None,
@@ -104,7 +104,7 @@ def rules(
     screen, found = Screen(), list["Cell"]()
     tasks = len({item.task for item in items})
     screen.line(
-        f"{len(items)} questions of {tasks} sub-tasks, {max_tokens} tokens, trees of {nodes} draws, {trials} sets of coins, "
+        f"{len(items)} questions of {tasks} sub-tasks, {max_tokens} tokens, trees of {nodes} draws, {trials} set{'s' * (trials > 1)} of coins, "
         f"{loaded.lane}, {source['threads']} threads"
     )
     meter, begun = machine.Meter(()), perf_counter()

@@ -74,7 +74,7 @@ def markdown(cells: Sequence["Cell"], lines: Sequence[str], source: dict[str, An
         parts.append(f"### {drafter}, temperature {heat:g}\n")
         parts.append(_matrix("tokens per pass (over the first rule's)", some, _tokens))
         if any(cell.bound for cell in some):
-            parts.append(_matrix("first level kept", some, lambda line: f"{line.first.value:.2f}", bound=True))
+            parts.append(_matrix("first level kept (by formula, where the bound stands)", some, _first, bound=True))
         parts.append(_matrix("milliseconds (% of the pass)", some, _time))
     said = "\n".join(f"- {line.strip()}" for line in lines)
     return "\n".join([*parts, said, "", f"`{json.dumps(source)}`", ""])
@@ -88,7 +88,7 @@ def _matrix(title: str, cells: Sequence["Cell"], text: Callable[["Line"], str], 
         each = {line.rule: text(line) for line in cell.lines}
         rows.append([cell.tree, *(each.get(name, NONE) for name in names)])
         if bound and cell.bound is not None:
-            rows[-1].append(("at most " if cell.loose else "") + f"{cell.bound.value:.2f}")
+            rows[-1].append(("at most " if cell.loose else "") + _ends(cell.bound))
         elif bound:
             rows[-1].append(NONE)
     lines = ["| " + " | ".join(row) + " |" for row in (heads, *rows)]
@@ -97,6 +97,10 @@ def _matrix(title: str, cells: Sequence["Cell"], text: Callable[["Line"], str], 
 
 def _tokens(line: "Line") -> str:
     return f"{line.tokens.value:.2f}" + ("" if line.over is None else f" ({_ends(line.over)})")
+
+
+def _first(line: "Line") -> str:
+    return f"{line.first.value:.2f}" + ("" if line.expected is None else f" ({line.expected:.2f})")
 
 
 def _time(line: "Line") -> str:
