@@ -103,9 +103,10 @@ def rules(
         )
     screen, found = Screen(), list["Cell"]()
     tasks = len({item.task for item in items})
+    coins = f"{trials} set{'s' * (trials > 1)} of coins"
     screen.line(
-        f"{len(items)} questions of {tasks} sub-tasks, {max_tokens} tokens, trees of {nodes} draws, {trials} set{'s' * (trials > 1)} of coins, "
-        f"{loaded.lane}, {source['threads']} threads"
+        f"{len(items)} questions of {tasks} sub-tasks, {max_tokens} tokens, trees of {nodes} draws, {coins}, {loaded.lane}, "
+        f"{source['threads']} threads"
     )
     meter, begun = machine.Meter(()), perf_counter()
     whole: dict[str, Any] = {"settings": settings, "provenance": source}
