@@ -110,17 +110,17 @@ def rules(
     )
     meter, begun = machine.Meter(()), perf_counter()
     whole: dict[str, Any] = {"settings": settings, "provenance": source}
+    options: dict[str, Any] = {"max_tokens": max_tokens, "trials": trials, "every": every, "seed": seed}
     with until_interrupted() as stopped:
+
+        def say(text: str) -> None:
+            if stopped.is_set():  # between two answers, so that no round is torn
+                raise KeyboardInterrupt
+
         try:
             for i, (drafter, heat, tree) in enumerate(plan):
                 name = f"{i + 1}/{len(plan)}, {_minutes(perf_counter() - begun)}: {drafter[0]}, {heat:g}, {tree[0]}"
                 print(name, file=sys.stderr, flush=True)
-
-                def say(text: str) -> None:
-                    if stopped.is_set():  # between two answers, so that no round is torn
-                        raise KeyboardInterrupt
-
-                options: dict[str, Any] = {"max_tokens": max_tokens, "trials": trials, "every": every, "seed": seed}
                 cell = measure(loaded, drafter, tree, heat, asked, able, say=say, **options)
                 assert cell is not None
                 found.append(cell)
