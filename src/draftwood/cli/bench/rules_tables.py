@@ -61,8 +61,8 @@ def foot(cells: Sequence["Cell"], claim: "Claim", wrong: Sequence[str]) -> list[
         ROOTS,
         "tokens per pass: kept and one more, not cut at an end token, rounds with a draft only; of path: kept of the levels "
         "offered",
-        "first level: of all rounds those that kept a child of the root; formula and bound are means over fewer positions, so "
-        "a share of all rounds may lie above them; the check is at the same positions",
+        "first level: of all rounds those that kept a child of the root; formula and bound are means over fewer positions, "
+        "so a share of all rounds may lie above them; the check is at the same positions",
         "intervals: 95 % over prompts, ratios paired; ms: median of a round, alone on the laws of the pass",
     ]
 
