@@ -2,7 +2,7 @@ from collections import Counter
 
 import pytest
 
-from draftwood.bench.tasks import Item, choose, order, spread, task_of
+from draftwood.bench.tasks import Item, choose, in_turn, order, spread, task_of
 
 METHODS = ["a", "b", "c", "d"]
 
@@ -22,6 +22,13 @@ def test_every_sub_task_gives_as_many_questions_spread_over_it():
     assert [i.id for i in chosen] == ["writing0", "qa0", "rag0", "math0", "qa2", "rag2"]
     assert sorted(i.id for i in choose(items, None)) == sorted(i.id for i in items)
     assert len(choose(items, 100)) == len(items)
+
+
+def test_a_number_of_questions_is_shared_by_the_sub_tasks():
+    items = [Item(f"{c}{i}", c, "?") for c, count in (("qa", 6), ("rag", 1), ("math", 6)) for i in range(count)]
+    assert [i.id for i in in_turn(items, 4)] == ["qa0", "rag0", "math0", "qa3"]
+    assert [i.task for i in in_turn(items, 9)].count("rag") == 1 and len(in_turn(items, 9)) == 9
+    assert len(in_turn(items, 100)) == 13 and in_turn([], 3) == []
 
 
 def test_spread_covers_the_list_once():

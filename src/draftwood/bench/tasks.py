@@ -49,6 +49,14 @@ def choose(items: Sequence[Item], per_task: int | None) -> list[Item]:
     return [found[turn] for turn in range(longest) for found in chosen if turn < len(found)]
 
 
+def in_turn(items: Sequence[Item], count: int) -> list[Item]:
+    """`count` questions with as many of every sub-task as there are, give or take one; all of them if there are fewer."""
+    per_task = -(-count // max(len({item.task for item in items}), 1))
+    while len(found := choose(items, per_task)) < min(count, len(items)):
+        per_task += 1
+    return found[:count]
+
+
 def order(methods: Sequence[str], question: int, seed: int = 0) -> list[str]:
     """Who answers this question first, second, ..."""
     cycle, turn = divmod(question, len(methods))

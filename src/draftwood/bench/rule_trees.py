@@ -1,0 +1,82 @@
+"""The trees that `bench rules` compares rules on: a table, with about as many draws for each, so that trees compare too.
+
+At temperature 0 a law has one token, and whatever draws from it makes a chain. So there only the shape is compared, with
+given tokens, by the policies that can give them.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from draftwood.core.proposal import Draw
+from draftwood.core.protocols import TreePolicy
+from draftwood.errors import UnknownNameError, need_at_least
+from draftwood.trees.best_first import BestFirst
+from draftwood.trees.chain import Chain
+from draftwood.trees.delayed import Delayed
+from draftwood.trees.greedy import BestAndOne
+from draftwood.trees.opt_tree import OptTree
+from draftwood.trees.paths import Paths
+from draftwood.trees.pending import Pending
+from draftwood.trees.profile import positional
+from draftwood.trees.shaped import Shaped
+from draftwood.trees.static import Static
+from draftwood.trees.stochastic_beam import StochasticBeam
+from draftwood.trees.threshold import Threshold
+
+LEAST = 8  # draws below which these shapes are no longer different ones
+DEEP = 8  # levels of the trees that find their own depth
+ACCEPTANCE = (0.6, 0.2, 0.1)  # of the first, second and third sibling, as the recipe of measured trees assumes
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A policy and its size. `adaptive`: how many children the root gets depends on what was drawn before."""
+
+    policy: TreePolicy
+    depth: int
+    nodes: int
+    greedy: TreePolicy | None = None  # the same shape of given tokens, for temperature 0
+    adaptive: bool = False
+
+    def at(self, temperature: float) -> TreePolicy | None:
+        """None: at this temperature there is nothing to compare."""
+        return self.policy if temperature > 0 else self.greedy
+
+
+def trees(nodes: int = 16) -> dict[str, Tree]:
+    """By name, each with `nodes` draws or a few less."""
+    need_at_least("bench rules", nodes=(nodes, LEAST))
+    quarter = nodes // 4
+    split = (2, 2, *[1] * ((nodes - 6) // 4))  # levels of 2, 4, 4, ..
+    wide = (quarter, *[1] * (nodes // quarter - 1))
+    best = positional(ACCEPTANCE, nodes, DEEP)
+    chosen = Shaped(best)
+    return {
+        "chain-4": Tree(Chain(), 4, 4, Chain(Draw.GIVEN)),
+        "chain-8": Tree(Chain(), 8, 8, Chain(Draw.GIVEN)),
+        "static": _static(Static(split), Static(split, Draw.GIVEN)),
+        "static-iid": _static(Static(split, Draw.IID)),
+        "wide": _static(Static(wide), Static(wide, Draw.GIVEN)),
+        "paths": Tree(Paths(4), quarter, 4 * quarter),
+        "delayed": Tree(Delayed(1, 3), 1 + (nodes - 1) // 3, nodes),
+        "beam": Tree(StochasticBeam(4), quarter, 4 * quarter),
+        "heap": Tree(Pending(ahead=4), DEEP, nodes, adaptive=True),
+        "threshold": Tree(Threshold(1 / nodes), DEEP, nodes, adaptive=True),
+        "shaped": Tree(chosen, chosen.depth, chosen.num_nodes, Shaped(best, Draw.GIVEN)),
+        "best-and-one": _static(BestAndOne(split)),
+        "best-first": Tree(BestFirst(beam=4), DEEP, nodes, BestFirst(beam=4)),
+        "opt-tree": Tree(OptTree(), DEEP, nodes, OptTree()),
+    }
+
+
+def chosen_trees(names: list[str], nodes: int = 16) -> dict[str, Tree]:
+    """Some of them; all if none is named."""
+    known = trees(nodes)
+    for name in names:
+        if name not in known:
+            raise UnknownNameError("tree", name, list(known))
+    return {name: known[name] for name in names or known}
+
+
+def _static(policy: Any, greedy: TreePolicy | None = None) -> Tree:
+    return Tree(policy, len(policy.widths), policy.num_nodes, greedy)

@@ -1,0 +1,288 @@
+"""bench rules: every exact rule on every tree, with real drafts of real questions.
+
+For each drafter, temperature and tree the engine answers the questions once. The rule that judges token by token decides
+(rejection, or matching where nothing was drawn); all other rules that are exact for such a draft judge the same trees
+beside it. So rules are compared in pairs, on the positions of that one run. Tokens are counted as a rule keeps them, not
+cut at an end token.
+
+At the first level there is a bound that no exact rule exceeds. It is held against formulas at single positions, and
+against what the rules did, which may exceed it by chance only.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TypeVar
+
+import torch
+
+from draftwood.bench.beside import Beside, Looked, Root
+from draftwood.bench.bounds import exceeds
+from draftwood.bench.first_level import bound, rate
+from draftwood.bench.known import known_rules
+from draftwood.bench.rule_trees import Tree
+from draftwood.bench.statistics import Estimate, Ratio, mean_by_group, ratio_of_means, ratio_of_pairs
+from draftwood.bench.tasks import spread
+from draftwood.controllers.fixed import Fixed
+from draftwood.core.config import EngineConfig
+from draftwood.core.legality import Shape, legal_rules
+from draftwood.core.protocols import Drafter, TreePolicy, Verifier
+from draftwood.core.recipe import Recipe
+from draftwood.core.sampling import SamplingParams
+from draftwood.errors import OptionError, UnknownNameError
+from draftwood.llm import LLM
+from draftwood.models.load import Loaded
+from draftwood.verifiers.path_block import PathBlock
+from draftwood.verifiers.selection import Selection
+
+SPARE = 64  # rows of a slot beyond prompt and answer
+SLACK = 1e-6  # above a bound by less is rounding
+LOOSE = 12  # positions at most where the bound is a loose one: it takes many draws into account, and half a second
+AHEAD = ("Traversal", "Block")  # rules that are never worse than rejection on the same tree
+TOKEN_LEVEL = ("Rejection", "Match")  # who decides, and whom the others are compared with
+COUNTED, LP = "PathBlock:counted", "Selection:lp"
+
+T = TypeVar("T")
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One rule on one kind of tree; intervals are over prompts."""
+
+    rule: str
+    tokens: Estimate  # of a pass: kept, and one
+    over: Ratio | None  # tokens over those of the deciding rule; None for itself
+    path: Ratio | None  # kept over levels offered
+    first: Estimate  # rounds that kept the first level
+    expected: float | None  # the same by formula, at the positions of the bound
+    ms: float
+    share: Ratio | None  # of the target pass
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One drafter, temperature and tree. `bound`: the mean over `roots` positions; `loose`: at most that."""
+
+    drafter: str
+    temperature: float
+    tree: str
+    draw: str
+    shape: str
+    rounds: int
+    nodes: float
+    depth: float
+    pass_ms: float | None
+    lines: tuple[Line, ...]
+    bound: Estimate | None
+    roots: int
+    loose: bool
+    exceeded: int  # positions where a formula lies above the bound
+    above: tuple[str, ...]  # rules that kept more than chance allows
+
+
+def all_rules(*, lp: bool = False) -> dict[str, Verifier]:
+    """By name: those of the table of pairings, and what their options make of them."""
+    found = {name: rule for name, rule in known_rules().items() if rule is not None}
+    found[COUNTED] = PathBlock(counted=True)
+    if lp:
+        found[LP] = Selection("lp")
+    return found
+
+
+def able_rules(rules: dict[str, Verifier], policy: TreePolicy, temperature: float) -> dict[str, Verifier]:
+    """Those that are exact for the policy's drafts, the deciding one first. At temperature 0 all keep the same."""
+    legal = legal_rules(policy.draw, policy.shape) if temperature > 0 else ["Match"]
+    first = next(name for name in TOKEN_LEVEL if name in legal)
+    if policy.shape is Shape.CHAIN:  # one path has nothing to count
+        rules = {name: rule for name, rule in rules.items() if name != COUNTED}
+    names = [first, *(name for name in rules if name.partition(":")[0] in legal and name != first)]
+    return {name: rules[name] for name in names}
+
+
+def chosen_rules(names: Sequence[str], *, lp: bool = False) -> dict[str, Verifier]:
+    """Some of them, and those that decide; all if none is named."""
+    known = all_rules(lp=lp)
+    for name in names:
+        if name not in known:
+            raise UnknownNameError("rule", name, known)
+    return {name: rule for name, rule in known.items() if not names or name in (*names, *TOKEN_LEVEL)}
+
+
+def measure(
+    loaded: Loaded,
+    drafter: tuple[str, Drafter],
+    tree: tuple[str, Tree],
+    temperature: float,
+    prompts: Sequence[Sequence[int]],
+    rules: dict[str, Verifier],
+    *,
+    max_tokens: int = 64,
+    trials: int = 1,
+    every: int = 8,
+    seed: int = 0,
+    say: Say = lambda text: None,
+) -> Cell | None:
+    """One cell; None where this tree has nothing to compare at this temperature."""
+    if not prompts:
+        raise OptionError("no prompts\nhint: at least one question")
+    policy = tree[1].at(temperature)
+    if policy is None:
+        return None
+    if policy.draw not in drafter[1].draws:
+        raise OptionError(
+            f"{drafter[0]} cannot fill the tree {tree[0]}: it draws from no law\nhint: eagle3, fast_draft, .."
+        )
+    able = able_rules(rules, policy, temperature)
+    book = Beside(able, trials if temperature > 0 else 1, every)
+    controller = Fixed(depth=tree[1].depth, nodes=tree[1].nodes)
+    whole = Recipe(drafter=drafter[1], policy=policy, verifier=book, controller=controller, watch=(book.watch,))
+    length = min(max(map(len, prompts)) + max_tokens + SPARE, loaded.model.max_positions)
+    llm = LLM(loaded, whole, config=EngineConfig(max_slots=1, max_length=length))
+    groups: list[int] = []
+    for i, prompt in enumerate(prompts):
+        params = SamplingParams(temperature=temperature, seed=seed + i, max_tokens=max_tokens)
+        answer = llm.generate([list(prompt)], params)[0]
+        if answer.stats.benched or answer.error:
+            raise OptionError(f"prompt {i + 1} could not be drafted: {answer.stats.benched or answer.error}")
+        groups += [i] * (len(book.rounds) - len(groups))
+        say(f"{i + 1}/{len(prompts)} prompts")
+    if not book.rounds:
+        raise OptionError("nothing was drafted\nhint: longer answers, or a drafter that guesses")
+    return summary(drafter[0], tree, temperature, policy, book.rounds, groups, seed)
+
+
+def summary(
+    drafter: str,
+    tree: tuple[str, Tree],
+    temperature: float,
+    policy: TreePolicy,
+    rounds: Sequence[Looked],
+    groups: Sequence[int],
+    seed: int = 0,
+) -> Cell:
+    """The figures of one cell. `groups`: the prompt of each round."""
+    names = list(rounds[0].rules)
+    whole = Sums(rounds, groups, seed)
+    adaptive = tree[1].adaptive
+    at = [i for i, r in enumerate(rounds) if r.root is not None] if temperature > 0 else []
+    at = spread(at, LOOSE) if adaptive else at
+    roots = [root for i in at if (root := rounds[i].root) is not None]
+    bounds = [bound(root, policy.draw, tree[1].nodes if adaptive else None) for root in roots]
+    found = {name: None if adaptive else _rates(name, roots, policy) for name in names}
+    exceeded = sum(
+        any(each is not None and each[i] > most + SLACK for each in found.values()) for i, most in enumerate(bounds)
+    )
+    limit = torch.tensor(bounds, dtype=torch.float64)
+    # The sets of coins of a round share its tree, so together they are one trial.
+    above = [n for n in names if at and exceeds(torch.tensor([whole.first(n)[i] for i in at]).double(), limit, 1)]
+    seconds = [r.pass_seconds for r in rounds if r.pass_seconds is not None]
+    return Cell(
+        drafter,
+        temperature,
+        tree[0],
+        policy.draw.value,
+        policy.shape.value,
+        len(rounds),
+        sum(r.nodes for r in rounds) / len(rounds),
+        sum(r.depth for r in rounds) / len(rounds),
+        1000 * median(seconds) if seconds else None,
+        tuple(whole.line(name, names[0], found[name]) for name in names),
+        mean_by_group(bounds, [groups[i] for i in at], seed=seed) if at else None,
+        len(roots),
+        adaptive,
+        exceeded,
+        tuple(above),
+    )
+
+
+def _rates(rule: str, roots: Sequence[Root], policy: TreePolicy) -> list[float] | None:
+    """At every root, or nowhere."""
+    each = [rate(rule, root, policy.draw) for root in roots]
+    known = [value for value in each if value is not None]
+    return known if known and len(known) == len(each) else None
+
+
+class Sums:
+    """Rounds of a cell, read rule by rule."""
+
+    def __init__(self, rounds: Sequence[Looked], groups: Sequence[int], seed: int) -> None:
+        self.rounds, self.groups, self.seed = rounds, groups, seed
+
+    def kept(self, rule: str) -> list[float]:
+        return [sum(r.rules[rule].kept) / len(r.rules[rule].kept) for r in self.rounds]
+
+    def first(self, rule: str) -> list[float]:
+        return [sum(k > 0 for k in r.rules[rule].kept) / len(r.rules[rule].kept) for r in self.rounds]
+
+    def line(self, rule: str, baseline: str, expected: Sequence[float] | None) -> Line:
+        tokens = [kept + 1 for kept in self.kept(rule)]
+        return Line(
+            rule,
+            mean_by_group(tokens, self.groups, seed=self.seed),
+            None if rule == baseline else self._ratio(tokens, [kept + 1 for kept in self.kept(baseline)]),
+            self._ratio(self.kept(rule), [float(r.depth) for r in self.rounds]),
+            mean_by_group(self.first(rule), self.groups, seed=self.seed),
+            None if expected is None else sum(expected) / len(expected),
+            1000 * median(r.rules[rule].seconds for r in self.rounds),
+            self._share(rule),
+        )
+
+    def _ratio(self, a: Sequence[float], b: Sequence[float]) -> Ratio | None:
+        """Of the sums of each prompt: both are over the same rounds."""
+        return ratio_of_means(
+            [sum(x) for x in self._by_prompt(a)], [sum(x) for x in self._by_prompt(b)], seed=self.seed
+        )
+
+    def _share(self, rule: str) -> Ratio | None:
+        """The rule's median of a prompt over the pass's."""
+        pairs = [
+            (median(s for s, _ in part), median(p for _, p in part))
+            for each in self._by_prompt(self.rounds)
+            if (part := [(r.rules[rule].seconds, r.pass_seconds) for r in each if r.pass_seconds is not None])
+        ]
+        return ratio_of_pairs([s for s, _ in pairs], [p for _, p in pairs], seed=self.seed)
+
+    def _by_prompt(self, values: Sequence[T]) -> list[list[T]]:
+        parts: dict[int, list[T]] = {}
+        for group, value in zip(self.groups, values, strict=True):
+            parts.setdefault(group, []).append(value)
+        return list(parts.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Whether rules that look ahead are at or above rejection on the same trees, within the interval."""
+
+    cells: int
+    good: int
+    below: tuple[str, ...]
+
+
+def claim(cells: Sequence[Cell]) -> Claim:
+    """A cell is below where the whole interval of one of its ratios is, or the ratio alone if there is no interval."""
+    judged = good = 0
+    below: list[str] = []
+    for cell in cells:
+        against = [(line.rule, line.over) for line in cell.lines if line.rule in AHEAD]
+        ratios = [(rule, ratio) for rule, ratio in against if ratio is not None]
+        if cell.lines[0].rule != "Rejection" or not ratios:
+            continue
+        worse = [(rule, r) for rule, r in ratios if (r.value if r.high is None else r.high) < 1 - SLACK]
+        judged, good = judged + 1, good + (not worse)
+        below += [f"{rule} on {where(cell)}: {r.value:.3f}" for rule, r in worse]
+    return Claim(judged, good, tuple(below))
+
+
+def where(cell: Cell) -> str:
+    return f"{cell.tree}, {cell.drafter}, temperature {cell.temperature:g}"
+
+
+def faults(cells: Sequence[Cell]) -> list[str]:
+    """What cannot be, cell by cell: rules above their bound."""
+    said: list[str] = []
+    for cell in cells:
+        if cell.exceeded:
+            said.append(f"{where(cell)}: {cell.exceeded} of {cell.roots} positions by formula")
+        said += [f"{where(cell)}: {rule} kept more than chance allows" for rule in cell.above]
+    return said

@@ -1,0 +1,163 @@
+"""draftwood bench rules: what rules keep of real drafts, tree by tree, beside each other and beside the bound."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from draftwood.cli.bench.rules_tables import foot, markdown, of_cell, said_of_cell
+from draftwood.cli.bench.shared import MaxTokens, Model, Out, Questions, Threads, recipe_names, save, writable
+from draftwood.cli.bench.spec import read_items
+from draftwood.cli.interrupt import STATUS, until_interrupted
+from draftwood.cli.options import Dtype
+from draftwood.cli.screen import Screen
+from draftwood.errors import OptionError
+
+if TYPE_CHECKING:
+    from draftwood.bench.rules import Cell
+
+Some = Annotated[str, typer.Option(help="Some of them, separated by commas; all that there are if left out.")]
+
+
+def rules(
+    questions: Questions,
+    drafters: Annotated[
+        str, typer.Option(help="Recipes that lend their drafters, separated by commas.")
+    ] = "fast_draft,eagle3",
+    temperatures: Annotated[str, typer.Option(help="Separated by commas; at 0 only shapes differ.")] = "0,0.7,1",
+    trees: Some = "",
+    rules: Some = "",
+    lp: Annotated[bool, typer.Option("--lp", help="Selection by a linear programme, too: far slower.")] = False,
+    nodes: Annotated[int, typer.Option(min=1, help="Draws of a tree, or a few less; chains have their own.")] = 16,
+    prompts: Annotated[int, typer.Option(min=1, help="Questions, the sub-tasks of the file in turn.")] = 12,
+    max_tokens: MaxTokens = 64,
+    trials: Annotated[int, typer.Option(min=1, help="Sets of coins for each rule and tree; more are less noise.")] = 1,
+    every: Annotated[int, typer.Option(min=1, help="Of so many rounds one is held against the bound.")] = 8,
+    seed: int = 0,
+    threads: Threads = None,
+    model: Model = "smollm2",
+    dtype: Dtype = "auto",
+    out: Out = None,
+    markdown_file: Annotated[
+        Path | None, typer.Option("--markdown", help="Write the tables as Markdown to this file.")
+    ] = None,
+) -> None:
+    """Exact rules by trees: tokens per pass, acceptance beside the bound, and time, on the same drafts of real answers.
+
+    The rule that judges token by token writes the answers; the others judge the same trees beside it. Ends with status 1
+    if a rule exceeds the bound, which would be a mistake of ours.
+    """
+    for file in (out, markdown_file):
+        writable(file)
+        if file is not None and file.resolve() == questions.resolve():
+            raise OptionError(f"{file} would overwrite the questions\nhint: another name")
+    names, heats = recipe_names(drafters), _temperatures(temperatures)
+
+    import torch
+
+    from draftwood import recipes
+    from draftwood.bench import machine
+    from draftwood.bench.provenance import provenance
+    from draftwood.bench.rule_trees import chosen_trees
+    from draftwood.bench.rules import chosen_rules, claim, faults, measure
+    from draftwood.bench.tasks import in_turn
+    from draftwood.models.load import load
+
+    shapes, able = chosen_trees(_words(trees), nodes), chosen_rules(_words(rules), lp=lp)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    items = in_turn(read_items(questions), prompts)
+    loaded = load(model, dtype=dtype)
+    asked = [loaded.tokenizer.encode_chat([{"role": "user", "content": item.text}]) for item in items]
+    lent = [(name, recipes.drafter(name, loaded.model)) for name in names]
+    start = machine.look()
+    if words := machine.warning(start):
+        print(words, file=sys.stderr, flush=True)
+    source: dict[str, Any] = {**provenance(loaded.lane), "machine_at_start": start}
+    settings = {
+        "model": model,
+        "drafters": names,
+        "temperatures": heats,
+        "nodes": nodes,
+        "questions": [item.id for item in items],
+        "max_tokens": max_tokens,
+        "trials": trials,
+        "every": every,
+        "seed": seed,
+    }
+    plan = [
+        (drafter, heat, tree)
+        for drafter in lent
+        for heat in heats
+        for tree in shapes.items()
+        if tree[1].at(heat) is not None
+    ]
+    if not plan:
+        raise OptionError(
+            f"nothing to compare at {temperatures}\nhint: at 0 take trees of given tokens, such as best-first"
+        )
+    screen, found = Screen(), list["Cell"]()
+    tasks = len({item.task for item in items})
+    coins = f"{trials} set{'s' * (trials > 1)} of coins"
+    screen.line(
+        f"{len(items)} questions of {tasks} sub-tasks, {max_tokens} tokens, trees of {nodes} draws, {coins}, {loaded.lane}, "
+        f"{source['threads']} threads"
+    )
+    meter, begun = machine.Meter(()), perf_counter()
+    whole: dict[str, Any] = {"settings": settings, "provenance": source}
+    options: dict[str, Any] = {"max_tokens": max_tokens, "trials": trials, "every": every, "seed": seed}
+    with until_interrupted() as stopped:
+
+        def say(text: str) -> None:
+            if stopped.is_set():  # between two answers, so that no round is torn
+                raise KeyboardInterrupt
+
+        try:
+            for i, (drafter, heat, tree) in enumerate(plan):
+                name = f"{i + 1}/{len(plan)}, {_minutes(perf_counter() - begun)}: {drafter[0]}, {heat:g}, {tree[0]}"
+                print(name, file=sys.stderr, flush=True)
+                cell = measure(loaded, drafter, tree, heat, asked, able, say=say, **options)
+                assert cell is not None
+                found.append(cell)
+                screen.line()
+                screen.line(said_of_cell(cell))
+                screen.show(of_cell(cell))
+                save(out, {**whole, "cells": [asdict(each) for each in found]})
+        except KeyboardInterrupt:
+            print(f"stopped: {len(found)} of {len(plan)} cells are measured", file=sys.stderr, flush=True)
+    source["machine_meanwhile"], source["minutes"] = meter.read(), round((perf_counter() - begun) / 60, 1)
+    wrong, above = faults(found), claim(found)
+    lines = foot(found, above, wrong)
+    screen.line()
+    for line in (*lines, json.dumps(source)):
+        screen.line(line)
+    save(out, {**whole, "cells": [asdict(each) for each in found], "claim": asdict(above), "faults": wrong})
+    if markdown_file is not None:
+        markdown_file.write_text(markdown(found, lines, source))
+    if wrong:
+        raise typer.Exit(1)
+    if len(found) < len(plan):
+        raise typer.Exit(STATUS)
+
+
+def _words(text: str) -> list[str]:
+    return list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.1f} min"
+
+
+def _temperatures(text: str) -> Sequence[float]:
+    try:
+        found = list(dict.fromkeys(float(word) for word in text.split(",")))
+    except ValueError:
+        raise OptionError(f"temperatures cannot be {text!r}\nhint: numbers, for example 0,0.7,1") from None
+    if not all(0 <= t < float("inf") for t in found):
+        raise OptionError(f"temperatures cannot be {text!r}\nhint: 0 or more")
+    return found

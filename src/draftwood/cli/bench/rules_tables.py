@@ -1,0 +1,119 @@
+"""The tables of `draftwood bench rules`: one a cell for the screen, and trees by rules in Markdown."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from draftwood.cli.bench.tables import NONE, compact, number, ratio
+
+if TYPE_CHECKING:
+    from draftwood.bench.rules import Cell, Claim, Line
+    from draftwood.bench.statistics import Estimate, Ratio
+
+ROOTS = "positions are those of the first rule's own run; the others judged the same trees beside it, with other coins"
+
+
+def said_of_cell(cell: "Cell") -> str:
+    """What the rules had before them."""
+    said = (
+        f"{cell.tree}, {cell.drafter}, temperature {cell.temperature:g}: {cell.draw} tokens in {cell.shape}, "
+        f"{cell.nodes:.1f} nodes, {cell.depth:.1f} levels, {cell.rounds} rounds, pass {number(cell.pass_ms, 1)} ms"
+    )
+    if cell.bound is None:
+        return said
+    most = "at most " if cell.loose else ""
+    return f"{said}\nbest first level of any rule: {most}{_ends(cell.bound)} at {cell.roots} positions"
+
+
+def of_cell(cell: "Cell") -> Table:
+    """Rule by rule."""
+    base = cell.lines[0].rule
+    drawn = compact("rule", "tokens per pass", f"over {base}", "of path", "first level", "formula", "ms", "% of pass")
+    for line in cell.lines:
+        drawn.add_row(
+            line.rule,
+            _ends(line.tokens),
+            _ends(line.over),
+            _ends(line.path),
+            _ends(line.first),
+            number(line.expected, 2),
+            f"{line.ms:.2f}",
+            _percent(line.share),
+        )
+    return drawn
+
+
+def foot(cells: Sequence["Cell"], claim: "Claim", wrong: Sequence[str]) -> list[str]:
+    """What the cells amount to, and how to read them."""
+    roots = sum(cell.roots for cell in cells)
+    exceeded = sum(cell.exceeded for cell in cells)
+    samples = sum(len(cell.lines) for cell in cells if cell.roots)
+    chance = sum(len(cell.above) for cell in cells)
+    return [
+        f"Traversal and Block at or above Rejection on the same trees within the interval: {claim.good} of "
+        f"{claim.cells} cells",
+        *(f"  below: {each}" for each in claim.below),
+        f"the bound: {exceeded} of {roots} roots exceeded by a formula, {chance} of {samples} samples beyond chance",
+        *(f"  ABOVE THE BOUND, which cannot be: {each}" for each in wrong),
+        ROOTS,
+        "tokens per pass: kept and one more, not cut at an end token, rounds with a draft only; of path: kept of the levels "
+        "offered",
+        "first level: of all rounds those that kept a child of the root; formula and bound are means over fewer positions, "
+        "so a share of all rounds may lie above them; the check is at the same positions",
+        "intervals: 95 % over prompts, ratios paired; ms: median of a round, alone on the laws of the pass",
+    ]
+
+
+def markdown(cells: Sequence["Cell"], lines: Sequence[str], source: dict[str, Any]) -> str:
+    """Trees by rules, for every drafter and temperature: tokens per pass, the first level, milliseconds."""
+    parts: list[str] = []
+    for drafter, heat in dict.fromkeys((cell.drafter, cell.temperature) for cell in cells):
+        some = [cell for cell in cells if (cell.drafter, cell.temperature) == (drafter, heat)]
+        parts.append(f"### {drafter}, temperature {heat:g}\n")
+        parts.append(_matrix("tokens per pass (over the first rule's)", some, _tokens))
+        if any(cell.bound for cell in some):
+            parts.append(_matrix("first level kept (by formula, where the bound stands)", some, _first, bound=True))
+        parts.append(_matrix("milliseconds (% of the pass)", some, _time))
+    said = "\n".join(f"- {line.strip()}" for line in lines)
+    return "\n".join([*parts, said, "", f"`{json.dumps(source)}`", ""])
+
+
+def _matrix(title: str, cells: Sequence["Cell"], text: Callable[["Line"], str], *, bound: bool = False) -> str:
+    names = list(dict.fromkeys(line.rule for cell in cells for line in cell.lines))
+    heads = [title, *names, *(["best of any rule"] if bound else [])]
+    rows: list[list[str]] = []
+    for cell in cells:
+        each = {line.rule: text(line) for line in cell.lines}
+        rows.append([cell.tree, *(each.get(name, NONE) for name in names)])
+        if bound and cell.bound is not None:
+            rows[-1].append(("at most " if cell.loose else "") + _ends(cell.bound))
+        elif bound:
+            rows[-1].append(NONE)
+    lines = ["| " + " | ".join(row) + " |" for row in (heads, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(heads), *lines[1:], ""])
+
+
+def _tokens(line: "Line") -> str:
+    return f"{line.tokens.value:.2f}" + ("" if line.over is None else f" ({_ends(line.over)})")
+
+
+def _first(line: "Line") -> str:
+    return f"{line.first.value:.2f}" + ("" if line.expected is None else f" ({line.expected:.2f})")
+
+
+def _time(line: "Line") -> str:
+    return f"{line.ms:.1f}" + ("" if line.share is None else f" ({100 * line.share.value:.0f})")
+
+
+def _ends(value: "Estimate | Ratio | None") -> str:
+    return ratio(None if value is None else asdict(value))
+
+
+def _percent(share: "Ratio | None") -> str:
+    if share is None:
+        return NONE
+    ends = "" if share.low is None or share.high is None else f" {100 * share.low:.0f}-{100 * share.high:.0f}"
+    return f"{100 * share.value:.0f}{ends}"
