@@ -438,7 +438,7 @@ def test_on_one_draw_all_rules_with_a_law_are_one(seed: int) -> None:
 
 def test_on_chains_the_token_rules_are_one_and_the_look_ahead_rules_are_one() -> None:
     p, q = pair(3, 5)
-    case = Case(Chain(), 3, 3)
+    case = Case(Chain(), 3, 2)
     for family in (
         (Rejection(), Transport(), Selection(), Selection("lp")),
         (Block(), Traversal(), PathBlock(), PathBlock(counted=True)),
@@ -696,7 +696,8 @@ def test_n10_block_that_stops_at_the_first_coin_that_fails(monkeypatch: pytest.M
         return got
 
     monkeypatch.setattr(Round, "coin", first)
-    assert 1e-2 < min(block_errors()) <= max(block_errors()) < 9e-2
+    found = block_errors()
+    assert 1e-2 < min(found) <= max(found) < 9e-2
 
 
 def test_n10_block_with_the_ordinary_residual(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -708,7 +709,8 @@ def test_n10_block_with_the_ordinary_residual(monkeypatch: pytest.MonkeyPatch) -
         return total * spread / spread.sum(-1, keepdim=True)
 
     monkeypatch.setattr(block, "missing", ordinary)
-    assert 1e-3 < min(block_errors()) <= max(block_errors()) < 5e-3
+    found = block_errors()
+    assert 1e-3 < min(found) <= max(found) < 5e-3
 
 
 # The five biases that leave fluent text and a law a few percent off.

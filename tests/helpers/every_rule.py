@@ -136,8 +136,10 @@ def pairings() -> list[tuple[Any, Case]]:
 
 def label(x: Any) -> str:
     """A short name for a test's id."""
+    if hasattr(x, "expand"):
+        return str(Case(x, 0, 0)).partition("x0^")[0]
     if not hasattr(x, "verify"):
-        return str(x)
+        return str(x).replace(" ", "")
     plain = type(x)()
     return type(x).__name__ + "".join(f"-{n}={v}" for n, v in vars_of(x).items() if v != getattr(plain, n))
 

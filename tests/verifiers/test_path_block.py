@@ -19,12 +19,14 @@ TWO = context_free((1 / 3, 2 / 3)), context_free((2 / 3, 1 / 3))
 BOTH, NAMES = [PathBlock(), PathBlock(counted=True)], ["blind", "counted"]
 
 
+@pytest.mark.slow
 def test_counting_paths_keeps_a_little_less() -> None:
     found = outcomes(PathBlock(counted=True), Paths(3), *TWO, 2)
     assert joint_error(found, TWO[0], 2, 3) < 1e-12
     assert 1136 / 729 < expected_accepted(found) < 1289 / 729 - 0.003
 
 
+@pytest.mark.slow
 def test_ties_are_no_trouble() -> None:
     """Two tokens with one ratio, equal laws, and laws that exclude each other."""
     low, high = context_free((0.5, 0.5, 0.0)), context_free((0.0, 0.0, 1.0))
@@ -49,7 +51,7 @@ def test_the_skewed_law_is_that_of_the_largest_of_several_draws() -> None:
 
 
 @pytest.mark.parametrize("rule", BOTH, ids=NAMES)
-@pytest.mark.parametrize(("count", "vocab"), [(2, 2), (3, 2), (2, 3)])
+@pytest.mark.parametrize(("count", "vocab"), [(2, 2), (3, 2), pytest.param(2, 3, marks=pytest.mark.slow)])
 def test_paths_that_end_by_their_own_tokens_do_not_bias(rule: Any, count: int, vocab: int) -> None:
     """A law that is none below one token: paths of one and of two tokens, side by side."""
     p, q = pair(vocab, 2)

@@ -37,7 +37,7 @@ def test_law_of_the_winner_is_one_sort_and_two_sums() -> None:
 
 
 @given(st.integers(2, 5).flatmap(lambda v: st.tuples(laws(v), laws(v))))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_two_draws_reach_the_optimum_where_the_programme_holds_all_tokens(
     pair: tuple[list[float], list[float]],
 ) -> None:

@@ -41,7 +41,7 @@ def test_a_rho_that_is_too_small_is_not_used() -> None:
 
 
 @given(st.integers(2, 5).flatmap(lambda v: st.tuples(laws(v), laws(v))), st.integers(2, 3))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_any_two_laws_come_out_exactly_and_near_the_optimum(pair: tuple[list[float], list[float]], k: int) -> None:
     p, q = pair
     k = 2 if len(p) > 3 else k

@@ -50,6 +50,7 @@ def test_a_drafter_that_breaks_because_of_what_it_drew_does_not_bias(raises: boo
     assert joint_error(found, p, 3, 3) < 1e-12
 
 
+@pytest.mark.slow
 def test_a_budget_between_siblings_does_not_bias() -> None:
     p, q = pair(3, 4)
     for budget in (1, 3, 5):
