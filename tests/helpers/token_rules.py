@@ -13,9 +13,8 @@ from draftwood.core.sampling import SamplingParams
 from draftwood.engine.engine import Engine
 from draftwood.testing.contracts import Always
 from draftwood.testing.drafts import TableDrafter
-from draftwood.testing.exact import Free, Leaf, law_of, leaves
-from draftwood.testing.tables import Law, TableModel, context_free, near, random_law
-from draftwood.verifiers.match import Match
+from draftwood.testing.exact import Free, Leaf, leaves
+from draftwood.testing.tables import Law, TableModel, context_free
 
 P, Q = (0.4, 0.3, 0.2, 0.1), (0.1, 0.2, 0.3, 0.4)
 
@@ -34,19 +33,6 @@ def optimum(p: Sequence[float], q: Sequence[float], k: int) -> float:
     tokens = range(len(p))
     sets = (h for size in range(len(p) + 1) for h in combinations(tokens, size))
     return 1 + min(sum(p[i] for i in h) - sum(q[i] for i in h) ** k for h in sets)
-
-
-def options_error(verifier: Any, policy: Any, options: dict[str, Any]) -> float:
-    """Largest error of two tokens' joint law under sampling options, against plain decoding with the same ones."""
-    law = random_law(3, 5)
-    params = SamplingParams(**{"temperature": 0.8, **options})
-    fast, slow = (
-        law_of(
-            leaves(TableModel(3, law), recipe_of(rule, policy, near(law, 3, 6, 0.5), depth), tokens=2, params=params)
-        )
-        for rule, depth in ((verifier, 1), (Match(), 0))
-    )
-    return max(abs(fast.get(z, 0) - slow.get(z, 0)) for z in {*fast, *slow})
 
 
 def laws(vocab: int) -> st.SearchStrategy[list[float]]:

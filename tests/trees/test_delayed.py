@@ -61,6 +61,7 @@ def test_paths_of_two_behind_the_trunk_come_out_exactly() -> None:
     assert joint_error(found, LAW, 3, 4) < 1e-12 and max(leaf.accepted for leaf in found) == 3
 
 
+@pytest.mark.slow
 def test_width_where_the_draft_is_unsure_keeps_more() -> None:
     def unsure_later(text: tuple[int, ...]) -> list[float]:
         return [0.98, 0.01, 0.01] if len(text) == 1 else [0.34, 0.33, 0.33]

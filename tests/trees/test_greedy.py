@@ -15,7 +15,7 @@ from draftwood.core.proposal import Draw, Laws, Proposal
 from draftwood.errors import OptionError
 from draftwood.testing.contracts import check_drafter, check_policy, toy_round
 from draftwood.testing.drafts import TableDrafter
-from draftwood.testing.exact import acceptance, distance, expected_accepted, first_token, joint_error, law_of, leaves
+from draftwood.testing.exact import acceptance, distance, expected_accepted, first_token, joint_error, leaves
 from draftwood.testing.tables import TableModel, context_free, near, random_law
 from draftwood.trees import greedy
 from draftwood.trees.chain import Chain
@@ -31,13 +31,6 @@ from token_rules import P, Q, laws, one_round, recipe_of, texts, texts_alone
 def test_the_contract_of_policies_holds(widths: tuple[int, ...]) -> None:
     check_policy(BestAndOne(widths))
     check_drafter(TableDrafter(random_law(6, 1)), BestAndOne(widths), 6)
-
-
-@pytest.mark.parametrize(("k", "accepted"), [(1, 0.6), (2, 23 / 30), (3, 14 / 15), (4, 1.0), (5, 1.0)])
-def test_fixture_a_is_reproduced_and_the_law_is_the_targets(k: int, accepted: float) -> None:
-    found = one_round(Rejection(), BestAndOne((k,)))
-    assert acceptance(found) == pytest.approx(accepted, abs=1e-9)
-    assert joint_error(found, context_free(P), 4, 1) < 1e-12
 
 
 def propose(policy: Any, q: Any, vocab: int, heat: float = 1.0) -> Proposal:
@@ -113,15 +106,6 @@ def test_two_levels_have_the_targets_joint_law_within_any_budget(budget: int) ->
     found = leaves(TableModel(3, law), recipe_of(Rejection(), BestAndOne((2, 2)), near(law, 3, 8, 0.5), 2, budget))
     assert joint_error(found, law, 3, 3) < 1e-12
     assert max(leaf.accepted for leaf in found) == (1 if budget < 3 else 2)
-
-
-def test_width_one_is_a_chain() -> None:
-    law = random_law(4, 2)
-    one, two = (
-        law_of(leaves(TableModel(4, law), recipe_of(Rejection(), policy, near(law, 4, 3, 0.6), 2, 2)))
-        for policy in (BestAndOne((1, 1)), Chain())
-    )
-    assert one == pytest.approx(two, abs=1e-12)
 
 
 @given(st.integers(2, 5).flatmap(lambda v: st.tuples(laws(v), laws(v))), st.integers(1, 4))

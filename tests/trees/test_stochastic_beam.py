@@ -15,12 +15,12 @@ from draftwood.core.tree import TokenTree
 from draftwood.errors import OptionError
 from draftwood.testing.contracts import check_drafter, check_policy, toy_round
 from draftwood.testing.drafts import TableDrafter
-from draftwood.testing.exact import acceptance, distance, first_token, joint_error
-from draftwood.testing.tables import Law, context_free, joint, near, random_law
+from draftwood.testing.exact import joint_error
+from draftwood.testing.tables import Law, joint, near, random_law
 from draftwood.trees.grow import grow
 from draftwood.trees.static import Static
 from draftwood.trees.stochastic_beam import StochasticBeam
-from small_trees import P, confident_first, every_tree, grown, most_confident, one_round, paths, reversed_siblings
+from small_trees import every_tree, grown, one_round, paths
 
 Tree = tuple[tuple[int, ...], ...]
 
@@ -83,7 +83,7 @@ def test_trees_have_the_law_of_a_race_of_whole_texts(vocab: int, depth: int, bea
 
 
 def test_perturbed_scores_give_the_same_trees() -> None:
-    law, rng, many = random_law(3, 5), random.Random(1), 20_000
+    law, rng, many = random_law(3, 5), random.Random(1), 8_000
     exact = every_tree(StochasticBeam(2), law, 3, 2, 100)
     seen: dict[Tree, int] = defaultdict(int)
     for _ in range(many):
@@ -107,23 +107,11 @@ def test_one_level_is_a_draw_without_replacement() -> None:
     assert beam.keys() == plain.keys() and max(abs(beam[t] - plain[t]) for t in plain) < 1e-12
 
 
-@pytest.mark.parametrize(("beam", "accepted"), [(1, 0.6), (2, 107 / 140), (3, 0.840298), (4, 1.0)])
-def test_fixture_a_is_reproduced(beam: int, accepted: float) -> None:
-    assert acceptance(one_round(StochasticBeam(beam), 1, beam)) == pytest.approx(accepted, abs=1e-6)
-
-
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4])
 def test_output_is_the_targets_under_any_budget(nodes: int) -> None:
     law = random_law(3, 7)
     found = one_round(StochasticBeam(2), 2, nodes, law, near(law, 3, 8, 0.5), vocab=3)
     assert joint_error(found, law, 3, 3) < 1e-12
-
-
-def test_laws_with_zeros_and_sure_laws_come_out_exactly() -> None:
-    zeros, sure, even = (0.5, 0.0, 0.5), (0.0, 1.0, 0.0), (1 / 3,) * 3
-    for p, q in ((even, zeros), (zeros, even), (sure, even), (even, sure), (sure, zeros), (even, even)):
-        found = one_round(StochasticBeam(2), 2, 4, context_free(p), context_free(q), vocab=3)
-        assert joint_error(found, context_free(p), 3, 3) < 1e-12, (p, q)
 
 
 def test_nodes_without_anything_to_say_do_not_hold_up_the_others() -> None:
@@ -145,14 +133,3 @@ def test_rows_end_where_they_end() -> None:
     tree = grown(StochasticBeam(2), random_law(5, 1), 5, Limit.of([3, 1, 0, 3], [6, 6, 6, 3])).tree
     kept = StochasticBeam(2).select(tree, Limit.of([3, 1, 0, 3], [6, 6, 6, 3]))
     assert kept[:, 1:].sum(1).tolist() == [6, 2, 0, 3]
-
-
-def test_control_siblings_in_another_order_than_they_arrived_fail() -> None:
-    for change, cost in ((reversed_siblings, 0.0250), (confident_first, 0.1167)):
-        law = first_token(one_round(StochasticBeam(2), 1, 2, change=change), 4)
-        assert distance(law, P) == pytest.approx(cost, abs=1e-4)
-
-
-def test_control_cutting_by_a_tokens_own_probability_fails() -> None:
-    law = first_token(one_round(StochasticBeam(2), 1, 2, change=most_confident), 4)
-    assert distance(law, P) == pytest.approx(0.1409, abs=1e-4)

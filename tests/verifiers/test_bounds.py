@@ -22,7 +22,6 @@ from draftwood.trees.static import Static
 from draftwood.verifiers import bounds, rates
 from draftwood.verifiers.bounds import best_distinct, best_iid
 from draftwood.verifiers.match import Match
-from draftwood.verifiers.rejection import Rejection
 
 P, Q = (0.4, 0.3, 0.2, 0.1), (0.1, 0.2, 0.3, 0.4)
 
@@ -84,16 +83,6 @@ def test_more_draws_and_distinct_draws_never_lower_it(vocab: int, seed: int, sha
     assert (iid.diff() > -1e-9).all() and (distinct.diff() > -1e-9).all()
     assert (iid <= distinct + 1e-9).all() and (distinct <= 1).all()
     assert float(iid[0]) == pytest.approx(float(torch.minimum(p, q).sum()), abs=1e-9)
-
-
-@pytest.mark.parametrize("k", [1, 2, 3])
-@pytest.mark.parametrize("verifier", [Match(), Rejection()], ids=lambda v: type(v).__name__)
-def test_no_shipped_rule_keeps_more_than_the_bound(verifier: Any, k: int) -> None:
-    for seed in range(3):
-        p, q = random_pair(4, seed, 1.5)
-        for draw, best in ((Draw.IID, best_iid), (Draw.DISTINCT, best_distinct)):
-            got = enumerated(verifier, p, q, k, draw)
-            assert got <= float(best(p, q, k)[0, k - 1]) + 1e-9
 
 
 def test_control_drafts_that_know_the_target_would_be_above_the_bound() -> None:

@@ -23,6 +23,7 @@ from look_ahead import WithGiven, outcomes, pair
 RULES = [Block(), Traversal(), PathBlock()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES, ids=lambda v: type(v).__name__)
 def test_given_nodes_beside_and_below_drawn_ones_cost_nothing_and_bring_more(rule: Any) -> None:
     p, q = pair(3, 3)

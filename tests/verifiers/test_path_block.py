@@ -1,12 +1,11 @@
 """The best-ranked of several paths, judged as a block: exact while no path's end tells of another."""
 
-from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
-from draftwood.testing.contracts import Always, check_verifier
+from draftwood.testing.contracts import Always
 from draftwood.testing.exact import acceptance, expected_accepted, joint_error
 from draftwood.testing.tables import context_free
 from draftwood.trees.chain import Chain
@@ -16,31 +15,18 @@ from draftwood.verifiers.block import Block
 from draftwood.verifiers.path_block import PathBlock, ranked, skew
 from look_ahead import Failing, Wayward, outcomes, pair
 
-deep = partial(pytest.param, marks=pytest.mark.slow)
 TWO = context_free((1 / 3, 2 / 3)), context_free((2 / 3, 1 / 3))
 BOTH, NAMES = [PathBlock(), PathBlock(counted=True)], ["blind", "counted"]
 
 
-@pytest.mark.parametrize(("count", "kept"), [(1, 11 / 9), (2, 131 / 81), (3, 1289 / 729)])
-def test_fixture_b_is_reproduced(count: int, kept: float) -> None:
-    found = outcomes(PathBlock(), Paths(count), *TWO, 2)
-    assert expected_accepted(found) == pytest.approx(kept, abs=1e-9)
-    assert joint_error(found, TWO[0], 2, 3) < 1e-12
-
-
+@pytest.mark.slow
 def test_counting_paths_keeps_a_little_less() -> None:
     found = outcomes(PathBlock(counted=True), Paths(3), *TWO, 2)
     assert joint_error(found, TWO[0], 2, 3) < 1e-12
     assert 1136 / 729 < expected_accepted(found) < 1289 / 729 - 0.003
 
 
-@pytest.mark.parametrize("rule", BOTH, ids=NAMES)
-@pytest.mark.parametrize(("count", "vocab", "depth"), [(2, 5, 1), (3, 3, 1), (2, 2, 2), deep(2, 2, 3), deep(2, 3, 2)])
-def test_random_models_come_out_exactly(rule: Any, count: int, vocab: int, depth: int) -> None:
-    p, q = pair(vocab, 1)
-    assert joint_error(outcomes(rule, Paths(count), p, q, vocab, depth), p, vocab, depth + 1) < 1e-12
-
-
+@pytest.mark.slow
 def test_ties_are_no_trouble() -> None:
     """Two tokens with one ratio, equal laws, and laws that exclude each other."""
     low, high = context_free((0.5, 0.5, 0.0)), context_free((0.0, 0.0, 1.0))
@@ -65,14 +51,7 @@ def test_the_skewed_law_is_that_of_the_largest_of_several_draws() -> None:
 
 
 @pytest.mark.parametrize("rule", BOTH, ids=NAMES)
-def test_whole_requests_over_several_rounds_have_the_targets_joint_law(rule: Any) -> None:
-    p, q = pair(2, 7)
-    found = outcomes(rule, Paths(2), p, q, 2, tokens=3)
-    assert {len(leaf.output) for leaf in found} == {3} and joint_error(found, p, 2, 3) < 1e-12
-
-
-@pytest.mark.parametrize("rule", BOTH, ids=NAMES)
-@pytest.mark.parametrize(("count", "vocab"), [(2, 2), (3, 2), (2, 3)])
+@pytest.mark.parametrize(("count", "vocab"), [(2, 2), (3, 2), pytest.param(2, 3, marks=pytest.mark.slow)])
 def test_paths_that_end_by_their_own_tokens_do_not_bias(rule: Any, count: int, vocab: int) -> None:
     """A law that is none below one token: paths of one and of two tokens, side by side."""
     p, q = pair(vocab, 2)
@@ -107,22 +86,6 @@ def test_two_paths_keep_more_than_one_where_the_draft_is_far_and_less_where_it_i
 
     assert lead(*TWO) == pytest.approx(131 / 81 - 11 / 9)
     assert lead(*pair(2, 34, 0.1)) < -0.5
-
-
-@pytest.mark.slow
-def test_the_contract_of_verifiers_holds() -> None:
-    for rule in BOTH:
-        check_verifier(rule, models=1)
-
-
-def test_control_ties_broken_in_two_ways_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    p, q = context_free((0.5, 0.25, 0.25)), context_free((0.2, 0.4, 0.4))
-    highest = path_block._highest
-    monkeypatch.setattr(
-        path_block, "_highest", lambda tree, children, rank: highest(tree, children, rank[:, [0, 2, 1]])
-    )
-    error = joint_error(outcomes(PathBlock(), Paths(2), p, q, 3), p, 3, 3)
-    assert error > 0.01
 
 
 def test_control_the_chosen_path_taken_for_a_plain_draw_fails(monkeypatch: pytest.MonkeyPatch) -> None:

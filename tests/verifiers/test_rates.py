@@ -53,7 +53,7 @@ def random_pair(seed: int, vocab: int = 4, sharpness: float = 1.5) -> tuple[Tens
     return p, q
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(
     ("verifier", "draw", "k", "rate"),
     [
