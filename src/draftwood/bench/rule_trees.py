@@ -1,12 +1,12 @@
 """The trees that `bench rules` compares rules on: a table, with about as many draws for each, so that trees compare too.
 
-At temperature 0 a law has one token, and whatever draws from it makes a chain. So there only the shape is compared, with
-given tokens, by the policies that can give them.
+At temperature 0 only the shape matters: draws without replacement become the best tokens, independent ones are all the same
+token, so trees of those are left out.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
+from draftwood.core.legality import Shape
 from draftwood.core.proposal import Draw
 from draftwood.core.protocols import TreePolicy
 from draftwood.errors import UnknownNameError, need_at_least
@@ -35,12 +35,12 @@ class Tree:
     policy: TreePolicy
     depth: int
     nodes: int
-    greedy: TreePolicy | None = None  # the same shape of given tokens, for temperature 0
     adaptive: bool = False
 
     def at(self, temperature: float) -> TreePolicy | None:
         """None: at this temperature there is nothing to compare."""
-        return self.policy if temperature > 0 else self.greedy
+        alike = self.policy.draw is Draw.IID and self.policy.shape is not Shape.CHAIN
+        return None if temperature == 0 and alike else self.policy
 
 
 def trees(nodes: int = 16) -> dict[str, Tree]:
@@ -49,23 +49,22 @@ def trees(nodes: int = 16) -> dict[str, Tree]:
     quarter = nodes // 4
     split = (2, 2, *[1] * ((nodes - 6) // 4))  # levels of 2, 4, 4, ..
     wide = (quarter, *[1] * (nodes // quarter - 1))
-    best = positional(ACCEPTANCE, nodes, DEEP)
-    chosen = Shaped(best)
+    chosen = Shaped(positional(ACCEPTANCE, nodes, DEEP))
     return {
-        "chain-4": Tree(Chain(), 4, 4, Chain(Draw.GIVEN)),
-        "chain-8": Tree(Chain(), 8, 8, Chain(Draw.GIVEN)),
-        "static": _static(Static(split), Static(split, Draw.GIVEN)),
+        "chain-4": Tree(Chain(), 4, 4),
+        "chain-8": Tree(Chain(), 8, 8),
+        "static": _static(Static(split)),
         "static-iid": _static(Static(split, Draw.IID)),
-        "wide": _static(Static(wide), Static(wide, Draw.GIVEN)),
+        "wide": _static(Static(wide)),
         "paths": Tree(Paths(4), quarter, 4 * quarter),
         "delayed": Tree(Delayed(1, 3), 1 + (nodes - 1) // 3, nodes),
         "beam": Tree(StochasticBeam(4), quarter, 4 * quarter),
         "heap": Tree(Pending(ahead=4), DEEP, nodes, adaptive=True),
         "threshold": Tree(Threshold(1 / nodes), DEEP, nodes, adaptive=True),
-        "shaped": Tree(chosen, chosen.depth, chosen.num_nodes, Shaped(best, Draw.GIVEN)),
+        "shaped": Tree(chosen, chosen.depth, chosen.num_nodes),
         "best-and-one": _static(BestAndOne(split)),
-        "best-first": Tree(BestFirst(beam=4), DEEP, nodes, BestFirst(beam=4)),
-        "opt-tree": Tree(OptTree(), DEEP, nodes, OptTree()),
+        "best-first": Tree(BestFirst(beam=4), DEEP, nodes),
+        "opt-tree": Tree(OptTree(), DEEP, nodes),
     }
 
 
@@ -78,5 +77,5 @@ def chosen_trees(names: list[str], nodes: int = 16) -> dict[str, Tree]:
     return {name: known[name] for name in names or known}
 
 
-def _static(policy: Any, greedy: TreePolicy | None = None) -> Tree:
-    return Tree(policy, len(policy.widths), policy.num_nodes, greedy)
+def _static(policy: Static | BestAndOne) -> Tree:
+    return Tree(policy, len(policy.widths), policy.num_nodes)
