@@ -23,9 +23,10 @@ def table(after_start: Any, after_zero: Any, after_one: Any) -> Law:
     """Text 0 is followed by START for certain, START by the first law, its two tokens by the others."""
 
     def law(text: tuple[int, ...]) -> Any:
-        if len(text) == 1:
+        size, last = len(text), text[-1]
+        if size == 1:
             return (0.0, 0.0, 1.0)
-        return {START: after_start, 0: after_zero, 1: after_one}[text[-1]] if len(text) < 4 else (1.0, 0.0, 0.0)
+        return {START: after_start, 0: after_zero, 1: after_one}[last] if size < 4 else (1.0, 0.0, 0.0)
 
     return law
 
