@@ -23,7 +23,12 @@ from draftwood.trees.static import Static
 from draftwood.verifiers.match import Match
 from draftwood.verifiers.rejection import Rejection
 
-KINDS = {"eagle2": "eagle", "mlp_speculator": "mlp", "fast_draft": "language"}  # whose weights a recipe loads
+KINDS = {
+    "eagle2": "eagle",
+    "mlp_speculator": "mlp",
+    "fast_draft": "language",
+    "dynamic_mcsd": "decision",
+}  # whose weights a recipe loads
 
 
 def needed(name: str, target: Any, folder: Path) -> dict[str, Any]:
@@ -126,6 +131,7 @@ _BORROWERS = [
 def test_shape_of_a_recipe_that_only_lends_its_drafter_is_refused(name: str) -> None:
     """Nobody would heed it. A twin: without it, the drafter is lent."""
     target = tiny_decoder()
-    recipes.build(f"{name}:inner=speculative_sampling:draft=first:2", target)
+    outer = f"{name}:weights=none" if "weights" in recipes.options(name) else name
+    recipes.build(f"{outer}:inner=speculative_sampling:draft=first:2", target)
     with pytest.raises(OptionError, match=r"'depth' would be lost\nhint: give depth to the outer recipe"):
-        recipes.build(f"{name}:inner=speculative_sampling:depth=3:draft=first:2", target)
+        recipes.build(f"{outer}:inner=speculative_sampling:depth=3:draft=first:2", target)

@@ -11,7 +11,7 @@ import pytest
 
 from draftwood import recipes
 from draftwood.drafters.nets.store import read
-from draftwood.errors import OptionError, TrainError, UnknownNameError
+from draftwood.errors import CompositionError, OptionError, TrainError, UnknownNameError
 from draftwood.models.load import Loaded
 from draftwood.models.lock import locked
 from draftwood.train import log
@@ -52,6 +52,20 @@ def test_interrupted_run_goes_on_without_telling_a_step_twice(tiny: Loaded, tmp_
     assert steps == [0, 10, 20, 24] == [e["step"] for e in second.log.entries if "losses" in e]
     assert second.run(), "an ended run is told so"
     assert [e["step"] for e in second.log.looks("medusa")] == [0, 25]
+
+
+def test_a_net_beside_a_draft_is_looked_at_with_that_draft(tiny: Loaded, tmp_path: Path) -> None:
+    inner = "speculative_sampling:draft=first:1"
+    looks: list[Any] = []
+    session = Session(tiny, learning(tmp_path, "dynamic_mcsd", options={"dynamic_mcsd": {"inner": inner}}))
+    assert session.run(told=lambda name, found, step: looks.append((name, step)))
+    assert looks == [("dynamic_mcsd", 0), ("dynamic_mcsd", 3)]
+    path = head_file(tmp_path / "out", "dynamic_mcsd")
+    head = read(path)
+    assert head.ids is None and head.record["options"] == {"inner": inner}, "no tokens are its own"
+    recipes.build("dynamic_mcsd", tiny.model, weights=str(path), inner=inner)
+    with pytest.raises(CompositionError, match="train others"):
+        recipes.build("dynamic_mcsd", tiny.model, weights=str(path), inner="speculative_sampling:draft=first:2")
 
 
 def test_joined_rows_belong_to_the_run(tiny: Loaded, tmp_path: Path) -> None:

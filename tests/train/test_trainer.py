@@ -13,7 +13,7 @@ from torch import Tensor
 from draftwood.core.plan import Learn, TrainPlan
 from draftwood.drafters.learn.plans import feature_plan, language_plan, parallel_plan
 from draftwood.errors import OptionError, TrainError
-from draftwood.recipes import eagle, eagle3
+from draftwood.recipes import dynamic_mcsd, eagle, eagle3
 from draftwood.testing.tiny import tiny_decoder
 from draftwood.train import checkpoint
 from draftwood.train.batches import Batches
@@ -35,6 +35,8 @@ def plan(kind: str) -> TrainPlan:
         return eagle.training(model, KEEP, rate=5e-3)
     if kind.startswith("eagle3"):
         return eagle3.training(model, KEEP, rate=5e-3, own_rows="rows" in kind, muon="muon" in kind)
+    if kind == "decision":
+        return dynamic_mcsd.training(model, KEEP, inner="speculative_sampling:draft=first:2", share=0.9, rate=1e-2)
     if kind == "language":
         return language_plan(model, KEEP, width=32, layers=2, heads=2, inner=48, rate=5e-3, seed=0)
     more = {"inner": 48, "tied": True, "scale_input": True} if kind == "mlp" else {}
@@ -69,7 +71,7 @@ def test_language_model_may_leave_out_its_first_stage() -> None:
         language_plan(target(), KEEP, **sizes, rate=1e-3, seed=0, pretrain=1.0)
 
 
-@pytest.mark.parametrize("kind", ["eagle", "eagle3", "medusa", "hydra", "mlp", "language"])
+@pytest.mark.parametrize("kind", ["eagle", "eagle3", "medusa", "hydra", "mlp", "language", "decision"])
 def test_batch_without_one_counted_position_is_no_loss(kind: str) -> None:
     made, ids = plan(kind), torch.full((2, 12), 3)
     for stage in made.learns:
@@ -84,9 +86,9 @@ def test_batch_without_one_counted_position_is_no_loss(kind: str) -> None:
 
 @pytest.mark.parametrize(("breaks", "share"), [((1, 2, 9), 0.0), ((2, 3), 0.5), ((5, 11), 0.0)])
 def test_broken_run_ends_where_an_unbroken_one_does(tmp_path: Path, breaks: tuple[int, ...], share: float) -> None:
-    """Two plans at once; the language model changes its stage at step 2 of 12. Prompts teach in one case."""
+    """Three plans at once; the language model changes its stage at step 2 of 12. Prompts teach in one case."""
     kind = "eagle3 with rows by muon" if share else "eagle3"
-    make = lambda: {kind: plan(kind), "language": plan("language")}  # noqa: E731
+    make = lambda: {name: plan(name) for name in (kind, "language", "decision")}  # noqa: E731
     whole = make()
     told: list[Report] = []
     assert run_of(tmp_path / "whole", whole, prompt_share=share).run(told.append)

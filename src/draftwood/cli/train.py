@@ -22,8 +22,8 @@ HELP = """Make training data, train drafters.
 
 draftwood train data --out data: the target writes dialogues to learn from.
 
-draftwood train RECIPE[,RECIPE...]: trains eagle, eagle2, eagle3, medusa, hydra, mlp_speculator, fast_draft or vocab_trim;
-`draftwood train eagle3 --help` lists the options.
+draftwood train RECIPE[,RECIPE...]: trains eagle, eagle2, eagle3, medusa, hydra, mlp_speculator, fast_draft,
+dynamic_mcsd or vocab_trim; `draftwood train eagle3 --help` lists the options.
 """
 app = typer.Typer(cls=Names, no_args_is_help=True, rich_markup_mode=None)
 app.command()(data)

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.core.limit import Limit
+from draftwood.core.limit import Limit, always
 from draftwood.core.outline import Outline
 from draftwood.core.passes import Needs, Seen, Tokens
 from draftwood.core.proposal import Draw, Laws, Proposal
@@ -46,6 +46,11 @@ class Autoregressive:
     trims: ClassVar[bool] = True  # honours rnd.columns
     needs: Needs = Needs()
     draws: frozenset[Draw] = frozenset(Draw)
+
+    @property
+    def width(self) -> int | None:
+        """Of the hidden states that `proceed` sees; None where the model does not say."""
+        return getattr(getattr(self.model, "config", None), "hidden_size", None)
 
     def init(self, slots: int) -> _State:
         return _State(self.make_cache(slots))
@@ -93,12 +98,12 @@ class Autoregressive:
             started = perf_counter()
             if tree.num_nodes == 1:
                 x, _ = assemble(chains, Outline.of(base.tree), rnd.device)
-                logits = self._logits(state, x, rows)[:, None]
+                logits, hidden = (found[:, None] for found in self._logits(state, x, rows))
             else:
-                logits = self._run(state, rnd, tree, frontier, run, rows)
+                logits, hidden = self._run(state, rnd, tree, frontier, run, rows)
             seconds += perf_counter() - started
             law = rnd.law(logits, tree, frontier.clamp_min(0), ids, ranked=policy.draw.ranked)
-            return Laws(law.flatten(0, 1), ids), None
+            return Laws(law.flatten(0, 1), ids), None if limit.proceed is always else hidden
 
         proposal = grow(base, limit, policy, rnd, step)
         self._remember(state, rnd, proposal.tree, run[0][0])
@@ -111,12 +116,15 @@ class Autoregressive:
         rows = torch.isin(self.ids, rnd.columns).nonzero()[:, 0]
         return rows, self.ids[rows]
 
-    def _logits(self, state: _State, x: Tokens, rows: Int[Tensor, "W"] | None) -> Float[Tensor, "U W"]:
-        """Logits where the pass wants them, of these rows of the head."""
+    def _logits(
+        self, state: _State, x: Tokens, rows: Int[Tensor, "W"] | None
+    ) -> tuple[Float[Tensor, "U W"], Float[Tensor, "U H"]]:
+        """Logits where the pass wants them, of these rows of the head, and the hidden states they come from."""
         if rows is None:
-            return self.model.forward(x, state.cache).logits
-        seen = self.model.forward(replace(x, want=x.want[:0]), state.cache)
-        return self.model.head(seen.hidden[x.want], ids=rows)
+            seen = self.model.forward(x, state.cache)
+            return seen.logits, seen.hidden[x.want]
+        hidden = self.model.forward(replace(x, want=x.want[:0]), state.cache).hidden[x.want]
+        return self.model.head(hidden, ids=rows), hidden
 
     def _run(
         self,
@@ -126,8 +134,8 @@ class Autoregressive:
         frontier: Int[Tensor, "B F"],
         run: list[Tensor],
         rows: Int[Tensor, "W"] | None,
-    ) -> Float[Tensor, "B F W"]:
-        """One draft pass over the frontier, each node behind the staged row of its parent."""
+    ) -> tuple[Float[Tensor, "B F W"], Float[Tensor, "B F H"]]:
+        """One draft pass over the frontier, each node behind the staged row of its parent; zeros where there is none."""
         table = torch.nn.functional.pad(run[0], (0, tree.num_nodes - run[0].shape[2]), value=-1)  # [2, B, N]
         real = frontier >= 0
         node = frontier.clamp_min(0)
@@ -144,9 +152,11 @@ class Autoregressive:
             parents=parent.flatten()[flat],
             want=torch.arange(len(flat), device=flat.device),
         )
-        found = self._logits(state, x, rows)
-        logits = found.new_zeros(real.numel(), found.shape[-1])
-        return logits.index_copy(0, flat, found).view(*real.shape, -1)
+        logits, hidden = (
+            found.new_zeros(real.numel(), found.shape[-1]).index_copy(0, flat, found).view(*real.shape, -1)
+            for found in self._logits(state, x, rows)
+        )
+        return logits, hidden
 
     @staticmethod
     def _remember(state: _State, rnd: Round, tree: TokenTree, rows: Int[Tensor, "B M"]) -> None:

@@ -21,7 +21,7 @@ from draftwood.words import converted
 
 GROUP = "draftwood.recipes"
 _SHAPES = frozenset({"depth", "nodes", "widths", "beam", "paths", "draw", "method", "threshold", "ahead", "delta"})
-_OF_SHAPE = _SHAPES | {"acceptance", "verifier", "counted", "solver", "size"}
+_OF_SHAPE = _SHAPES | {"width", "roots", "acceptance", "verifier", "counted", "solver", "size"}
 
 
 def names() -> list[str]:

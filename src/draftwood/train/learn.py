@@ -245,7 +245,7 @@ class Session:
         """Once for every recipe and step: a run that had ended before says nothing twice."""
         if any(e["step"] == step for e in self.log.looks(name)):
             return
-        options: dict[str, Any] = dict(self.made.get(name, {}))
+        options: dict[str, Any] = {**self.plans[name].notes.get("options", {}), **self.made.get(name, {})}
         if name in self.nets:
             options["weights"] = str(head_file(self.learning.out, name))
         try:

@@ -70,7 +70,7 @@ def head_bytes(session: "Session", name: str, trainer: "Trainer | None") -> byte
         "rows": learning.rows,
         "longest": learning.longest,
         **({} if trainer is None else {"batch_tokens": trainer.batches.tokens}),
-        "options": dict(learning.options.get(name, {})),
+        "options": {**plan.notes.get("options", {}), **learning.options.get(name, {})},
     }
     if learning.join:
         record["joined"] = True
@@ -85,7 +85,7 @@ def head_bytes(session: "Session", name: str, trainer: "Trainer | None") -> byte
         raise TrainError(
             f"{name}: {bad[0]} has grown beyond what a file holds\nhint: lower the rate: --option rate=..."
         )
-    head = Head(plan.config, tensors, session.keep, session.loaded.fingerprint, record)
+    head = Head(plan.config, tensors, plan.notes.get("ids", session.keep), session.loaded.fingerprint, record)
     return to_bytes(head, bits=plan.notes.get("bits"))
 
 

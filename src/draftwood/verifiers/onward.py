@@ -44,7 +44,7 @@ def onward(tree: TokenTree, target: Scored, rnd: Round, judge: Judge) -> Verdict
         if not some(alive):
             break
         start = torch.where(alive, hit.int().argmax(1), start)
-    return _verdict(tree, last, token)
+    return verdict_at(tree, last, token)
 
 
 def drawn(tree: TokenTree) -> Bool[Tensor, "B N"]:
@@ -58,7 +58,7 @@ def inner(tree: TokenTree) -> Bool[Tensor, "B N"]:
     return torch.zeros_like(below).scatter_add(1, tree.parents.clamp_min(0), below) > 0
 
 
-def _verdict(tree: TokenTree, last: Int[Tensor, "B"], token: Int[Tensor, "B"]) -> Verdict:
+def verdict_at(tree: TokenTree, last: Int[Tensor, "B"], token: Int[Tensor, "B"]) -> Verdict:
     """The path to a node is the node's ancestors: parents stand before children, so index order is path order."""
     on_path = tree.ancestors().gather(1, last[:, None, None].expand(-1, 1, tree.num_nodes))[:, 0]
     order = torch.argsort((~on_path).long(), dim=1, stable=True)

@@ -32,14 +32,15 @@ class Rejection:
 
     def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
         def choose(node: Int[Tensor, "B"], depth: int, alive: Bool[Tensor, "B"]) -> Int[Tensor, "B"]:
-            return _choose(proposal, target, rnd, node, alive)
+            return try_children(proposal, target, rnd, node, alive)
 
         return walk(proposal.tree, choose)
 
 
-def _choose(
+def try_children(
     proposal: Proposal, target: Scored, rnd: Round, node: Int[Tensor, "B"], alive: Bool[Tensor, "B"]
 ) -> Int[Tensor, "B"]:
+    """The token after each node, in the rows where it is asked: a drawn child's, or one from what the others left."""
     tree = proposal.tree
     r = target.law(node[:, None])[:, 0]  # [B, V]
     token = torch.full_like(node, -1)

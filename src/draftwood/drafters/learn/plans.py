@@ -10,12 +10,15 @@ from torch import Tensor
 from draftwood.core.config import ModelConfig
 from draftwood.core.passes import FINAL
 from draftwood.core.plan import Learn, Rate, TrainPlan
-from draftwood.core.protocols import Model
+from draftwood.core.protocols import Drafter, Model
+from draftwood.drafters.autoregressive import Autoregressive
+from draftwood.drafters.learn.decision import Decision
 from draftwood.drafters.learn.language import Language
 from draftwood.drafters.learn.parallel import Parallel
 from draftwood.drafters.learn.unrolled import Unrolled
 from draftwood.drafters.nets.build import net
 from draftwood.drafters.nets.config import HeadConfig
+from draftwood.drafters.nets.run import states_width
 from draftwood.errors import CompositionError, OptionError, need_at_least
 
 MOST_UNROLLED = 32
@@ -134,3 +137,31 @@ def language_plan(
     any_text = Learn(Language(module, keep, align=False), first, share=pretrain, name="pre-train")
     own_text = Learn(Language(module, keep, align=True), then, share=1 - pretrain, name="align")
     return TrainPlan((any_text, own_text) if pretrain else (own_text,), module, config)
+
+
+def decision_plan(
+    target: Model,
+    drafter: Drafter,
+    *,
+    wide: int | None,
+    rate: float,
+    seed: int,
+    share: float,
+    drawn: bool = False,
+    **made_for: Any,
+) -> TrainPlan:
+    """A net on the hidden states of a drafter's model. `made_for`: options of the recipe that belong to its weights."""
+    width = states_width(drafter)
+    # The published widths, 768 to 512 to 256, in proportion, and a multiple of what is stored as one block.
+    wide = max(32, round(width * 2 / 3 / 32) * 32) if wide is None else wide
+    need_at_least("decision", wide=(wide, 1))
+    if not 0 < share <= 1:
+        raise OptionError(f"share cannot be {share}\nhint: of the positions, more than 0 and at most 1")
+    shape = shape_of(target)
+    layer = replace(shape, num_layers=1, hidden_size=width, intermediate_size=wide)
+    config = HeadConfig("decision", layer, shape.hidden_size, (), rows=1)
+    module = fresh(config, target, seed)
+    assert isinstance(drafter, Autoregressive)
+    learner = Decision(module, drafter.model, drafter.ids, share, drawn)
+    notes = {"ids": None, "options": made_for}
+    return TrainPlan((Learn(learner, Rate(peak=rate)),), module, config, notes=notes)

@@ -3,6 +3,7 @@
 from torch import nn
 
 from draftwood.drafters.nets.config import HeadConfig
+from draftwood.drafters.nets.decision import DecisionNet
 from draftwood.drafters.nets.eagle import EagleNet
 from draftwood.drafters.nets.eagle3 import Eagle3Net
 from draftwood.drafters.nets.hydra import HydraNet
@@ -21,6 +22,7 @@ NETS: dict[str, type[nn.Module]] = {
     "hydra": HydraNet,
     "mlp": MLPNet,
     "language": LanguageNet,
+    "decision": DecisionNet,
 }
 WITH_TABLES: dict[str, type[nn.Module]] = {"medusa": MedusaRowsNet, "mlp": MLPTablesNet}
 

@@ -6,7 +6,7 @@ from typing import Any
 from draftwood.core.config import ModelConfig, RopeScaling
 from draftwood.errors import WeightsError
 
-KINDS = ("eagle", "eagle3", "medusa", "hydra", "mlp", "language")
+KINDS = ("eagle", "eagle3", "medusa", "hydra", "mlp", "language", "decision")
 
 
 @dataclass(frozen=True, slots=True)

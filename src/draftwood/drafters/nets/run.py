@@ -1,9 +1,12 @@
 """A head made ready to run beside its target: in the target's lane and on its device."""
 
+from collections.abc import Callable
 from functools import partial
 
+from torch import Tensor
+
 from draftwood.cache.dense import DenseCache
-from draftwood.core.protocols import Cache, Model
+from draftwood.core.protocols import Cache, Drafter, Model
 from draftwood.drafters.autoregressive import Autoregressive
 from draftwood.drafters.features import MARGIN, Features
 from draftwood.drafters.heads import Heads
@@ -13,7 +16,7 @@ from draftwood.drafters.nets.native_runner import Int8Runner
 from draftwood.drafters.nets.runner import FeatureModel, FloatRunner
 from draftwood.drafters.nets.stages import StageModel
 from draftwood.drafters.nets.store import Head
-from draftwood.errors import OptionError
+from draftwood.errors import CompositionError, OptionError
 from draftwood.models.lanes.native import NativeDecoder
 
 
@@ -47,6 +50,30 @@ def language_drafter(head: Head, target: Model) -> Autoregressive:
     model = language_model(head, target)
     ids = None if head.ids is None else head.ids.to(getattr(target, "device", "cpu"))
     return Autoregressive(model, partial(_cache, model, target), ids)
+
+
+def judge_of(head: Head, drafter: Drafter, name: str) -> Callable[[Tensor], Tensor]:
+    """What a decision net says of this drafter's hidden states. `name`: the drafter's, as the net's record has it."""
+    width, read = states_width(drafter), head.config.layer.hidden_size
+    trained = head.record.get("options", {}).get("inner", name)
+    if (trained, read) != (name, width):
+        raise CompositionError(
+            f"these weights read hidden states of {trained!r}, {read} wide; those of {name!r} are {width} wide\n"
+            f"hint: inner={trained}, weights=none, or train others with --option inner={name}"
+        )
+    net = filled(head).to(device=getattr(drafter.model, "device", "cpu"))  # type: ignore[attr-defined]
+    return lambda hidden: net(hidden.float())
+
+
+def states_width(drafter: Drafter) -> int:
+    """Width of the hidden states that a drafter shows of its nodes. CompositionError if it shows none."""
+    width = drafter.width if isinstance(drafter, Autoregressive) else None
+    if width is None:
+        raise CompositionError(
+            f"a decision net reads the hidden states of a draft model, {type(drafter).__name__} shows none\n"
+            "hint: inner=fast_draft or inner=speculative_sampling, or weights=none"
+        )
+    return width
 
 
 def levels(head: Head, depth: int | None) -> int:

@@ -1,0 +1,141 @@
+"""TargetRoots: the first tokens of a draft are drawn from the target's own row, which the last pass has left behind.
+
+    last pass     ... x ── y ── z        y was kept, z was not: p after y is known, and so is what z left of it
+    next round    y ─┬─ a ── drafted     root y; a, b from norm((p - q)+) after y, given to the rule
+                     └─ b ── drafted
+
+It takes a rule that ends its path one token early, so that the new root has been scored. Where it has not, as in the first
+round, the drafter draws these tokens itself.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from draftwood.core.growth import Growth
+from draftwood.core.legality import Shape
+from draftwood.core.limit import Limit
+from draftwood.core.passes import Needs, Seen
+from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.protocols import Drafter, TreePolicy
+from draftwood.core.request import Request
+from draftwood.core.round import Round
+from draftwood.core.tree import TokenTree
+from draftwood.core.verdict import Outcome
+from draftwood.verifiers.draws import law_at
+from draftwood.verifiers.rejection import residual
+
+
+@dataclass(slots=True)
+class _State:
+    inner: Any
+    left: dict[int, tuple[Request, int, Tensor]] = field(
+        default_factory=dict[int, tuple[Request, int, Tensor]]
+    )  # by slot: whose, how long the text then was, the law of its next token
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TargetRoots:
+    """Everything below the first level is `drafter`'s. Rows at temperature 0 begin with the best tokens of the row."""
+
+    drafter: Drafter
+
+    @property
+    def needs(self) -> Needs:
+        return self.drafter.needs
+
+    @property
+    def draws(self) -> frozenset[Draw]:
+        return self.drafter.draws
+
+    def init(self, slots: int) -> _State:
+        return _State(self.drafter.init(slots))
+
+    def admit(self, state: _State, slot: int, request: Request) -> int:
+        state.left.pop(slot, None)
+        return self.drafter.admit(state.inner, slot, request)
+
+    def begin(self, state: _State, rnd: Round, seen: Seen) -> None:
+        self.drafter.begin(state.inner, rnd, seen)
+
+    def propose(self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
+        found: list[Tensor | None] = []
+        for slot, length, request in zip(rnd.slots.tolist(), rnd.lengths.tolist(), rnd.requests, strict=True):
+            whose, then, law = state.left.get(slot, (None, 0, None))
+            found.append(law if whose is request and then == length else None)
+        known = next((law for law in found if law is not None), None)
+        if known is not None:
+            law = torch.stack([torch.zeros_like(known) if law is None else law for law in found])
+            policy = _Begun(policy, law, law.sum(-1) > 0)
+        return self.drafter.propose(state.inner, rnd, base, limit, policy)
+
+    def commit(self, state: _State, rnd: Round, outcome: Outcome, seen: Seen) -> None:
+        self.drafter.commit(state.inner, rnd, outcome, seen)
+        proposal, verdict = outcome.proposal, outcome.verdict
+        tree = proposal.tree
+        before = verdict.path.gather(1, verdict.count[:, None])[:, 0]
+        end = tree.child(before, verdict.next_token)  # the new root, where it was scored
+        assert seen.row is not None
+        node = end.clamp_min(0)[:, None]
+        p = rnd.law(seen.logits[seen.at[seen.row.gather(1, node)]], tree, node, ranked=True)[:, 0]
+        # Runs are as long as they can be, so what was drawn below their end was rejected.
+        rejected = (tree.children(end) & (tree.copies > 0)).any(1)
+        p = torch.where(rejected[:, None], residual(p, law_at(proposal, end.clamp_min(0), rejected, p)), p)
+        rows = zip(rnd.slots.tolist(), rnd.lengths.tolist(), verdict.count.tolist(), end.tolist(), strict=True)
+        for b, (slot, length, count, at) in enumerate(rows):
+            state.left.pop(slot, None)
+            if at >= 0:
+                state.left[slot] = rnd.requests[b], length + count + 1, p[b].clone()
+
+    def free(self, state: _State, slots: Sequence[int]) -> None:
+        for slot in slots:
+            state.left.pop(slot, None)
+        self.drafter.free(state.inner, slots)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Begun:
+    """A policy whose first level is taken from `law` in the rows that have one; as many nodes as it would draw itself."""
+
+    policy: TreePolicy
+    law: Float[Tensor, "B V"]
+    there: Bool[Tensor, "B"]
+
+    @property
+    def draw(self) -> Draw:
+        return self.policy.draw
+
+    @property
+    def shape(self) -> Shape:
+        return self.policy.shape
+
+    def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
+        return self.policy.start(base, limit, rnd)
+
+    def expand(self, growth: Growth, q: Laws, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
+        if growth.tree.num_nodes > 1:
+            return self.policy.expand(growth, q, allowed, limit, rnd)
+        there = self.there[:, None]
+        grown = self.policy.expand(growth, q, allowed & ~there, limit, rnd)
+        tree, count = grown.tree, grown.tree.num_nodes - 1
+        law, asked, greedy = self.law[:, None], allowed & there, rnd.shaping.column("greedy", torch.bool)[:, None]
+        drawn = rnd.draw(growth.frontier, law, count, self.draw, asked & ~greedy)
+        best = rnd.draw(growth.frontier, law, count, Draw.GIVEN, asked & greedy)
+        tokens = torch.where(greedy, best[:, 0], drawn[:, 0])
+        mine = there & (tokens >= 0)
+        parts = {
+            "tokens": torch.where(mine, tokens, tree.tokens[:, 1:]),
+            "live": torch.where(there, mine, tree.live[:, 1:]),
+            "copies": torch.where(there, 0, tree.copies[:, 1:]),
+        }
+        changed = {name: torch.cat([getattr(tree, name)[:, :1], part], dim=1) for name, part in parts.items()}
+        tree = replace(tree, **changed)
+        nodes = torch.arange(1, tree.num_nodes, device=tokens.device)
+        return replace(grown, tree=tree, frontier=torch.where(tree.live[:, 1:], nodes, -1))
+
+    def select(self, tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
+        return self.policy.select(tree, limit)

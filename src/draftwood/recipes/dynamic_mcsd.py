@@ -1,0 +1,77 @@
+"""DynaSD: several candidates, and a small net that stops drafting when it believes in none of the newest ones."""
+
+from typing import Literal
+
+from jaxtyping import Int
+from torch import Tensor
+
+from draftwood import recipes
+from draftwood.controllers.decided import Decided
+from draftwood.controllers.fixed import Fixed
+from draftwood.core.plan import TrainPlan
+from draftwood.core.protocols import Drafter, Model
+from draftwood.core.recipe import Paper, Recipe
+from draftwood.drafters.learn.plans import decision_plan
+from draftwood.drafters.nets.find import load_head
+from draftwood.drafters.nets.run import judge_of
+from draftwood.drafters.target_roots import TargetRoots
+from draftwood.errors import OptionError, need_at_least
+from draftwood.trees.static import Static
+from draftwood.verifiers.longest_run import LongestRun
+from draftwood.verifiers.rejection import Rejection
+from draftwood.verifiers.traversal import Traversal
+
+PAPER = Paper(title="Improving Multi-candidate Speculative Decoding", arxiv="2409.10644")
+NONE = "none"
+
+
+def build(
+    target: Model,
+    *,
+    inner: str = "fast_draft",
+    weights: str = "auto",
+    width: int = 2,
+    depth: int = 5,
+    threshold: float = 0.4,
+    roots: Literal["draft", "target"] = "draft",
+    verifier: Literal["rejection", "traversal"] = "rejection",
+) -> Recipe:
+    """`weights`: the net that decides, or none; `width`: chains below the root; `roots=target` is LOSSY: the first
+    candidates are the target's own, and the chain that gets furthest wins."""
+    need_at_least("dynamic_mcsd", width=(width, 1), depth=(depth, 1))
+    for name, value, known in (
+        ("roots", roots, ("draft", "target")),
+        ("verifier", verifier, ("rejection", "traversal")),
+    ):
+        if value not in known:
+            raise OptionError(f"{name} cannot be {value!r}\nhint: {known[0]!r} or {known[1]!r}")
+    if roots == "target" and verifier != "rejection":
+        raise OptionError(f"roots=target has a rule of its own, {verifier!r} would be lost\nhint: leave out verifier")
+    drafter: Drafter = recipes.drafter(inner, target)
+    policy = Static((width, *(1,) * (depth - 1)))
+    size = depth, policy.num_nodes
+    judge = (
+        None if weights == NONE else judge_of(load_head(weights, target, "decision", "dynamic_mcsd"), drafter, inner)
+    )
+    controller = Fixed(*size) if judge is None else Decided(*size, judge, threshold)
+    if roots == "target":
+        return Recipe(drafter=TargetRoots(drafter), policy=policy, verifier=LongestRun(), controller=controller)
+    rule = Rejection() if verifier == "rejection" else Traversal()
+    return Recipe(drafter=drafter, policy=policy, verifier=rule, controller=controller)
+
+
+def training(
+    target: Model,
+    keep: Int[Tensor, "W"],
+    *,
+    inner: str = "fast_draft",
+    wide: int | None = None,
+    share: float = 0.25,
+    drawn: bool = False,
+    rate: float = 1e-3,
+    seed: int = 0,
+) -> TrainPlan:
+    """The net for the drafter of `inner`; `wide`: its first inner layer, the second is half as wide; `drawn`: labels of
+    single draws, as published."""
+    drafter = recipes.drafter(inner, target)
+    return decision_plan(target, drafter, wide=wide, rate=rate, seed=seed, share=share, drawn=drawn, inner=inner)

@@ -1,0 +1,65 @@
+"""LongestRun: of several beginnings that the target proposed, the one whose draft gets furthest. LOSSY.
+
+Every drafted node is kept on its own with probability min(1, p/q); of the given nodes below the root the one with the
+longest run of kept nodes below it wins, the first among equals. That looks at what comes after a token to decide about the
+token: two beginnings with p = (.7, .3), whose next tokens are kept with .4 and .9, come out as (.334, .666).
+
+The round ends in a node that the target has scored, so that the next one can begin with its row: the path is handed over
+less its last node, whose token is the one after it. Rows without given beginnings are judged by rejection, one by one.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from draftwood.core.legality import Shape
+from draftwood.core.passes import Needs
+from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.round import Round, some
+from draftwood.core.scored import Scored
+from draftwood.core.verdict import Verdict
+from draftwood.verifiers.draws import law_at
+from draftwood.verifiers.onward import verdict_at
+from draftwood.verifiers.rejection import ratio, try_children
+from draftwood.verifiers.walk import walk
+
+
+@dataclass(frozen=True, slots=True)
+class LongestRun:
+    """Not exact. Defined for beginnings that are given, each with one chain of draws below it."""
+
+    needs: Needs = Needs()
+    lossless: bool = False
+    draws: frozenset[Draw] = frozenset({Draw.DISTINCT})
+    shapes: frozenset[Shape] = frozenset({Shape.CHAIN, Shape.TREE})
+
+    def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
+        tree = proposal.tree
+        begins = tree.children(torch.zeros_like(tree.tokens[:, 0])) & (tree.copies == 0)
+        begun = begins.any(1)
+
+        def choose(node: Int[Tensor, "B"], depth: int, alive: Bool[Tensor, "B"]) -> Int[Tensor, "B"]:
+            return try_children(proposal, target, rnd, node, alive & ~begun)
+
+        # A row whose first tokens are drawn: the last kept one is its end, or if none is, the token that took its place.
+        first = walk(tree, choose)
+        end = first.path.gather(1, first.count[:, None])[:, 0]
+        end = torch.where(begun, _furthest(proposal, target, rnd, begins), end)
+        token = torch.where(end > 0, tree.tokens.gather(1, end[:, None])[:, 0], first.next_token)
+        return verdict_at(tree, tree.parents.gather(1, end[:, None])[:, 0].clamp_min(0), token)
+
+
+def _furthest(proposal: Proposal, target: Scored, rnd: Round, begins: Bool[Tensor, "B N"]) -> Int[Tensor, "B"]:
+    """The deepest kept node below the given beginnings. Levels stand one behind the other and their nodes in the order of
+    the beginnings, so of equally deep ones the first belongs to the first beginning."""
+    tree, kept = proposal.tree, begins.clone()
+    for n in range(1, tree.num_nodes):
+        parent = tree.parents[:, n].clamp_min(0)
+        tried = tree.live[:, n] & (tree.copies[:, n] > 0) & kept.gather(1, parent[:, None])[:, 0]
+        if some(tried):
+            p = target.law(parent[:, None])[:, 0]
+            chance = ratio(p, law_at(proposal, parent, tried, p), tree.tokens[:, n : n + 1])
+            kept[:, n] |= rnd.coin("accept", torch.full_like(parent, n), chance, tried)
+    return (tree.depths() * kept).argmax(1)
