@@ -11,6 +11,7 @@ the vocabulary's digits at a time, each with a uniform of its own, no piece is t
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Protocol
 
@@ -21,6 +22,22 @@ from torch import Tensor
 _GOLDEN = -0x61C8864680B583EB  # 2^64 / golden ratio, as a signed 64-bit number
 _MIX_1 = -0x40A7B892E31B1A47
 _MIX_2 = -0x6B2FB644ECCEEE15
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Places:
+    """Which token each column of a law stands for. A column of id `vocab` stands for none."""
+
+    ids: Int[Tensor, "B W"]
+    vocab: int
+
+    def spread(self, law: Float[Tensor, "B W"]) -> Float[Tensor, "B V"]:
+        """The same law over the whole vocabulary, so that a pick from it does not depend on how many columns there were."""
+        real = torch.where(self.ids < self.vocab, law, 0.0)
+        return law.new_zeros(len(law), self.vocab).scatter_add_(1, self.ids.clamp_max(self.vocab - 1), real)
+
+    def take(self, rows: Int[Tensor, "R"]) -> "Places":
+        return Places(self.ids[rows], self.vocab)
 
 
 class Noise(Protocol):
