@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.core import support
+from draftwood.core import host, support
 from draftwood.core.host import put
 from draftwood.core.sampling import SamplingParams
 
@@ -29,7 +29,7 @@ class Shaping:
         self.even = all(p.greedy or p.temperature == 1 for p in params)
         # Whether every law has few tokens, and they are cheap to find.
         few = all(p.greedy or p.top_k or p.top_p < 1 or p.min_p > 0 for p in params)
-        self.few = few and support.on_host(device)
+        self.few = few and host.on_host(device)
 
     def column(self, name: str, dtype: torch.dtype) -> Tensor:
         """One option of all rows."""
@@ -129,7 +129,7 @@ def _one_hot(x: Float[Tensor, "*S W"]) -> Float[Tensor, "*S W"]:
 def _top_p(prob: Float[Tensor, "B K W"], top_p: Float[Tensor, "B"]) -> Float[Tensor, "B K W"]:
     """Keep the most probable tokens until their mass reaches top_p, ties included, and renormalise."""
     width = prob.shape[-1]
-    if support.on_host(prob.device) and prob.numel():
+    if host.on_host(prob.device) and prob.numel():
         few = support.likeliest(prob.reshape(-1, width), top_p[:, None].expand(prob.shape[:2]).reshape(-1))
         if few is not None:
             return few.dense().view(prob.shape)

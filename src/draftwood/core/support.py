@@ -19,11 +19,6 @@ Array = NDArray[Any]
 _CUTS = (64.0, 8.0, 1.0, 0.0)  # times what a token may have at most if all that are smaller can go
 
 
-def on_host(device: torch.device | str) -> bool:
-    """Whether tokens are looked for one by one: on an accelerator that would stop it."""
-    return torch.device(device).type == "cpu"
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Support:
     """One law per row: W columns, of which some may be empty, with the token of each. `ids` None: the whole vocabulary."""
