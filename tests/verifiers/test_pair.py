@@ -75,7 +75,9 @@ def name(x: Any) -> str:
     return type(x).__name__ + (f"-{x.draw.value}" if hasattr(x, "draw") else "") if not isinstance(x, dict) else str(x)
 
 
-@pytest.mark.parametrize("options", CUTS, ids=name)
+@pytest.mark.parametrize(
+    "options", [CUTS[0], *(pytest.param(cut, marks=pytest.mark.slow) for cut in CUTS[1:])], ids=name
+)
 @pytest.mark.parametrize(("rule", "policy"), RULES, ids=name)
 def test_what_truncation_leaves_comes_out_exactly(rule: Any, policy: Any, options: dict[str, Any]) -> None:
     assert (policy.draw in rule.draws) and (policy.shape in rule.shapes or policy.shape is Shape.TREE)
