@@ -208,3 +208,12 @@ def test_control_equal_draws_played_together_fail(monkeypatch: pytest.MonkeyPatc
     assert distance(first_token(one_round(RANK, iid(3), p, q), 3), p) < 1e-12
     monkeypatch.setattr(selection, "next_draw", lambda left, *_: (left > 0).int().argmax(1))
     assert distance(first_token(one_round(RANK, iid(3), p, q), 3), p) > 1e-3
+
+
+@pytest.mark.parametrize("ranked", [1, 2, 3])
+def test_tokens_that_rank_alike_behind_the_best_leave_the_law_as_it_is(
+    ranked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selection, "_SORTED", ranked)
+    for k in (2, 3):
+        assert joint_error(one_round(Selection(), Static((k,), Draw.IID)), context_free(P), 4, 1) < 1e-12
