@@ -7,7 +7,22 @@ import torch
 
 from draftwood.bench.known import known_rules, round_of
 from draftwood.bench.passes import Stage
-from draftwood.bench.verifiers import DRAFTS, NODES, PASS, Draft, World, legal, measure, pass_over
+from draftwood.bench.statistics import Ratio
+from draftwood.bench.verifiers import (
+    ALL,
+    DRAFTS,
+    LP,
+    NODES,
+    PASS,
+    Draft,
+    Measured,
+    Timed,
+    World,
+    legal,
+    measure,
+    pass_over,
+    verdicts,
+)
 from draftwood.core.check import faults
 from draftwood.core.legality import RULES, Shape
 from draftwood.core.proposal import Draw
@@ -89,13 +104,25 @@ def test_a_measurement_has_times_shares_growth_and_the_names_of_absent_rules(fol
     kinds = {(row.rule, row.draft) for row in found.rows}
     assert {rule for rule, _ in kinds} == {PASS, "Rejection", "Match"}
     assert all((row.share is None) == (row.rule == PASS) and row.ms > 0 for row in found.rows)
-    assert {g.batches for g in found.growth} == {(1, 3)} and len(found.growth) == len(kinds)
+    larger = {(row.rule, row.draft) for row in found.rows if row.batch == 3}
+    assert {g.batches for g in found.growth} == {(1, 3)} and {(g.rule, g.draft) for g in found.growth} == larger
+    assert {kind for kind in kinds if kind[1].endswith(ALL)} == kinds - larger, "without top-p at one size alone"
     alone = measure(loaded, [1], context=16, repeats=1, rules={"Match": Match()})
     assert not alone.growth and not alone.absent
 
 
 def test_what_is_built_in_is_timed_and_the_rest_is_absent(folder: Path) -> None:
     found = measure(load(str(folder)), [1], context=16, repeats=1)
-    timed = {row.rule for row in found.rows} - {PASS}
+    timed = {row.rule for row in found.rows} - {PASS, LP}
     assert timed == {name for name, rule in known_rules().items() if rule is not None}
     assert timed.isdisjoint(found.absent) and timed | {*found.absent} == {*RULES}
+
+
+def test_a_goal_is_reached_or_names_who_is_beyond_it() -> None:
+    def row(rule: str, draft: str, share: float) -> Timed:
+        return Timed(rule, draft, 1, 64, 1, 1, 1, Ratio(share, None, None, 1))
+
+    good = [row("Match", "a tree", 0.05), row("Match", "a tree" + ALL, 0.5), row(LP, "a tree", 2.0)]
+    assert verdicts(Measured(good, [], [], {}))[0].startswith("reached")
+    said = verdicts(Measured([*good, row("Block", "a chain", 0.2)], [], [], {}))[0]
+    assert said.startswith("not reached") and said.endswith("beyond it: Block on a chain, 1 rows")

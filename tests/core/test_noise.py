@@ -2,8 +2,10 @@
 
 import math
 
+import pytest
 import torch
 
+from draftwood.core import host
 from draftwood.core.noise import Keyed, digits, fold, invert, uniform, word
 from draftwood.core.round import TARGET, Round
 from draftwood.testing.contracts import toy_round
@@ -90,3 +92,12 @@ def test_a_row_draws_the_same_alone_and_in_a_batch() -> None:
     together = rnd.pick("residual", at, law, yes)
     alone = [int(rnd.take([b]).pick("residual", at[b : b + 1], law[b : b + 1], yes[:1])) for b in range(3)]
     assert together.tolist() == alone
+
+
+def test_a_few_numbers_are_hashed_in_numpy_to_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = torch.randint(-(2**62), 2**62, (50, 1))
+    word = torch.arange(-3, 4)[None].expand(50, 7)
+    quick = [fold(key, word), fold(key, -5), fold(key, 2**40), uniform(key)]
+    monkeypatch.setattr(host, "on_host", lambda device: False)
+    for ours, theirs in zip(quick, [fold(key, word), fold(key, -5), fold(key, 2**40), uniform(key)], strict=True):
+        assert ours.dtype == theirs.dtype and torch.equal(ours, theirs)

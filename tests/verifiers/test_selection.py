@@ -118,3 +118,12 @@ def test_control_the_law_of_other_chances_fails(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(selection, "play", spoiled(of_the_ranking))
     assert distance(first_token(one_round(LP, iid(2), p, q), 3), p) > 0.01
+
+
+@pytest.mark.parametrize("ranked", [1, 2, 3])
+def test_tokens_that_rank_alike_behind_the_best_leave_the_law_as_it_is(
+    ranked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selection, "_SORTED", ranked)
+    for k in (2, 3):
+        assert joint_error(one_round(Selection(), Static((k,), Draw.IID)), context_free(P), 4, 1) < 1e-12

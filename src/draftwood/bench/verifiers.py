@@ -2,11 +2,13 @@
 
 The laws are made up: as sharp as those of small chat models, and as near to each other as a trained drafter's. What a rule
 costs depends on how far it walks and how wide its laws are, not on what the tokens mean. The target pass is a real one.
-Every repeat runs everything once, in an order that rotates and turns round; ratios are taken within a repeat.
+Every repeat runs everything once, in an order that rotates and turns round; ratios are taken within a repeat. Only passes of
+many rows, which take seconds, run in every third repeat, and the repeats between read the last one's time.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -26,6 +28,7 @@ from draftwood.models.load import Loaded
 from draftwood.trees.chain import Chain
 from draftwood.trees.paths import Paths
 from draftwood.trees.static import Static
+from draftwood.verifiers.selection import Selection
 
 NODES = 64  # the root included
 PASS = "target pass"
@@ -35,6 +38,10 @@ WARM_UP = 1  # repeats that do not count
 SEEDS = 4  # rounds of coins that repeats go through
 FALL = (1.2, 2.4)  # a law's tokens fall like rank to this power: flat rows and sure ones
 APART = 0.8  # noise between the logits of target and draft
+MANY, SELDOM = 8, 3  # passes of more rows are timed in every third repeat
+SHARE, LINEAR = 0.1, 8.0  # goals: at most this of the pass; from 4 rows to 32 better than linear
+ALL = ", all tokens"  # of drafts without top-p
+LP = "Selection lp"  # the same rule with its linear programme, which no goal is set for
 
 Say = Callable[[int, int], None]
 Key = tuple[str, str, int]  # rule, draft, rows
@@ -100,44 +107,75 @@ def measure(
     *,
     vocab: int | None = None,
     context: int = 128,
-    repeats: int = 10,
+    repeats: int = 6,
     top_p: float = TOP_P,
     rules: dict[str, Verifier | None] | None = None,
     say: Say = lambda done, total: None,
 ) -> Measured:
     """Times of all rules on all trees they are exact for. `vocab`: the model's own if left out."""
     found = known_rules() if rules is None else rules
-    world = World(loaded.model.vocab if vocab is None else vocab, top_p)
+    tokens = loaded.model.vocab if vocab is None else vocab
+    world, least = World(tokens, top_p), min(batches)
     stage = Stage(loaded.model, [context] * max(batches), NODES)
-    runs: dict[Key, Callable[[], Any]] = {}
-    kept: dict[Key, list[float]] = {}
-    nodes: dict[tuple[str, int], float] = {}
+    able = {name: rule for name, rule in found.items() if rule is not None}
+    case = Case(stage, context, {}, {}, {})
     for draft in DRAFTS:
-        able = {name: rule for name, rule in found.items() if rule is not None and legal(name, draft)}
-        for batch in batches if able else ():
-            made = world.proposal(draft, batch)
-            nodes[draft.name, batch] = float(made.tree.live.sum(1).float().mean())
-            runs[PASS, draft.name, batch] = pass_over(stage, made.tree, context)
-            for name, rule in able.items():
-                key = (name, draft.name, batch)
-                runs[key] = world.judge(rule, made, kept.setdefault(key, []))
+        for batch in batches:
+            case.add(world, draft, batch, able)
+    whole = World(tokens, 1.0)
+    for draft in DRAFTS:  # every token has a probability: only for one size, which is enough to compare
+        case.add(whole, draft, least, able, ALL)
+    if rules is None and find_spec("scipy") is not None:
+        case.add(world, DRAFTS[1], least, {LP: Selection(solver="lp")})
+    times = _times(case.runs, repeats, say)
+    rows = [timed(key, case.nodes[key[1:]], times, mean(case.kept.get(key, []))) for key in case.runs]
+    return Measured(rows, grown(times), [name for name, rule in found.items() if rule is None], world.describe())
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Everything that is timed, by rule, draft and rows."""
+
+    stage: Stage
+    context: int
+    runs: dict[Key, Callable[[], Any]]
+    kept: dict[Key, list[float]]
+    nodes: dict[tuple[str, int], float]
+
+    def add(self, world: "World", draft: Draft, batch: int, rules: dict[str, Verifier], note: str = "") -> None:
+        """Those of the rules that are exact for this kind of tree, and the pass over it."""
+        fit = {name: rule for name, rule in rules.items() if legal(name, draft)}
+        if not fit:
+            return
+        made, name = world.proposal(draft, batch), draft.name + note
+        self.nodes[name, batch] = float(made.tree.live.sum(1).float().mean())
+        self.runs.setdefault((PASS, name, batch), pass_over(self.stage, made.tree, self.context))
+        for rule, judge in fit.items():
+            key = (rule, name, batch)
+            self.runs[key] = world.judge(judge, made, self.kept.setdefault(key, []))
+
+
+def _times(runs: dict[Key, Callable[[], Any]], repeats: int, say: Say) -> dict[Key, list[float]]:
+    """Seconds of every repeat."""
     times: dict[Key, list[float]] = {key: [] for key in runs}
     say(0, repeats)
     for turn in range(-WARM_UP, repeats):
         for key in order(list(runs), turn):
-            seconds = clock(runs[key])
+            dear = key[0] == PASS and key[2] > MANY
+            if dear and turn < 0:
+                continue  # a pass of seconds is warm after its first layer
+            seconds = times[key][-1] if dear and turn % SELDOM else clock(runs[key])
             if turn >= 0:
                 times[key].append(seconds)
         if turn >= 0:
             say(turn + 1, repeats)
-    rows = [timed(key, nodes[key[1:]], times, mean(kept.get(key, []))) for key in runs]
-    return Measured(rows, grown(times), [name for name, rule in found.items() if rule is None], world.describe())
+    return times
 
 
 def legal(rule: str, draft: Draft) -> bool:
     """Whether the table allows it; a rule that is exact for every draft is timed on trees alone, like its rivals."""
     made = (draft.policy.draw, draft.policy.shape)
-    return made in RULES[rule] and (rule != "Match" or draft.policy.shape is Shape.TREE)
+    return made in RULES[rule.split()[0]] and (rule != "Match" or draft.policy.shape is Shape.TREE)
 
 
 def timed(key: Key, nodes: float, times: dict[Key, list[float]], kept: float | None) -> Timed:
@@ -153,8 +191,24 @@ def grown(times: dict[Key, list[float]]) -> list[Growth]:
     if len(sizes) < 2:
         return []
     small, large = sizes
-    kinds = dict.fromkeys((rule, draft) for rule, draft, _ in times)
+    kinds = dict.fromkeys((rule, draft) for rule, draft, batch in times if batch == large)
     return [Growth(*kind, (small, large), ratio_of_pairs(times[*kind, large], times[*kind, small])) for kind in kinds]
+
+
+def verdicts(found: Measured) -> list[str]:
+    """One line for each goal: whether it is reached, and who is beyond it."""
+    checked = [row for row in found.rows if row.share is not None and row.rule != LP and not row.draft.endswith(ALL)]
+    beyond = [f"{r.rule} on {r.draft}, {r.batch} rows" for r in checked if r.share and r.share.value > SHARE]
+    said = [_said(f"every rule takes less than {SHARE:.0%} of the pass", beyond)]
+    grown = [g for g in found.growth if g.rule != PASS and g.ratio is not None]
+    if grown and grown[0].batches == (4, 32):
+        slow = [f"{g.rule} on {g.draft}" for g in grown if g.ratio and g.ratio.value >= LINEAR]
+        said.append(_said(f"32 rows take less than {LINEAR:.0f} times as long as 4", slow))
+    return said
+
+
+def _said(goal: str, beyond: list[str]) -> str:
+    return f"reached: {goal}" if not beyond else f"not reached: {goal}; beyond it: {'; '.join(beyond)}"
 
 
 class World:

@@ -9,6 +9,11 @@ import torch
 from torch import Tensor
 
 
+def on_host(device: torch.device | str) -> bool:
+    """Whether looking at single numbers costs nothing: an accelerator would have to stop for it."""
+    return torch.device(device).type == "cpu"
+
+
 def host(x: Tensor) -> Any:
     """A tensor as (nested) lists of Python numbers."""
     return x.tolist()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]

@@ -1,7 +1,7 @@
 """From logits to a law: the one road, for target and draft alike, row by row and order-free.
 
 Truncations keep every token at or above a threshold value, so ties never depend on the order in which a sort saw them,
-and a row's law never depends on its neighbours. Nothing sorts the vocabulary: top-p reads a growing top-k.
+and a row's law never depends on its neighbours. Nothing sorts the vocabulary.
 """
 
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core import host, support
 from draftwood.core.host import put
 from draftwood.core.sampling import SamplingParams
 
@@ -25,6 +26,10 @@ class Shaping:
         self.any_min_p = any(p.min_p > 0 for p in params)
         self.any_greedy = any(p.greedy for p in params)
         self.all_greedy = all(p.greedy for p in params)
+        self.even = all(p.greedy or p.temperature == 1 for p in params)
+        # Whether every law has few tokens, and they are cheap to find.
+        few = all(p.greedy or p.top_k or p.top_p < 1 or p.min_p > 0 for p in params)
+        self.few = few and host.on_host(device)
 
     def column(self, name: str, dtype: torch.dtype) -> Tensor:
         """One option of all rows."""
@@ -44,6 +49,30 @@ class Shaping:
         x = logits if logits.dtype == torch.float64 else logits.float()
         if self.all_greedy and not ranked:
             return _one_hot(x)
+        prob = self._cut(x)
+        if self.any_top_p:
+            prob = _top_p(prob, self.column("top_p", torch.float64))
+        greedy = self.column("greedy", torch.bool)[:, None, None]
+        return torch.where(greedy, _one_hot(x), prob) if self.any_greedy and not ranked else prob
+
+    def support(self, logits: Float[Tensor, "B W"]) -> support.Support | None:
+        """The same laws, one per row, over the tokens they leave. None where a row is no law."""
+        x = logits if logits.dtype == torch.float64 else logits.float()
+        prob = self._cut(x[:, None])[:, 0] if not self.all_greedy else _one_hot(x)
+        goal = self.column("top_p", torch.float64)
+        if self.any_greedy and not self.all_greedy:
+            greedy = self.column("greedy", torch.bool)
+            prob = torch.where(greedy[:, None], _one_hot(x), prob)
+        return support.likeliest(prob, goal)
+
+    def take(self, rows: Sequence[int]) -> "Shaping":
+        """The options of some rows."""
+        return Shaping([self.params[b] for b in rows], self.device)
+
+    def _cut(self, x: Float[Tensor, "B K W"]) -> Float[Tensor, "B K W"]:
+        """Probabilities before top-p."""
+        if self.even and not self.any_min_p and not self.max_top_k:
+            return torch.softmax(x, dim=-1)
         heat = self.column("temperature", x.dtype)[:, None, None]
         greedy = self.greedy()[:, None, None]
         # The best logit becomes 0 first, so that no temperature, however small, makes infinities that cancel.
@@ -53,10 +82,7 @@ class Shaping:
             scaled = scaled.masked_fill(scaled < floor.log(), -torch.inf)
         if self.max_top_k:
             scaled = self._top_k(scaled)
-        prob = torch.softmax(scaled, dim=-1)
-        if self.any_top_p:
-            prob = _top_p(prob, self.column("top_p", torch.float64))
-        return torch.where(greedy, _one_hot(x), prob) if self.any_greedy and not ranked else prob
+        return torch.softmax(scaled, dim=-1)
 
     def greedy(self) -> Bool[Tensor, "B"]:
         return self.column("greedy", torch.bool)
@@ -70,7 +96,7 @@ class Shaping:
 
     def _top_k(self, x: Float[Tensor, "B K W"]) -> Float[Tensor, "B K W"]:
         width = x.shape[-1]
-        best = x.topk(min(self.max_top_k, width), dim=-1).values
+        best = top(x, min(self.max_top_k, width))[0]
         keep = [min(p.top_k or width, width) for p in self.params]
         at = torch.tensor(keep, device=x.device).clamp_max(best.shape[-1]) - 1
         floor = best.gather(-1, at[:, None, None].expand(-1, x.shape[1], 1))
@@ -106,6 +132,10 @@ def _one_hot(x: Float[Tensor, "*S W"]) -> Float[Tensor, "*S W"]:
 def _top_p(prob: Float[Tensor, "B K W"], top_p: Float[Tensor, "B"]) -> Float[Tensor, "B K W"]:
     """Keep the most probable tokens until their mass reaches top_p, ties included, and renormalise."""
     width = prob.shape[-1]
+    if host.on_host(prob.device) and prob.numel():
+        few = support.likeliest(prob.reshape(-1, width), top_p[:, None].expand(prob.shape[:2]).reshape(-1))
+        if few is not None:
+            return few.dense().view(prob.shape)
     goal = top_p[:, None, None]
     on = goal < 1
     size = min(256, width)

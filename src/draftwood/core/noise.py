@@ -11,16 +11,37 @@ the vocabulary's digits at a time, each with a uniform of its own, no piece is t
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
 from torch import Tensor
+
+from draftwood.core import host
 
 _GOLDEN = -0x61C8864680B583EB  # 2^64 / golden ratio, as a signed 64-bit number
 _MIX_1 = -0x40A7B892E31B1A47
 _MIX_2 = -0x6B2FB644ECCEEE15
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Places:
+    """Which token each column of a law stands for. A column of id `vocab` stands for none."""
+
+    ids: Int[Tensor, "B W"]
+    vocab: int
+
+    def spread(self, law: Float[Tensor, "B W"]) -> Float[Tensor, "B V"]:
+        """The same law over the whole vocabulary, so that a pick from it does not depend on how many columns there were."""
+        real = torch.where(self.ids < self.vocab, law, 0.0)
+        return law.new_zeros(len(law), self.vocab).scatter_add_(1, self.ids.clamp_max(self.vocab - 1), real)
+
+    def take(self, rows: Int[Tensor, "R"]) -> "Places":
+        return Places(self.ids[rows], self.vocab)
 
 
 class Noise(Protocol):
@@ -98,11 +119,17 @@ def digits(key: Int[Tensor, "*S"]) -> Float[Tensor, "*S 3"]:
 
 def uniform(key: Int[Tensor, "*S"]) -> Float[Tensor, "*S"]:
     """53 random bits of a folded key as a float64 in [0, 1)."""
+    if _quick(key):
+        return _tensor((_mixed(_bits(key) + _ODD[0]) >> np.uint64(11)) * 2.0**-53)
     return _shift(_mix(key + _GOLDEN), 11).to(torch.float64) * 2.0**-53
 
 
 def fold(key: Int[Tensor, "..."], word: Int[Tensor, "..."] | int) -> Int[Tensor, "..."]:
     """One more word into a key, broadcasting. Order matters, so (1, 2) and (2, 1) are different places."""
+    if _quick(key) and (isinstance(word, int) or _quick(word)):
+        bits = _bits(key)
+        other = np.uint64(word & _ONES) if isinstance(word, int) else _bits(word)
+        return _tensor((_mixed((bits ^ other) + _ODD[0]) ^ (bits * _ODD[1])).view(np.int64))
     return _mix((key ^ word) + _GOLDEN) ^ (key * _MIX_1)
 
 
@@ -110,6 +137,29 @@ def fold(key: Int[Tensor, "..."], word: Int[Tensor, "..."] | int) -> Int[Tensor,
 def word(text: str) -> int:
     """A name (purpose, stream) as a signed 64-bit number that no run, version or platform changes."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
+
+
+# The same in numpy: a few numbers take a third of the time there, and coins are a few numbers.
+_ONES = 2**64 - 1
+_ODD = [np.uint64(x & _ONES) for x in (_GOLDEN, _MIX_1, _MIX_2)]
+
+
+def _quick(x: Tensor) -> bool:
+    return x.ndim > 0 and x.numel() <= 4096 and x.dtype == torch.int64 and host.on_host(x.device)
+
+
+def _bits(x: Tensor) -> NDArray[np.uint64]:
+    return x.numpy().view(np.uint64)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
+
+def _tensor(x: NDArray[Any]) -> Tensor:
+    return torch.from_numpy(x)  # pyright: ignore[reportUnknownMemberType]
+
+
+def _mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    x = (x ^ (x >> np.uint64(30))) * _ODD[1]
+    x = (x ^ (x >> np.uint64(27))) * _ODD[2]
+    return x ^ (x >> np.uint64(31))
 
 
 def _mix(x: Tensor) -> Tensor:

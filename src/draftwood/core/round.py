@@ -11,7 +11,7 @@ from torch import Tensor
 from draftwood.core.history import adjust
 from draftwood.core.host import host, put
 from draftwood.core.law import Shaping, top
-from draftwood.core.noise import Keyed, Noise, fold, word
+from draftwood.core.noise import Keyed, Noise, Places, fold, word
 from draftwood.core.proposal import Draw
 from draftwood.core.request import Request
 from draftwood.core.tree import TokenTree
@@ -52,6 +52,7 @@ class Round:
         self.device = lengths.device
         self._seeds: Tensor | None = None
         self._shaping: Shaping | None = None
+        self._keys: dict[str, Tensor] = {}
 
     @property
     def batch(self) -> int:
@@ -120,11 +121,18 @@ class Round:
     def key(self, purpose: str, at: Int[Tensor, "B *S"], turn: int = 0) -> Int[Tensor, "B *S"]:
         """The place of one random number. For TARGET, `at` is the depth below the root; otherwise the node."""
         shape = (-1,) + (1,) * (at.ndim - 1)
-        seed, root = self.seeds.view(shape), (self.lengths - 1).view(shape)
         if purpose == TARGET and not self.stream:
-            return fold(fold(seed, word(TARGET)), root + at)
-        key = fold(fold(seed, word(purpose)), word(self.stream))
-        return fold(fold(fold(key, root), at), turn)
+            return fold(self._begun(purpose).view(shape), (self.lengths - 1).view(shape) + at)
+        return fold(fold(self._begun(purpose).view(shape), at), turn)
+
+    def _begun(self, purpose: str) -> Int[Tensor, "B"]:
+        """What all keys of one purpose begin with. Folding is most of what a coin costs, so it is done once a round."""
+        if purpose not in self._keys:
+            key = fold(self.seeds, word(purpose))
+            if purpose != TARGET or self.stream:
+                key = fold(fold(key, word(self.stream)), self.lengths - 1)
+            self._keys[purpose] = key
+        return self._keys[purpose]
 
     @property
     def seeds(self) -> Int[Tensor, "B"]:
@@ -153,6 +161,27 @@ class Round:
     ) -> Int[Tensor, "B *S"]:
         """A token drawn from `law`; it need not be normalised."""
         return self.noise.pick(self.key(purpose, at, turn), law, where, self.ids)
+
+    def pick_among(
+        self,
+        purpose: str,
+        at: Int[Tensor, "B"],
+        law: Float[Tensor, "B W"],
+        where: Bool[Tensor, "B"],
+        places: Places | None,
+    ) -> Int[Tensor, "B"]:
+        """The same for a law over a few tokens. It is spread out for the rows that ask, and only those: the token is the one
+        that the whole row would have given."""
+        if places is None:
+            return self.pick(purpose, at, law, where)
+        token, rows = torch.full_like(at, -1), where.nonzero()[:, 0]
+        if not len(rows):
+            return token
+        asked: list[int] = host(rows)
+        key, everyone = self.key(purpose, at)[rows], self.ids
+        whole = places.take(rows).spread(law[rows])
+        drawn = self.noise.pick(key, whole, where[rows], [everyone[b] for b in asked])
+        return token.index_copy(0, rows, drawn)
 
     def guess(self, depth: Int[Tensor, "B"], law: Float[Tensor, "B V"], where: Bool[Tensor, "B"]) -> Int[Tensor, "B"]:
         """What a draft law would emit with the target's own uniform of that position: a good guess, never a draw. A greedy

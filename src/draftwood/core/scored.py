@@ -6,10 +6,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from draftwood.core.host import put
+from draftwood.core.host import host, put
 from draftwood.core.outline import Outline
 from draftwood.core.passes import Seen
 from draftwood.core.round import TARGET, Round
+from draftwood.core.support import Support, likeliest
 from draftwood.core.tree import TokenTree
 
 
@@ -44,6 +45,30 @@ class Scored:
         """p at these nodes, by the request's own sampling along the node's own path; at least float32."""
         return self.rnd.law(self.logits(nodes), self.tree, nodes, strict=True)
 
+    def support(self, nodes: Int[Tensor, "B"], where: Bool[Tensor, "B"]) -> Support:
+        """p at one node per row, where asked, over the tokens that sampling leaves; the whole vocabulary where it leaves
+        them all. Rows that do not ask hold rubbish."""
+        shaping = self.rnd.shaping
+        if not shaping.few:
+            return Support(self.law(nodes[:, None])[:, 0], None, self.vocab)
+        if not all(r.params.plain for r in self.rnd.requests):
+            law = self.law(nodes[:, None])[:, 0]
+            found = likeliest(law, torch.ones(len(law), dtype=torch.float64))
+            return Support(law, None, self.vocab) if found is None else found
+        everyone = bool(where.all())
+        rows = torch.arange(len(nodes)) if everyone else where.nonzero()[:, 0]
+        at = self.seen.at[self._row[rows, nodes[rows].clamp_min(0)]]
+        found = (shaping if everyone else shaping.take(host(rows))).support(self.seen.logits[at])
+        if found is None:
+            return Support(self.law(nodes[:, None])[:, 0], None, self.vocab)
+        if everyone:
+            return found
+        assert found.ids is not None
+        width = found.prob.shape[1]
+        prob = found.prob.new_zeros(len(nodes), width).index_copy_(0, rows, found.prob)
+        ids = found.ids.new_full((len(nodes), width), self.vocab).index_copy_(0, rows, found.ids)
+        return Support(prob, ids, self.vocab)
+
     def best(self) -> Int[Tensor, "B N"]:
         """The most probable token after every node, without making a law; dead nodes hold rubbish."""
         if self._best is None:
@@ -65,8 +90,9 @@ class Scored:
             everyone = len(rest) == self.rnd.batch
             part = self if everyone else self.take(rest)
             rows = slice(None) if everyone else put(rest, nodes.device)
-            law = part.law(nodes[rows][:, None])[:, 0]
-            drawn = part.rnd.pick(TARGET, torch.full_like(nodes[rows], depth), law, where[rows])
+            law = part.support(nodes[rows], where[rows])
+            at = torch.full_like(nodes[rows], depth)
+            drawn = part.rnd.pick_among(TARGET, at, law.prob, where[rows], law.places)
             token = drawn if isinstance(rows, slice) else token.index_copy(0, rows, drawn)
         return torch.where(where, token, -1)
 

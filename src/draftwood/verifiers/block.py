@@ -11,7 +11,7 @@ Why it is exact: at position i the law w_i p_i must come out. Going on supplies 
 all; and as going on fails with probability R_i + 1 - w_i, stopping then with probability h_i is just right.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -23,9 +23,10 @@ from draftwood.core.passes import Needs
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored
+from draftwood.core.support import Support
 from draftwood.core.verdict import Verdict
-from draftwood.verifiers.draws import law_at
 from draftwood.verifiers.onward import drawn, inner, onward
+from draftwood.verifiers.pair import Pair, pair_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +43,12 @@ class Block:
         chosen = drawn(tree)
 
         def follow(
-            node: Int[Tensor, "B"], p: Float[Tensor, "B V"], where: Bool[Tensor, "B"]
-        ) -> tuple[Int[Tensor, "B"], Float[Tensor, "B V"]]:
-            child = (chosen & (tree.parents == node[:, None])).int().argmax(1)
-            return child, law_at(proposal, node, where, p)
+            node: Int[Tensor, "B"], pair: Pair, where: Bool[Tensor, "B"]
+        ) -> tuple[Int[Tensor, "B"], Float[Tensor, "B W"]]:
+            return (chosen & (tree.parents == node[:, None])).int().argmax(1), pair.q
 
         def judge(start: Int[Tensor, "B"], where: Bool[Tensor, "B"]) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
-            return judge_chain(target, rnd, start, where, follow)
+            return judge_chain(proposal, target, rnd, start, where, follow)
 
         return onward(tree, target, rnd, judge)
 
@@ -57,35 +57,40 @@ class Follow(Protocol):
     """The next node of the chain after `node`, and the law it was drawn from; where the chain goes on."""
 
     def __call__(
-        self, node: Int[Tensor, "B"], p: Float[Tensor, "B V"], where: Bool[Tensor, "B"], /
-    ) -> tuple[Int[Tensor, "B"], Float[Tensor, "B V"]]: ...
+        self, node: Int[Tensor, "B"], pair: Pair, where: Bool[Tensor, "B"], /
+    ) -> tuple[Int[Tensor, "B"], Float[Tensor, "B W"]]: ...
 
 
 def judge_chain(
-    target: Scored, rnd: Round, start: Int[Tensor, "B"], where: Bool[Tensor, "B"], follow: Follow
+    proposal: Proposal,
+    target: Scored,
+    rnd: Round,
+    start: Int[Tensor, "B"],
+    where: Bool[Tensor, "B"],
+    follow: Follow,
 ) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
     """The block rule along the chain that `follow` names. The target's law is asked at every node that goes on with w > 0,
     where plain decoding could have come too, and at the end only if it is kept: options may have left it no token at all."""
-    tree, goes_on = target.tree, inner(target.tree)
+    goes_on = inner(target.tree)
     node, last, alive = start, start, where
     w = torch.ones_like(start, dtype=torch.float64)
-    after: Tensor | None = None
+    after: Support | None = None
     for _ in range(1 + max(target.outline.deepest, default=0)):
         going = goes_on.gather(1, node[:, None])[:, 0] & alive
         last = torch.where(rnd.coin("accept", node, w, alive & ~going), node, last)
         if not some(going):
             break
-        p = target.law(torch.where(going, node, start)[:, None])[:, 0]
-        child, q = follow(node, p, going)
-        p = p.to(q.dtype)
+        pair = pair_at(proposal, target, torch.where(going, node, start), going)
+        child, q = follow(node, pair, going)
+        p = pair.p.to(q.dtype)
         rest = missing(w, p, q)
         total = rest.sum(-1, dtype=torch.float64)
         kept = rnd.coin("accept", node, share(total, w), going)
         last = torch.where(kept, node, last)
         # Nothing is missing only where p and q agree; the child is kept then, up to rounding.
-        left = torch.where((total > 0)[:, None], rest, p)
-        after = left if after is None else torch.where(kept[:, None], left, after)
-        w = weight(w, p, q, tree.tokens.gather(1, child[:, None]))
+        left = replace(pair.support, prob=torch.where((total > 0)[:, None], rest, p))
+        after = left if after is None else after.put(left, kept) if some(kept) else after
+        w = weight(w, p, q, pair.column(child))
         alive = going & (w > 0)
         node = torch.where(alive, child, node)
     return last, token_after(target, rnd, last, where, goes_on, after)
@@ -97,14 +102,14 @@ def token_after(
     last: Int[Tensor, "B"],
     where: Bool[Tensor, "B"],
     judged: Bool[Tensor, "B N"],
-    after: Float[Tensor, "B V"] | None,
+    after: Support | None,
 ) -> Int[Tensor, "B"]:
     """Drawn from what judging left of the law at the last node kept, or from the target's own where nothing was judged."""
     fresh = where & ~judged.gather(1, last[:, None])[:, 0]
     if after is None or some(fresh):
-        law = target.law(torch.where(fresh, last, 0)[:, None])[:, 0]
-        after = law if after is None else torch.where(fresh[:, None], law.to(after.dtype), after)
-    return rnd.pick("residual", last, after, where)
+        law = target.support(torch.where(fresh, last, 0), fresh)
+        after = law if after is None else after.put(law, fresh)
+    return rnd.pick_among("residual", last, after.prob, where, after.places)
 
 
 def weight(

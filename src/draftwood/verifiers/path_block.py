@@ -20,11 +20,10 @@ from draftwood.core.passes import Needs
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.round import Round
 from draftwood.core.scored import Scored
-from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Verdict
 from draftwood.verifiers.block import judge_chain
-from draftwood.verifiers.draws import law_at
 from draftwood.verifiers.onward import drawn, onward
+from draftwood.verifiers.pair import Pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ class PathBlock:
 
     def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
         def judge(start: Int[Tensor, "B"], where: Bool[Tensor, "B"]) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
-            return judge_chain(target, rnd, start, where, _Chosen(proposal, self.counted))
+            return judge_chain(proposal, target, rnd, start, where, _Chosen(proposal, self.counted))
 
         return onward(proposal.tree, target, rnd, judge)
 
@@ -61,22 +60,21 @@ class _Chosen:
     own: Float[Tensor, "B"] = field(init=False)
 
     def __call__(
-        self, node: Int[Tensor, "B"], p: Float[Tensor, "B V"], where: Bool[Tensor, "B"]
-    ) -> tuple[Int[Tensor, "B"], Float[Tensor, "B V"]]:
+        self, node: Int[Tensor, "B"], pair: Pair, where: Bool[Tensor, "B"]
+    ) -> tuple[Int[Tensor, "B"], Float[Tensor, "B W"]]:
         tree = self.proposal.tree
         children = drawn(tree) & (tree.parents == node[:, None])
         if self.paths is None or self.counted:
             self.paths = torch.where(children, tree.copies, 0).sum(1)
             self.lower, self.own = (torch.full_like(node, x, dtype=torch.float64) for x in (0, 1))
-        p = p.double()
-        q = law_at(self.proposal, node, where, p)
+        p, q = pair.p.double(), pair.q.double()
         q = q / q.sum(-1, keepdim=True).clamp_min(torch.finfo(q.dtype).tiny)
         rank, below = ranked(p, q)
-        child = _highest(tree, children, rank)
+        child = _highest(pair.columns, children, rank)
         law = skew(q, below, self.lower, self.own, self.paths)
-        token = tree.tokens.gather(1, child[:, None])
-        lower = self.lower + self.own * below.gather(1, token)[:, 0]
-        own = self.own * q.gather(1, token)[:, 0]
+        column = pair.column(child)
+        lower = self.lower + self.own * below.gather(1, column)[:, 0]
+        own = self.own * q.gather(1, column)[:, 0]
         whole = (lower + own).clamp_min(torch.finfo(q.dtype).tiny)
         self.lower, self.own = lower / whole, own / whole
         return child, law
@@ -93,8 +91,8 @@ def ranked(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"]) -> tuple[Int[Tensor
     return torch.empty_like(order).scatter_(1, order, place), torch.empty_like(q).scatter_(1, order, mass)
 
 
-def _highest(tree: TokenTree, children: Bool[Tensor, "B N"], rank: Int[Tensor, "B V"]) -> Int[Tensor, "B"]:
-    return torch.where(children, rank.gather(1, tree.tokens), -1).argmax(1)
+def _highest(columns: Int[Tensor, "B N"], children: Bool[Tensor, "B N"], rank: Int[Tensor, "B V"]) -> Int[Tensor, "B"]:
+    return torch.where(children, rank.gather(1, columns), -1).argmax(1)
 
 
 def skew(

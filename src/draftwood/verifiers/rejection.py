@@ -17,7 +17,8 @@ from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
-from draftwood.verifiers.draws import law_at, next_draw, taken, untried
+from draftwood.verifiers.draws import next_draw, taken, untried
+from draftwood.verifiers.pair import pair_at
 from draftwood.verifiers.walk import walk
 
 
@@ -42,19 +43,19 @@ def try_children(
 ) -> Int[Tensor, "B"]:
     """The token after each node, in the rows where it is asked: a drawn child's, or one from what the others left."""
     tree = proposal.tree
-    r = target.law(node[:, None])[:, 0]  # [B, V]
     token = torch.full_like(node, -1)
     left = untried(proposal, node)
     trying = alive & (left.sum(1) > 0)
+    pair = pair_at(proposal, target, node, alive)
+    r, q = pair.p, pair.q  # [B, W]
     if proposal.q is not None and some(trying):
-        q = law_at(proposal, node, trying, r)
         shuffle = (left > 1).any(1) & (proposal.draw is Draw.IID)
         turn = 0
         while some(trying) and turn < int(tree.copies.sum(1).max()):
             child = next_draw(left, shuffle & trying, rnd, node, turn)
-            drawn = tree.tokens.gather(1, child[:, None])
+            drawn = pair.column(child)
             keep = rnd.coin("accept", child, ratio(r, q, drawn), trying, turn)
-            token = torch.where(keep, drawn[:, 0], token)
+            token = torch.where(keep, tree.tokens.gather(1, child[:, None])[:, 0], token)
             rejected = trying & ~keep
             r = torch.where(rejected[:, None], residual(r, q), r)
             if proposal.draw is Draw.DISTINCT:
@@ -62,7 +63,7 @@ def try_children(
             left = taken(left, child)
             trying = rejected & (left.sum(1) > 0)
             turn += 1
-    rest = rnd.pick("residual", node, r, alive & (token < 0))
+    rest = pair.pick(rnd, node, r, alive & (token < 0))
     return torch.where(token < 0, rest, token)
 
 

@@ -5,9 +5,9 @@ itself and against all that rank below it,
 
     won(i) = r(i) q(i) + r(i) below_q(i) + below_r(i) q(i),
 
-one sort and two cumulative sums. The last winner has a known law and is kept with probability min(1, p/won),
-else the token comes from norm((p - won)+): together p, whatever the ranking. With the solver "lp" the pairs among the best
-ranked tokens are decided by coins, whose chances a small linear programme finds.
+one sort and two cumulative sums; of two that rank alike the first goes on. The last winner has a known law and is kept with
+probability min(1, p/won), else the token comes from norm((p - won)+): together p, whatever the ranking. With the solver "lp"
+the pairs among the best ranked tokens are decided by coins, whose chances a small linear programme finds.
 """
 
 from dataclasses import dataclass
@@ -25,10 +25,13 @@ from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
 from draftwood.errors import OptionError, need_at_least
-from draftwood.verifiers.draws import law_at, next_draw, taken, untried
+from draftwood.verifiers.draws import next_draw, taken, untried
+from draftwood.verifiers.pair import pair_at
 from draftwood.verifiers.rejection import ratio, residual
 from draftwood.verifiers.selection_lp import best_chances
 from draftwood.verifiers.walk import walk
+
+_SORTED = 4096  # columns that a meeting ranks one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,35 +68,37 @@ def _choose(
     proposal: Proposal, target: Scored, rnd: Round, node: Int[Tensor, "B"], alive: Bool[Tensor, "B"], size: int
 ) -> Int[Tensor, "B"]:
     tree = proposal.tree
-    p = target.law(node[:, None])[:, 0]  # [B, V]
     left = untried(proposal, node)
     drawn = alive & (left.sum(1) > 0)
     token = torch.full_like(node, -1)
-    rest = p
+    pair = pair_at(proposal, target, node, alive)
+    rest = pair.p  # [B, W]
     if proposal.q is not None and some(drawn):
-        p = p.double()  # sums over the whole vocabulary make the winner's law, which has to be the true one
-        q = law_at(proposal, node, drawn, p)
+        p, q = (
+            pair.p.double(),
+            pair.q.double(),
+        )  # sums over all columns make the winner's law, which has to be the true one
         q = q / q.sum(-1, keepdim=True).clamp_min(1e-300)  # its sum's rounding would enter every meeting anew
         shuffle = (left > 1).any(1)
         child = next_draw(left, shuffle & drawn, rnd, node, 0)
-        winner, won = tree.tokens.gather(1, child[:, None]), q
+        winner, won = child, q
         left = taken(left, child)
         playing = drawn & (left.sum(1) > 0)
         turn = 1
         while some(playing) and turn < int(tree.copies.sum(1).max()):
             child = next_draw(left, shuffle & playing, rnd, node, turn)
-            rival = tree.tokens.gather(1, child[:, None])
             contest = play(p, won, q, size, playing)
-            lost = playing & ~rnd.coin("select", node, contest.chance(winner, rival), playing, turn)
-            winner = torch.where(lost[:, None], rival, winner)
+            chance = contest.chance(pair.column(winner), pair.column(child))
+            lost = playing & ~rnd.coin("select", node, chance, playing, turn)
+            winner = torch.where(lost, child, winner)
             won = torch.where(playing[:, None], contest.won, won)
             left = taken(left, child)
             playing = playing & (left.sum(1) > 0)
             turn += 1
-        keep = rnd.coin("accept", node, ratio(p, won, winner), drawn)
-        token = torch.where(keep, winner[:, 0], token)
+        keep = rnd.coin("accept", node, ratio(p, won, pair.column(winner)), drawn)
+        token = torch.where(keep, tree.tokens.gather(1, winner[:, None])[:, 0], token)
         rest = torch.where(drawn[:, None], residual(p, won), p)
-    after = rnd.pick("residual", node, rest, alive & (token < 0))
+    after = pair.pick(rnd, node, rest, alive & (token < 0))
     return torch.where(token < 0, after, token)
 
 
@@ -122,22 +127,36 @@ def play(
     p: Float[Tensor, "B V"], r: Float[Tensor, "B V"], q: Float[Tensor, "B V"], size: int, where: Bool[Tensor, "B"]
 ) -> Contest:
     """Decided by the laws alone, before anybody looks at the tokens."""
-    order = (p - r * q).sort(dim=-1, descending=True, stable=True).indices
-    rank = torch.empty_like(order).scatter_(1, order, torch.arange(p.shape[-1], device=p.device).expand_as(order))
-    ranked_p, ranked_r, ranked_q = (law.gather(1, order) for law in (p, r, q))
-    below_r, below_q = (law.flip(-1).cumsum(-1).flip(-1) - law for law in (ranked_r, ranked_q))
-    won = ranked_r * ranked_q + ranked_r * below_q + below_r * ranked_q
+    order = _best_first(p - r * q)  # [B, s] the others rank behind these, all alike
+    ranked = order.shape[1]
+    rank = torch.full_like(p, ranked, dtype=torch.int64)
+    rank = rank.scatter_(1, order, torch.arange(ranked, device=p.device).expand_as(order))
+    best_p, best_r, best_q = (law.gather(1, order) for law in (p, r, q))
+    # Of two that rank alike the first goes on: r(i) times the others' q, and nothing for the second.
+    other_r, other_q = (law.scatter(1, order, 0.0).sum(-1, keepdim=True) for law in (r, q))
+    below_r, below_q = (
+        law.flip(-1).cumsum(-1).flip(-1) - law + other for law, other in ((best_r, other_r), (best_q, other_q))
+    )
+    won_best = best_r * best_q + best_r * below_q + below_r * best_q
     size = min(size, p.shape[-1])
     chances = p.new_zeros(len(p), size, size)
     if size:
-        best, first, second = (law[:, :size] for law in (ranked_p, ranked_r, ranked_q))
+        best, first, second = (law[:, :size] for law in (best_p, best_r, best_q))
         lower_r, lower_q = below_r[:, size - 1], below_q[:, size - 1]
         chances = best_chances(best, first, second, lower_r, lower_q, where)
-        won = torch.cat([_among(chances, first, second, lower_r, lower_q), won[:, size:]], dim=1)
-    won = won.gather(1, rank)
+        won_best = torch.cat([_among(chances, first, second, lower_r, lower_q), won_best[:, size:]], dim=1)
+    won = (r * other_q).scatter(1, order, won_best)
     # A ranking is a guess at what helps. Where it would not raise the mass shared with p, nobody plays.
     stands = torch.minimum(p, won).sum(-1) <= torch.minimum(p, r).sum(-1)
     return Contest(rank, chances, stands, torch.where(stands[:, None], r, won))
+
+
+def _best_first(score: Float[Tensor, "B V"]) -> Int[Tensor, "B s"]:
+    """Columns with the highest scores in falling order. Any order is exact; what ranks behind the best thousands hardly
+    ever wins, and to sort a whole vocabulary takes longer than everything else."""
+    if score.shape[-1] <= _SORTED:
+        return score.sort(dim=-1, descending=True, stable=True).indices
+    return score.topk(_SORTED, dim=-1).indices
 
 
 def _among(

@@ -21,10 +21,12 @@ from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
 from draftwood.errors import OptionError
-from draftwood.verifiers.draws import law_at, next_draw, taken, untried
+from draftwood.verifiers.draws import next_draw, taken, untried
+from draftwood.verifiers.pair import pair_at
 from draftwood.verifiers.walk import walk
 
-_HALVINGS = 24  # of [1, k]: rho to k times 6e-8, far below what acceptance would show
+_HAIR = 1e-8  # how far from the best rho the search may end, as a share of it: far below what acceptance would show
+_STEPS = 24  # seven are usual
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,42 +57,64 @@ def _choose(
     proposal: Proposal, target: Scored, rnd: Round, node: Int[Tensor, "B"], alive: Bool[Tensor, "B"], least: float
 ) -> Int[Tensor, "B"]:
     tree = proposal.tree
-    p = target.law(node[:, None])[:, 0]  # [B, V]
     token = torch.full_like(node, -1)
     left = untried(proposal, node)
     count = left.sum(1)
     trying = alive & (count > 0)
+    pair = pair_at(proposal, target, node, alive)
+    p, q = pair.p, pair.q  # [B, W]
     rest = p
     if proposal.q is not None and some(trying):
-        q = law_at(proposal, node, trying, p)
         rho = best_rho(p, q, count).clamp_min(least).to(p.dtype)
         shuffle = (left > 1).any(1)
         turn = 0
         while some(trying) and turn < int(tree.copies.sum(1).max()):
             child = next_draw(left, shuffle & trying, rnd, node, turn)
-            drawn = tree.tokens.gather(1, child[:, None])
-            keep = rnd.coin("accept", child, _kept(p, q, rho, drawn), trying, turn)
-            token = torch.where(keep, drawn[:, 0], token)
+            keep = rnd.coin("accept", child, _kept(p, q, rho, pair.column(child)), trying, turn)
+            token = torch.where(keep, tree.tokens.gather(1, child[:, None])[:, 0], token)
             left = taken(left, child)
             trying = trying & ~keep & (left.sum(1) > 0)
             turn += 1
         rest = torch.where((count > 0)[:, None], _rest(p, q, rho, count), p)
-    after = rnd.pick("residual", node, rest, alive & (token < 0))
+    after = pair.pick(rnd, node, rest, alive & (token < 0))
     return torch.where(token < 0, after, token)
 
 
 def best_rho(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], count: Int[Tensor, "B"]) -> Float[Tensor, "B"]:
-    """The root of a(rho) = rho beta(rho) in [1, k], from above: a hair too great is exact, a hair too small is not."""
+    """The root of a(rho) = rho beta(rho) in [1, k], from above: a hair too great is exact, a hair too small is not.
+
+    By false position, every step one pass over the laws; what is returned was tried and is great enough.
+    """
     high = count.clamp_min(1).to(torch.float64)
     low = torch.ones_like(high)
     if not some(count > 1):
         return high
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        beta = _overlap(p, q, middle.to(p.dtype)).sum(-1, dtype=torch.float64)
-        enough = _reached(beta, count) <= middle * beta
-        low, high = torch.where(enough, low, middle), torch.where(enough, middle, high)
+    above, below = _excess(p, q, high, count), _excess(p, q, low, count)
+    high = torch.where(below >= 0, low, high)
+    side, spare = torch.zeros_like(count), above
+    for _ in range(_STEPS):
+        wide = (high - low > _HAIR * high) & (spare > _HAIR)
+        if not some(wide):
+            break
+        chord = (below / (below - above)).clamp(0.0, 1.0).nan_to_num(0.5)
+        middle = torch.minimum(low + (high - low) * chord + _HAIR / 2 * high, high)
+        excess = _excess(p, q, middle, count)
+        up, down = wide & (excess >= 0), wide & (excess < 0)
+        # An end that has stayed for two steps counts half, so that it gets its turn (the Illinois rule).
+        above = torch.where(up, excess, torch.where(down & (side < 0), above / 2, above))
+        below = torch.where(down, excess, torch.where(up & (side > 0), below / 2, below))
+        spare = torch.where(up, excess, spare)
+        high, low = torch.where(up, middle, high), torch.where(down, middle, low)
+        side = up.long() - down.long()
     return high
+
+
+def _excess(
+    p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], rho: Float[Tensor, "B"], count: Int[Tensor, "B"]
+) -> Float[Tensor, "B"]:
+    """rho beta - a: not negative where rho is exact."""
+    beta = _overlap(p, q, rho.to(p.dtype)).sum(-1, dtype=torch.float64)
+    return rho * beta - _reached(beta, count)
 
 
 def _overlap(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], rho: Float[Tensor, "B"]) -> Float[Tensor, "B V"]:

@@ -23,10 +23,11 @@ from draftwood.core.passes import Needs
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored
+from draftwood.core.support import Support
 from draftwood.core.verdict import Verdict
 from draftwood.verifiers.block import missing, share, token_after, weight
-from draftwood.verifiers.draws import law_at
 from draftwood.verifiers.onward import drawn, inner, onward
+from draftwood.verifiers.pair import Pair, pair_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +50,50 @@ class _Stack:
     """Laws of the nodes from the start down to the one a row is at. Others need none: below a rejected node nothing is ever
     asked again, and a node not yet visited has its laws unchanged. Made on the way down, for nodes with drawn children."""
 
-    def __init__(self, batch: int, levels: int) -> None:
-        self.each, self.levels = torch.arange(batch), levels
-        self.p: Tensor | None = None  # [B, levels, V]
+    def __init__(self, batch: int, levels: int, columns: Int[Tensor, "B N"]) -> None:
+        self.each, self.levels = torch.arange(batch, device=columns.device), levels
+        self.columns = columns  # of each node's token in its parent's laws
+        self.p: Tensor | None = None  # [B, levels, W]
         self.q: Tensor | None = None
+        self.ids: Tensor | None = None
+        self.vocab = 0
 
-    def top(self, level: Int[Tensor, "B"]) -> tuple[Float[Tensor, "B V"], Float[Tensor, "B V"]]:
+    def top(self, level: Int[Tensor, "B"]) -> tuple[Float[Tensor, "B W"], Float[Tensor, "B W"]]:
         assert self.p is not None and self.q is not None
         at = level.clamp(0, self.levels - 1)
         return self.p[self.each, at], self.q[self.each, at]
 
-    def put(
-        self, level: Int[Tensor, "B"], p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], where: Bool[Tensor, "B"]
-    ) -> None:
+    def left(self, level: Int[Tensor, "B"]) -> Support | None:
+        """What is left of p, and of which tokens; None if no law was asked for."""
+        if self.p is None:
+            return None
+        at = level.clamp(0, self.levels - 1)
+        return Support(self.p[self.each, at], None if self.ids is None else self.ids[self.each, at], self.vocab)
+
+    def add(self, level: Int[Tensor, "B"], pair: Pair, below: Bool[Tensor, "B N"], where: Bool[Tensor, "B"]) -> None:
+        """The laws of a node just reached; the stack gets as wide as the widest so far."""
+        ids, width = pair.support.ids, pair.p.shape[1]
         if self.p is None or self.q is None:
-            self.each = self.each.to(p.device)
-            self.p, self.q = (x.new_zeros(len(x), self.levels, x.shape[1]) for x in (p, q))
+            shape = (len(pair.p), self.levels, width)
+            # Never read before it is written, and of many levels most are never reached: so it is not filled.
+            self.p, self.q, self.vocab = pair.p.new_empty(shape), pair.q.new_empty(shape), pair.support.vocab
+            self.ids = None if ids is None else ids.new_full(shape, self.vocab)
+        elif self.ids is not None and width > self.p.shape[2]:
+            more = (0, max(width, 2 * self.p.shape[2]) - self.p.shape[2])
+            self.p, self.q = (torch.nn.functional.pad(x, more) for x in (self.p, self.q))
+            self.ids = torch.nn.functional.pad(self.ids, more, value=self.vocab)
+        more = (0, self.p.shape[2] - width)
+        p, q = (torch.nn.functional.pad(x, more) for x in (pair.p, pair.q))
+        self.put(level, p, q, where)
+        if self.ids is not None and ids is not None:
+            row = where.nonzero()[:, 0]
+            self.ids[row, level[row]] = torch.nn.functional.pad(ids, more, value=self.vocab)[row]
+            self.columns = torch.where(below & where[:, None], pair.columns, self.columns)
+
+    def put(
+        self, level: Int[Tensor, "B"], p: Float[Tensor, "B W"], q: Float[Tensor, "B W"], where: Bool[Tensor, "B"]
+    ) -> None:
+        assert self.p is not None and self.q is not None
         at = level.clamp(0, self.levels - 1)
         for stack, x in ((self.p, p), (self.q, q)):
             stack[self.each, at] = torch.where(where[:, None], x, stack[self.each, at])
@@ -77,7 +106,7 @@ def _judge(
     which has none left. A tree of N nodes takes 2N steps at most; on a CPU they end with the last row."""
     tree = proposal.tree
     left, judged = drawn(tree), inner(tree)  # not yet rejected; something was drawn below
-    stack = _Stack(tree.batch, max(1, *target.outline.deepest))
+    stack = _Stack(tree.batch, max(1, *target.outline.deepest), tree.tokens)
     weights = torch.ones(tree.batch, stack.levels + 1, dtype=torch.float64, device=rnd.device)  # w along the way down
     node, level, alive = start, torch.zeros_like(start), where
     _make(stack, proposal, target, start, level, where & _at(judged, start))
@@ -92,7 +121,7 @@ def _judge(
         child = below.int().argmax(1)
         at, level = torch.where(up, node, child), level - up.long()
         node = torch.where(up, _at(tree.parents, node), node)
-        token = tree.tokens.gather(1, at[:, None])
+        token = stack.columns.gather(1, at[:, None])
         w, (p, q) = _at(weights, level), stack.top(level)
         heavy = weight(w, p, q, token)
         rejected = up | (down & (heavy <= 0))
@@ -106,8 +135,7 @@ def _judge(
         node = torch.where(down, child, node)
         weights = _set(weights, level, heavy, down)
         _make(stack, proposal, target, node, level, down & _at(judged, node))
-    after = None if stack.p is None else stack.top(level)[0]
-    return node, token_after(target, rnd, node, where, judged, after)
+    return node, token_after(target, rnd, node, where, judged, stack.left(level))
 
 
 def _make(
@@ -120,8 +148,8 @@ def _make(
 ) -> None:
     """Laws of the nodes just reached, which plain decoding could have reached too: their weight is not zero."""
     if some(where):
-        p = target.law(torch.where(where, node, 0)[:, None])[:, 0]
-        stack.put(level, p, law_at(proposal, node, where, p), where)
+        below = drawn(proposal.tree) & (proposal.tree.parents == node[:, None])
+        stack.add(level, pair_at(proposal, target, torch.where(where, node, 0), where), below, where)
 
 
 def settle(

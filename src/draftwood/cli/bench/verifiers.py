@@ -23,7 +23,7 @@ def verifiers(
     dtype: Dtype = "auto",
     batches: Annotated[str, typer.Option(help="Rows of a round, separated by commas.")] = "1,4,32",
     context: Annotated[int, typer.Option(min=1, help="Committed rows of each text before the pass.")] = 128,
-    repeats: Annotated[int, typer.Option(min=1, help="How often everything is timed.")] = 10,
+    repeats: Annotated[int, typer.Option(min=1, help="How often everything is timed.")] = 6,
     threads: Threads = None,
     out: Out = None,
 ) -> None:
@@ -52,6 +52,8 @@ def verifiers(
 
 
 def show(screen: Screen, found: "Measured", lane: str, repeats: int, source: dict[str, Any]) -> None:
+    from draftwood.bench.verifiers import verdicts
+
     about = found.laws
     screen.line(
         f"checking trees of 64 nodes, {about['vocabulary']:.0f} tokens, top-p {about['top_p']:g}, {lane}, "
@@ -81,6 +83,8 @@ def show(screen: Screen, found: "Measured", lane: str, repeats: int, source: dic
         screen.line(
             f"{each.rule} on {each.draft}: {each.batches[1]} rows take {said} times as long as {each.batches[0]}"
         )
+    for line in verdicts(found):
+        screen.line(line)
     if found.absent:
         screen.line(f"not built in, so not timed: {', '.join(found.absent)}")
     screen.line("kept: drafted tokens of a row; % of the pass: median of ratios within a repeat")

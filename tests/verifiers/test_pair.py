@@ -1,0 +1,102 @@
+"""Pairs of laws over few columns: exact for every rule, whatever truncation leaves of p and of q."""
+
+from typing import Any
+
+import pytest
+
+from draftwood.core.legality import Shape
+from draftwood.core.proposal import Draw, Laws
+from draftwood.core.recipe import Recipe
+from draftwood.core.sampling import SamplingParams
+from draftwood.testing.contracts import Always
+from draftwood.testing.drafts import TableDrafter
+from draftwood.testing.exact import joint_error, leaves
+from draftwood.testing.tables import Law, TableModel, random_law
+from draftwood.trees.chain import Chain
+from draftwood.trees.paths import Paths
+from draftwood.trees.static import Static
+from draftwood.verifiers import pair
+from draftwood.verifiers.block import Block
+from draftwood.verifiers.match import Match
+from draftwood.verifiers.path_block import PathBlock
+from draftwood.verifiers.rejection import Rejection
+from draftwood.verifiers.selection import Selection
+from draftwood.verifiers.transport import Transport
+from draftwood.verifiers.traversal import Traversal
+
+VOCAB = 5
+RULES: list[tuple[Any, Any]] = [
+    (Match(), Static((2, 1), Draw.IID)),
+    (Rejection(), Static((2, 1), Draw.IID)),
+    (Rejection(), Static((3,), Draw.DISTINCT)),
+    (Rejection(), Static((2, 1), Draw.DISTINCT)),
+    (Transport(), Static((2, 1), Draw.IID)),
+    (Transport(), Static((3,), Draw.IID)),
+    (Selection(), Static((3,), Draw.IID)),
+    (Selection(), Static((2, 1), Draw.IID)),
+    (Block(), Chain()),
+    (PathBlock(), Paths(2)),
+    (PathBlock(counted=True), Paths(2)),
+    (Traversal(), Static((2, 1), Draw.DISTINCT)),
+    (Traversal(), Static((3,), Draw.DISTINCT)),
+    (Traversal(), Paths(2)),
+]
+CUTS = [{"top_p": 0.7}, {"top_k": 3}, {"min_p": 0.6, "temperature": 1.3}]
+
+
+def truncated(law: Law, **options: Any) -> Law:
+    """What sampling with these options leaves of a law, by plain arithmetic."""
+    heat, top_p = options.get("temperature", 1.0), options.get("top_p", 1.0)
+
+    def cut(text: tuple[int, ...]) -> list[float]:
+        p = [x ** (1 / heat) for x in law(text)]
+        order = sorted(range(len(p)), key=lambda t: -p[t])
+        order = [t for t in order if p[t] >= options.get("min_p", 0.0) * p[order[0]]][: options.get("top_k", len(p))]
+        total, kept = sum(p[t] for t in order), list[int]()
+        for t in order:
+            if sum(p[k] for k in kept) / total < top_p:
+                kept.append(t)
+        total = sum(p[t] for t in kept)
+        return [p[t] / total if t in kept else 0.0 for t in range(len(p))]
+
+    return cut
+
+
+def error(rule: Any, policy: Any, options: dict[str, Any], seed: int = 1) -> float:
+    p = random_law(VOCAB, seed)
+    q = random_law(VOCAB, seed + 50)  # as a stranger: each leaves tokens that the other cuts
+    depth = len(policy.widths) if isinstance(policy, Static) else 2
+    made = lambda: Recipe(drafter=TableDrafter(q), policy=policy, verifier=rule, controller=Always(depth, 6))  # noqa: E731
+    params = SamplingParams(**{"temperature": 1.0, **options})
+    return joint_error(leaves(TableModel(VOCAB, p), made, params=params), truncated(p, **options), VOCAB, depth + 1)
+
+
+def name(x: Any) -> str:
+    return type(x).__name__ + (f"-{x.draw.value}" if hasattr(x, "draw") else "") if not isinstance(x, dict) else str(x)
+
+
+@pytest.mark.parametrize(
+    "options", [CUTS[0], *(pytest.param(cut, marks=pytest.mark.slow) for cut in CUTS[1:])], ids=name
+)
+@pytest.mark.parametrize(("rule", "policy"), RULES, ids=name)
+def test_what_truncation_leaves_comes_out_exactly(rule: Any, policy: Any, options: dict[str, Any]) -> None:
+    assert (policy.draw in rule.draws) and (policy.shape in rule.shapes or policy.shape is Shape.TREE)
+    assert error(rule, policy, options) < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("rule", "policy"),
+    [(Rejection(), Static((2,), Draw.DISTINCT)), (Traversal(), Static((2,))), (Selection(), Static((2,), Draw.IID))],
+    ids=name,
+)
+def test_control_a_draft_whose_mass_elsewhere_is_forgotten_fails(
+    rule: Any, policy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = pair._read
+
+    def forgetful(laws: Laws, rows: Any, ids: Any, vocab: int) -> Any:
+        q, _ = read(laws, rows, ids, vocab)
+        return q, q.sum(-1)
+
+    monkeypatch.setattr(pair, "_read", forgetful)
+    assert max(error(rule, policy, options, seed) for options in CUTS[:2] for seed in range(4)) > 0.01
