@@ -105,7 +105,7 @@ def test_whom_others_are_compared_with_is_always_there():
 
 def test_at_temperature_0_shapes_are_compared_and_nothing_is_bounded(cell, loaded: Loaded):
     found = cell("static", 0.0)
-    assert [line.rule for line in found.lines] == ["Match"] and found.bound is None and found.draw == "given"
+    assert [line.rule for line in found.lines] == ["Match"] and found.bound is None and found.draw == "distinct"
     drafter = (DRAFT, recipes.drafter(DRAFT, loaded.model))
     assert measure(loaded, drafter, ("paths", trees()["paths"]), 0.0, [[1]], all_rules()) is None
 

@@ -155,7 +155,8 @@ def parts_of(folder: ModuleType, *methods: str) -> Iterator[type]:
 
 
 def rules_in_folder() -> set[str]:
-    return {each.__name__ for each in parts_of(verifiers, "verify", "shapes")}
+    """All but those that say themselves that they are lossy."""
+    return {each.__name__ for each in parts_of(verifiers, "verify", "shapes") if each().lossless}
 
 
 def policies_in_folder() -> set[str]:

@@ -131,6 +131,7 @@ class _Begun:
             "tokens": torch.where(mine, tokens, tree.tokens[:, 1:]),
             "live": torch.where(there, mine, tree.live[:, 1:]),
             "copies": torch.where(there, 0, tree.copies[:, 1:]),
+            "source": torch.where(there, -1, tree.source[:, 1:]),  # the target's own, as its roots are
         }
         changed = {name: torch.cat([getattr(tree, name)[:, :1], part], dim=1) for name, part in parts.items()}
         tree = replace(tree, **changed)

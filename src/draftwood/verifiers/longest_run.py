@@ -1,11 +1,11 @@
 """LongestRun: of several beginnings that the target proposed, the one whose draft gets furthest. LOSSY.
 
-Every drafted node is kept on its own with probability min(1, p/q); of the given nodes below the root the one with the
+Every drafted node is kept on its own with probability min(1, p/q); of the target's own below the root the one with the
 longest run of kept nodes below it wins, the first among equals. That looks at what comes after a token to decide about the
 token: two beginnings with p = (.7, .3), whose next tokens are kept with .4 and .9, come out as (.334, .666).
 
 The round ends in a node that the target has scored, so that the next one can begin with its row: the path is handed over
-less its last node, whose token is the one after it. Rows without given beginnings are judged by rejection, one by one.
+less its last node, whose token is the one after it. Rows without such beginnings are judged by rejection, one by one.
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class LongestRun:
 
     def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
         tree = proposal.tree
-        begins = tree.children(torch.zeros_like(tree.tokens[:, 0])) & (tree.copies == 0)
+        begins = tree.children(torch.zeros_like(tree.tokens[:, 0])) & (tree.source < 0)
         begun = begins.any(1)
 
         def choose(node: Int[Tensor, "B"], depth: int, alive: Bool[Tensor, "B"]) -> Int[Tensor, "B"]:
@@ -57,9 +57,11 @@ def _furthest(proposal: Proposal, target: Scored, rnd: Round, begins: Bool[Tenso
     tree, kept = proposal.tree, begins.clone()
     for n in range(1, tree.num_nodes):
         parent = tree.parents[:, n].clamp_min(0)
-        tried = tree.live[:, n] & (tree.copies[:, n] > 0) & kept.gather(1, parent[:, None])[:, 0]
+        tried = tree.live[:, n] & ~begins[:, n] & kept.gather(1, parent[:, None])[:, 0]
         if some(tried):
-            p = target.law(parent[:, None])[:, 0]
-            chance = ratio(p, law_at(proposal, parent, tried, p), tree.tokens[:, n : n + 1])
+            p, token = target.law(parent[:, None])[:, 0], tree.tokens[:, n : n + 1]
+            chance = ratio(p, law_at(proposal, parent, tried, p), token)
+            # A greedy row's tokens are taken, not drawn: kept if the target wants them.
+            chance = torch.where(tree.copies[:, n] > 0, chance, p.gather(1, token)[:, 0])
             kept[:, n] |= rnd.coin("accept", torch.full_like(parent, n), chance, tried)
     return (tree.depths() * kept).argmax(1)
