@@ -672,12 +672,12 @@ def test_n10_block_without_a_mistake_loses_nothing() -> None:
 
 
 def test_n10_block_with_weights_above_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unbounded(w: Any, p: Any, q: Any, token: Any) -> Any:
-        return w * p.gather(1, token)[:, 0] / q.gather(1, token)[:, 0]
+    def unbounded(w: Any, top: Any, bottom: Any) -> Any:
+        return torch.cat([w[:, None], w[:, None] * (top / bottom).cumprod(1)], dim=1)
 
     p, q = pair(5, 0)
     right = expected_accepted(rounds(Block(), Case(Chain(), 5, 2), p, q))
-    monkeypatch.setattr(block, "weight", unbounded)
+    monkeypatch.setattr(block, "weights", unbounded)
     assert min(block_errors()) > 0.8e-2
     assert expected_accepted(rounds(Block(), Case(Chain(), 5, 2), p, q)) > right, "and it looks better than the rule"
 
@@ -687,12 +687,13 @@ def test_n10_block_that_stops_at_the_first_coin_that_fails(monkeypatch: pytest.M
 
     def first(self: Round, purpose: str, at: Any, prob: Any, where: Any, turn: int = 0) -> Any:
         got = real(self, purpose, at, prob, where, turn)
-        for b, who in enumerate(self.ids):
-            if where[b] and at[b] == 0:
+        asked, nodes, coins = (x.view(self.batch, -1) for x in (where, at, got))
+        for (b, i), who in ((place, self.ids[place[0]]) for place in asked.nonzero().tolist()):
+            if nodes[b, i] == 0:
                 failed.discard(who)
-            elif where[b]:
-                got[b] = got[b] and who not in failed
-                failed.update([] if got[b] else [who])
+            else:
+                coins[b, i] = coins[b, i] and who not in failed
+                failed.update([] if coins[b, i] else [who])
         return got
 
     monkeypatch.setattr(Round, "coin", first)

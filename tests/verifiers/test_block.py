@@ -4,10 +4,12 @@ import pytest
 import torch
 
 from draftwood.testing.exact import joint_error
+from draftwood.testing.tables import TableModel, near, random_law
 from draftwood.trees.chain import Chain
 from draftwood.verifiers import block
 from draftwood.verifiers.block import Block
 from look_ahead import Failing, Wayward, outcomes, pair
+from token_rules import recipe_of, texts
 
 
 def test_weights_of_fixture_b_are_those_of_the_card() -> None:
@@ -32,3 +34,13 @@ def test_chains_that_break_off_because_of_what_was_drawn_do_not_bias(raises: boo
     assert joint_error(found, p, 3, 3) < 1e-12
     found = outcomes(Block(), Chain(), p, q, 3, depth=3, controller=Wayward(3, 3))
     assert joint_error(found, p, 3, 4) < 1e-12 and {leaf.accepted for leaf in found} == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("rows", [1, 4, 9])
+def test_positions_judged_together_or_one_by_one_come_out_alike(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    law = random_law(6, 1)
+    made = recipe_of(Block(), Chain(), near(law, 6, 2, 0.5), 5, 5)
+    requests = [([1, 2], 30, 1.0), ([3], 20, 0.7), ([4, 4, 1], 25, 1.0)]
+    together = texts(TableModel(6, law), made, requests)
+    monkeypatch.setattr(block, "_ROWS", rows)
+    assert texts(TableModel(6, law), made, requests) == together

@@ -66,8 +66,8 @@ class Shaping:
         return support.likeliest(prob, goal)
 
     def take(self, rows: Sequence[int]) -> "Shaping":
-        """The options of some rows."""
-        return Shaping([self.params[b] for b in rows], self.device)
+        """The options of some rows, which may come several times."""
+        return self if rows == list(range(len(self.params))) else Shaping([self.params[b] for b in rows], self.device)
 
     def _cut(self, x: Float[Tensor, "B K W"]) -> Float[Tensor, "B K W"]:
         """Probabilities before top-p."""

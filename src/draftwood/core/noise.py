@@ -48,8 +48,8 @@ class Noise(Protocol):
     """Where coins and picks are answered. The engine holds `Keyed`; the exact tester forks every answer."""
 
     def coin(
-        self, key: Int[Tensor, "B"], prob: Float[Tensor, "B"], where: Bool[Tensor, "B"], who: Sequence[int]
-    ) -> Bool[Tensor, "B"]:
+        self, key: Int[Tensor, "B *S"], prob: Float[Tensor, "B *S"], where: Bool[Tensor, "B *S"], who: Sequence[int]
+    ) -> Bool[Tensor, "B *S"]:
         """True with probability `prob`; False where `where` is False, and nothing is asked there. `who`: request ids."""
         ...
 
@@ -64,8 +64,8 @@ class Keyed:
     """One uniform in [0, 1) per key, by a hash: the same alone, in any batch, on any device."""
 
     def coin(
-        self, key: Int[Tensor, "B"], prob: Float[Tensor, "B"], where: Bool[Tensor, "B"], who: Sequence[int]
-    ) -> Bool[Tensor, "B"]:
+        self, key: Int[Tensor, "B *S"], prob: Float[Tensor, "B *S"], where: Bool[Tensor, "B *S"], who: Sequence[int]
+    ) -> Bool[Tensor, "B *S"]:
         return where & (uniform(key) < prob)
 
     def pick(

@@ -143,11 +143,11 @@ class Round:
     def coin(
         self,
         purpose: str,
-        at: Int[Tensor, "B"],
-        prob: Float[Tensor, "B"],
-        where: Bool[Tensor, "B"],
+        at: Int[Tensor, "B *S"],
+        prob: Float[Tensor, "B *S"],
+        where: Bool[Tensor, "B *S"],
         turn: int = 0,
-    ) -> Bool[Tensor, "B"]:
+    ) -> Bool[Tensor, "B *S"]:
         """True with probability `prob`, in the rows where it is asked."""
         return self.noise.coin(self.key(purpose, at, turn), prob, where, self.ids)
 

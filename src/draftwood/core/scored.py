@@ -51,23 +51,37 @@ class Scored:
         shaping = self.rnd.shaping
         if not shaping.few:
             return Support(self.law(nodes[:, None])[:, 0], None, self.vocab)
-        if not all(r.params.plain for r in self.rnd.requests):
+        if not self.plain:
             law = self.law(nodes[:, None])[:, 0]
             found = likeliest(law, torch.ones(len(law), dtype=torch.float64))
             return Support(law, None, self.vocab) if found is None else found
         everyone = bool(where.all())
         rows = torch.arange(len(nodes)) if everyone else where.nonzero()[:, 0]
-        at = self.seen.at[self._row[rows, nodes[rows].clamp_min(0)]]
-        found = (shaping if everyone else shaping.take(host(rows))).support(self.seen.logits[at])
-        if found is None:
-            return Support(self.law(nodes[:, None])[:, 0], None, self.vocab)
+        found = self.supports(rows, nodes[rows])
         if everyone:
             return found
-        assert found.ids is not None
+        if found.ids is None:
+            return Support(self.law(nodes[:, None])[:, 0], None, self.vocab)
         width = found.prob.shape[1]
         prob = found.prob.new_zeros(len(nodes), width).index_copy_(0, rows, found.prob)
         ids = found.ids.new_full((len(nodes), width), self.vocab).index_copy_(0, rows, found.ids)
         return Support(prob, ids, self.vocab)
+
+    @property
+    def plain(self) -> bool:
+        """Whether every law follows from its logits alone, whatever stands before it."""
+        return all(r.params.plain for r in self.rnd.requests)
+
+    def supports(self, rows: Int[Tensor, "R"], nodes: Int[Tensor, "R"]) -> Support:
+        """The same for any nodes of any rows, all together; only where laws are `plain`."""
+        at = self.seen.at[self._row[rows, nodes.clamp_min(0)]]
+        first, last = host(at[:1]), host(at[-1:])
+        # One behind the other, they need no copy.
+        together = last == [first[0] + len(at) - 1] and bool((at.diff() == 1).all()) if len(at) else False
+        logits = self.seen.logits[first[0] : last[0] + 1] if together else self.seen.logits[at]
+        shaping = self.rnd.shaping.take(host(rows))
+        found = shaping.support(logits) if shaping.few else None
+        return Support(shaping.law(logits[:, None])[:, 0], None, self.vocab) if found is None else found
 
     def best(self) -> Int[Tensor, "B N"]:
         """The most probable token after every node, without making a law; dead nodes hold rubbish."""

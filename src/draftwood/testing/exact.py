@@ -70,13 +70,15 @@ class Forking:
         self.branches = branches
 
     def coin(
-        self, key: Int[Tensor, "B"], prob: Float[Tensor, "B"], where: Bool[Tensor, "B"], who: Sequence[int]
-    ) -> Bool[Tensor, "B"]:
+        self, key: Int[Tensor, "B *S"], prob: Float[Tensor, "B *S"], where: Bool[Tensor, "B *S"], who: Sequence[int]
+    ) -> Bool[Tensor, "B *S"]:
         out = torch.zeros_like(where)
-        for b, (k, p, asked) in enumerate(zip(key.tolist(), prob.tolist(), where.tolist(), strict=True)):
-            if asked:
+        each = key[0].numel() if len(key) else 0
+        keys, chances, asked = (x.flatten().tolist() for x in (key, prob, where))
+        for i, (k, p) in enumerate(zip(keys, chances, strict=True)):
+            if asked[i]:
                 heads = min(max(p, 0.0), 1.0)
-                out[b] = self.branches[who[b]].ask(k, (0.0, heads, 1.0)) == 0
+                out.view(-1)[i] = self.branches[who[i // each]].ask(k, (0.0, heads, 1.0)) == 0
         return out
 
     def pick(

@@ -18,15 +18,19 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core.host import put
 from draftwood.core.legality import RULES, Shape
 from draftwood.core.passes import Needs
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored
 from draftwood.core.support import Support
+from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Verdict
-from draftwood.verifiers.onward import drawn, inner, onward
-from draftwood.verifiers.pair import Pair, pair_at
+from draftwood.verifiers.onward import Judge, drawn, inner, onward
+from draftwood.verifiers.pair import Pair, pair_at, pairs_at
+
+_ROWS = 64  # laws that exist at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +43,107 @@ class Block:
     shapes: frozenset[Shape] = RULES["Block"].shapes
 
     def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
-        tree = proposal.tree
-        chosen = drawn(tree)
-
-        def follow(
-            node: Int[Tensor, "B"], pair: Pair, where: Bool[Tensor, "B"]
-        ) -> tuple[Int[Tensor, "B"], Float[Tensor, "B W"]]:
-            return (chosen & (tree.parents == node[:, None])).int().argmax(1), pair.q
-
         def judge(start: Int[Tensor, "B"], where: Bool[Tensor, "B"]) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
-            return judge_chain(proposal, target, rnd, start, where, follow)
+            return judge_line(proposal, target, rnd, start, where)
 
-        return onward(tree, target, rnd, judge)
+        return onward(proposal.tree, target, rnd, judge)
+
+
+def judge_line(
+    proposal: Proposal, target: Scored, rnd: Round, start: Int[Tensor, "B"], where: Bool[Tensor, "B"]
+) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
+    """The block rule along the one chain that was drawn below each `start`, many positions at a time: which they are does
+    not depend on any law. Laws that depend on what stands before them are asked one by one, and only where plain decoding
+    could have come too: options may have left a token that weighs nothing none to follow it."""
+    tree = proposal.tree
+    nodes, count = line(tree, start, where)
+    w = torch.ones_like(start, dtype=torch.float64)
+    last, after = start, None
+    step = max(1, _ROWS // max(tree.batch, 1)) if target.plain else 1
+    for first in range(0, nodes.shape[1] - 1, step):
+        here, child = nodes[:, first : first + step], nodes[:, first + 1 : first + step + 1]
+        here = here[:, : child.shape[1]]
+        position = torch.arange(first, first + here.shape[1], device=here.device)
+        asked = (position < count[:, None]) & (w > 0)[:, None]
+        if not some(asked):
+            break
+        row, column = asked.nonzero().unbind(1)
+        if target.plain:
+            pair = pairs_at(proposal, target, row, here[asked], child[asked])
+            p, q, at = pair.p, pair.q, pair.columns
+        else:
+            pair = pair_at(proposal, target, torch.where(asked, here, start[:, None])[:, 0], asked[:, 0])
+            p, q, at = pair.p[row], pair.q[row], pair.column(child[:, 0])[row]
+        top, bottom = (torch.ones_like(here, dtype=torch.float64) for _ in range(2))  # where nothing is asked w stays
+        top[asked], bottom[asked] = p.gather(1, at)[:, 0].double(), q.gather(1, at)[:, 0].double()
+        along = weights(w, top, bottom)
+        before, w = along[:, :-1], along[:, -1]
+        rest = missing(before[asked], p, q)
+        chance = torch.zeros_like(top)
+        total = rest.sum(-1, dtype=torch.float64)
+        chance[asked] = share(total, before[asked])
+        kept = rnd.coin("accept", here, chance, asked & (before > 0))
+        if not some(kept):
+            continue
+        place = (kept * (1 + torch.arange(kept.shape[1], device=kept.device))).argmax(1)
+        hit = kept.any(1)
+        last = torch.where(hit, here.gather(1, place[:, None])[:, 0], last)
+        index = torch.zeros_like(here).index_put_((row, column), torch.arange(len(row), device=row.device))
+        chosen = index.gather(1, place[:, None])[:, 0]
+        # Nothing is missing only where p and q agree; the child is kept then, up to rounding.
+        left = torch.where((total > 0)[chosen, None], rest[chosen], p[chosen])
+        ids = (
+            None if pair.support.ids is None else (pair.support.ids if target.plain else pair.support.ids[row])[chosen]
+        )
+        found = Support(left, ids, pair.support.vocab)
+        after = found if after is None else after.put(found, hit)
+    end = nodes.gather(1, count[:, None])[:, 0]
+    last = torch.where(rnd.coin("accept", end, w, where & (w > 0)), end, last)
+    return last, token_after(target, rnd, last, where, inner(tree), after)
+
+
+def chains_apart(
+    proposal: Proposal, target: Scored, rnd: Round, other: Judge, among: Bool[Tensor, "B"] | None = None
+) -> Judge:
+    """Rows without branches are judged by the block rule, which other rules become there, and the others by `other`. A row's
+    own tree decides, never its neighbours'."""
+    outline = target.outline
+    straight = put([a == b for a, b in zip(outline.drafted, outline.deepest, strict=True)], rnd.device, torch.bool)
+    straight = straight if among is None else straight & among
+
+    def judge(start: Int[Tensor, "B"], where: Bool[Tensor, "B"]) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
+        node, token = start, torch.full_like(start, -1)
+        for rule, rows in ((other, where & ~straight), (line_judge, where & straight)):
+            if some(rows):
+                found, said = rule(start, rows)
+                node, token = torch.where(rows, found, node), torch.where(rows, said, token)
+        return node, token
+
+    def line_judge(start: Int[Tensor, "B"], where: Bool[Tensor, "B"]) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
+        return judge_line(proposal, target, rnd, start, where)
+
+    return judge
+
+
+def line(
+    tree: TokenTree, start: Int[Tensor, "B"], where: Bool[Tensor, "B"]
+) -> tuple[Int[Tensor, "B L"], Int[Tensor, "B"]]:
+    """`start` and the chain that was drawn below it, in order, and how many nodes that chain has."""
+    ancestors, chosen = tree.ancestors(), drawn(tree)
+    below = ancestors.gather(2, start[:, None, None].expand(-1, tree.num_nodes, 1))[..., 0]
+    given = below & ~chosen & (torch.arange(tree.num_nodes, device=start.device) != start[:, None])
+    member = chosen & below & ~(ancestors & given[:, None]).any(2) & where[:, None]
+    count = member.sum(1)
+    order = (~member).int().sort(dim=1, stable=True).indices[:, : max(int(count.max()), 0) if len(count) else 0]
+    return torch.cat([start[:, None], order], dim=1), count
+
+
+def weights(w: Float[Tensor, "B"], top: Float[Tensor, "B L"], bottom: Float[Tensor, "B L"]) -> Float[Tensor, "B L+1"]:
+    """w and then min(1, w p/q) one after another; a token that q cannot have drawn weighs nothing."""
+    found = [w]
+    for ratio in torch.where(bottom > 0, top / bottom, 0.0).unbind(1):
+        found.append((found[-1] * ratio).clamp_max(1.0))
+    return torch.stack(found, dim=1)
 
 
 class Follow(Protocol):

@@ -48,37 +48,49 @@ def pair_at(proposal: Proposal, target: Scored, node: Int[Tensor, "B"], where: B
     most = int(drawn.sum(1).max())
     child = (~drawn).int().sort(dim=1, stable=True).indices[:, :most]  # [B, C] drawn children first
     token = torch.where(drawn.gather(1, child), tree.tokens.gather(1, child), support.vocab)
+    law = torch.where(where, proposal.rows().gather(1, node[:, None])[:, 0], -1)
+    found = _beside(proposal, support, law, token)
+    return replace(found, columns=torch.zeros_like(tree.tokens).scatter_(1, child, found.columns))
+
+
+def pairs_at(
+    proposal: Proposal, target: Scored, row: Int[Tensor, "R"], node: Int[Tensor, "R"], child: Int[Tensor, "R"]
+) -> Pair:
+    """At any nodes of any rows, each with one drawn child; `columns` are of those."""
+    support, token = target.supports(row, node), proposal.tree.tokens[row, child][:, None]
+    law = proposal.rows()[row, node]
+    if support.ids is not None:
+        return _beside(proposal, support, law, token)
+    q = torch.zeros_like(support.prob) if proposal.q is None else proposal.q.dense(law, support.vocab)
+    return Pair(support.prob, q.to(support.prob.dtype), support, token)
+
+
+def _beside(proposal: Proposal, support: Support, law: Int[Tensor, "B"], token: Int[Tensor, "B C"]) -> Pair:
+    """p's support, a column for each of these tokens outside it, and one for the rest. `law`: q's row, -1: none."""
+    assert support.ids is not None
+    most = token.shape[1]
     place = torch.searchsorted(support.ids, token).clamp_max(support.ids.shape[1] - 1)
     inside = support.ids.gather(1, place) == token
-    own = support.ids.shape[1] + torch.arange(most, device=token.device).expand_as(token)
-    columns = torch.zeros_like(tree.tokens).scatter_(1, child, torch.where(inside, place, own))
-    rest = torch.full_like(node, support.vocab)[:, None]
-    ids = torch.cat([support.ids, torch.where(inside, support.vocab, token), rest], dim=1)
+    own = torch.arange(support.ids.shape[1], support.ids.shape[1] + most, device=token.device)
+    ids = torch.cat([support.ids, torch.where(inside, support.vocab, token)], dim=1)
+    ids = torch.nn.functional.pad(ids, (0, 1), value=support.vocab)
     # Float64, because the width, and with it the order of sums, depends on other rows: no coin should feel that.
     p = torch.nn.functional.pad(support.prob.double(), (0, most + 1))
-    q = _draft(proposal, node, where, ids, p)
-    return Pair(p, q, replace(support, prob=p, ids=ids), columns)
+    q = torch.zeros_like(p) if proposal.q is None else _read(proposal.q, law, ids, support.vocab)
+    return Pair(p, q, replace(support, prob=p, ids=ids), torch.where(inside, place, own))
 
 
-def _draft(
-    proposal: Proposal, node: Int[Tensor, "B"], where: Bool[Tensor, "B"], ids: Int[Tensor, "B W"], like: Tensor
-) -> Float[Tensor, "B W"]:
-    """q at these tokens, and what it has elsewhere in the last column."""
-    if proposal.q is None:
-        return torch.zeros_like(like)
-    rows = torch.where(where, proposal.rows().gather(1, node[:, None])[:, 0], -1)
-    q, total = _read(proposal.q, rows, ids, vocab=int(ids[0, -1]) if len(ids) else 0)
-    q[:, -1] = (total - q.sum(-1)).clamp_min(0.0)
-    return q
-
-
-def _read(laws: Laws, rows: Int[Tensor, "B"], ids: Int[Tensor, "B W"], vocab: int) -> tuple[Tensor, Tensor]:
-    """Probabilities of some tokens, and the sum of all; zeros for row -1 and for empty columns."""
+def _read(laws: Laws, rows: Int[Tensor, "B"], ids: Int[Tensor, "B W"], vocab: int) -> Float[Tensor, "B W"]:
+    """q at these tokens, and what it has elsewhere in the last column; zeros for row -1."""
     there = (rows >= 0)[:, None] & (ids < vocab)
     if laws.ids is None:
-        total = laws.prob[rows.clamp_min(0)].sum(-1, dtype=torch.float64)
-        found = laws.prob[rows.clamp_min(0)[:, None], ids.clamp_max(vocab - 1)]
+        at = rows.clamp_min(0)
+        # Many rows are not copied to be added up.
+        total = laws.prob.sum(-1)[at] if 2 * len(at) > laws.num_rows else laws.prob[at].sum(-1)
+        found = laws.prob[at[:, None], ids.clamp_max(vocab - 1)]
     else:
         whole = laws.dense(rows, vocab)
-        total, found = whole.sum(-1, dtype=torch.float64), whole.gather(1, ids.clamp_max(vocab - 1))
-    return torch.where(there, found.double(), 0.0), torch.where(rows >= 0, total, 0.0)
+        total, found = whole.sum(-1), whole.gather(1, ids.clamp_max(vocab - 1))
+    q = torch.where(there, found.double(), 0.0)
+    q[:, -1] = torch.where(rows >= 0, (total - q.sum(-1)).clamp_min(0.0), 0.0)
+    return q

@@ -21,7 +21,7 @@ from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.round import Round
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
-from draftwood.verifiers.block import judge_chain
+from draftwood.verifiers.block import chains_apart, judge_chain
 from draftwood.verifiers.onward import drawn, onward
 from draftwood.verifiers.pair import Pair
 
@@ -43,9 +43,11 @@ class PathBlock:
     shapes: frozenset[Shape] = RULES["PathBlock"].shapes
 
     def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
-        def judge(start: Int[Tensor, "B"], where: Bool[Tensor, "B"]) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
+        def several(start: Int[Tensor, "B"], where: Bool[Tensor, "B"]) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
             return judge_chain(proposal, target, rnd, start, where, _Chosen(proposal, self.counted))
 
+        # The best of one path is that path; copies of it are several.
+        judge = chains_apart(proposal, target, rnd, several, (proposal.tree.copies <= 1).all(1))
         return onward(proposal.tree, target, rnd, judge)
 
 

@@ -25,7 +25,7 @@ from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored
 from draftwood.core.support import Support
 from draftwood.core.verdict import Verdict
-from draftwood.verifiers.block import missing, share, token_after, weight
+from draftwood.verifiers.block import chains_apart, missing, share, token_after, weight
 from draftwood.verifiers.onward import drawn, inner, onward
 from draftwood.verifiers.pair import Pair, pair_at
 
@@ -40,8 +40,10 @@ class Traversal:
     shapes: frozenset[Shape] = RULES["Traversal"].shapes
 
     def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
-        def judge(start: Int[Tensor, "B"], where: Bool[Tensor, "B"]) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
+        def branched(start: Int[Tensor, "B"], where: Bool[Tensor, "B"]) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
             return _judge(proposal, target, rnd, start, where)
+
+        judge = chains_apart(proposal, target, rnd, branched)
 
         return onward(proposal.tree, target, rnd, judge)
 
