@@ -16,7 +16,7 @@ from torch import Tensor
 from draftwood.core.noise import Places
 
 Array = NDArray[Any]
-_CUTS = (64.0, 8.0, 1.0, 0.0)  # times what a token may have at most if all that are smaller can go
+_CUTS = (64.0, 4.0, 0.0)  # times what a token may have at most if all that are smaller can go
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,37 +58,61 @@ def likeliest(prob: Float[Tensor, "R V"], top_p: Float[Tensor, "R"]) -> Support 
     """The most probable tokens until their mass reaches top_p, ties included, with sum 1; where top_p is 1, all that have
     any, as they are. On the host. None: some row is no law.
 
-    Nothing sorts the vocabulary: tokens too small to matter are left out by comparison first, and as all tokens below
-    (1 - top_p) / V can go together, there is a bound that always serves; most laws are served by a higher one.
+    Nothing sorts the vocabulary. Tokens too small to matter are left out by comparison first: all below (1 - top_p) / V can
+    go together, so that bound always serves, and most laws are served by a higher one. The others are counted into bins
+    by size, and only the bin where the mass is reached is looked at closely.
     """
     values, goal = _array(prob), _array(top_p)
     rows, vocab = values.shape
-    on = goal < 1
-    least = np.where(on, (1 - goal) / vocab, 0.0)
-    short, cut = np.ones_like(on), least
-    at: Array = np.empty(0)
-    row, found, mass = at, at, at
+    least = np.where(goal < 1, (1 - goal) / vocab, 0.0)
+    done: list[tuple[Array, Array, Array, Array]] = []  # rows; of their tokens: row among these, column, probability
+    left: Array = np.arange(rows)
     for factor in _CUTS:
-        cut = np.where(short, np.maximum(least * factor, np.finfo(values.dtype).tiny), cut)
-        at = np.flatnonzero(values >= cut.astype(values.dtype)[:, None])
-        row: Array = at // vocab
-        found: Array = values.reshape(-1)[at]
-        mass: Array = np.bincount(row, weights=found, minlength=rows)
-        short = on & (mass < goal)
-        if not short.any():
+        part = values if len(left) == rows else values[left]
+        cut = np.maximum(least[left] * factor, np.finfo(values.dtype).tiny).astype(values.dtype)
+        at = np.flatnonzero(part >= cut[:, None])
+        row, column, found = at // vocab, at % vocab, part.reshape(-1)[at]
+        mass = np.bincount(row, weights=found, minlength=len(left))
+        on: Array = goal[left] < 1
+        short: Array = on & (mass < goal[left]) & (factor > 0)
+        if not (mass > 0)[~short].all():
+            return None
+        stay = _reaching(row, found, np.where(short | ~on, np.inf, goal[left])) & ~short[row]
+        row, column, found = row[stay], column[stay], found[stay]
+        mass = np.bincount(row, weights=found, minlength=len(left))
+        done.append((left, row, column, (found / np.where(on, mass, 1.0)[row]).astype(values.dtype)))
+        left = left[short]
+        if not len(left):
             break
-    if not (mass > 0).all():
-        return None
-    if on.any():
-        falling = -np.sort(-_table(row, found, rows, 0.0), axis=1)
-        reached = (falling.cumsum(1, dtype=np.float64) < goal[:, None]).sum(1)
-        floor = np.take_along_axis(falling, np.minimum(reached, falling.shape[1] - 1)[:, None], axis=1)[:, 0]
-        stay = found >= np.where(on, floor, 0)[row]
-        at, row, found = at[stay], row[stay], found[stay]
-        mass = np.bincount(row, weights=found, minlength=rows)
-        found = (found / np.where(on, mass, 1.0)[row]).astype(values.dtype)
-    ids = _table(row, at - row * vocab, rows, vocab)
-    return Support(_tensor(_table(row, found, rows, 0.0)), _tensor(ids), vocab)
+    if len(done) == 1:
+        _, row, column, found = done[0]
+        return Support(_tensor(_table(row, found, rows, 0.0)), _tensor(_table(row, column, rows, vocab)), vocab)
+    tables = [(group, _table(r, f, len(group), 0.0), _table(r, c, len(group), vocab)) for group, r, c, f in done]
+    width = max(law.shape[1] for _, law, _ in tables)
+    laws, ids = np.zeros((rows, width), values.dtype), np.full((rows, width), vocab)
+    for group, law, tokens in tables:
+        laws[group, : law.shape[1]], ids[group, : law.shape[1]] = law, tokens
+    return Support(_tensor(laws), _tensor(ids), vocab)
+
+
+def _reaching(row: Array, found: Array, goal: Array) -> Array:
+    """Which entries are among the greatest of their row that together reach its goal, ties included; all of them where
+    the goal is out of reach."""
+    rows = len(goal)
+    bits = (found.view(np.uint32) >> 17) if found.dtype == np.float32 else (found.view(np.uint64) >> np.uint64(46))
+    bins = int(bits.max(initial=0)) - bits.astype(np.int64)  # the greatest first, 64 bins for every halving
+    width = int(bins.max(initial=0)) + 1
+    mass = np.bincount(row * width + bins, weights=found, minlength=rows * width).reshape(rows, width).cumsum(1)
+    last = (mass < goal[:, None]).sum(1)  # the bin that reaches it
+    edge = np.flatnonzero(bins == last[row])
+    stay = bins < last[row]
+    if len(edge):
+        table = -np.sort(-_table(row[edge], found[edge], rows, 0.0), axis=1)
+        before = np.where(last > 0, mass[np.arange(rows), np.maximum(last - 1, 0)], 0.0)
+        reached = (before[:, None] + table.cumsum(1, dtype=np.float64) < goal[:, None]).sum(1)
+        floor = np.take_along_axis(table, np.minimum(reached, table.shape[1] - 1)[:, None], axis=1)[:, 0]
+        stay[edge] = found[edge] >= floor[row[edge]]
+    return stay
 
 
 def _array(x: Tensor) -> Array:
