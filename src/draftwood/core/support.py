@@ -64,13 +64,13 @@ def likeliest(prob: Float[Tensor, "R V"], top_p: Float[Tensor, "R"]) -> Support 
     """
     values, goal = _array(prob), _array(top_p)
     rows, vocab = values.shape
-    least = np.where(goal < 1, (1 - goal) / vocab, 0.0)
+    least: Array = np.where(goal < 1, (1 - goal) / vocab, 0.0)
     done: list[tuple[Array, Array, Array, Array]] = []  # rows; of their tokens: row among these, column, probability
-    left: Array = np.arange(rows)
+    left: Array = np.nonzero(np.ones(rows))[0]
     for factor in _CUTS:
-        part = values if len(left) == rows else values[left]
-        cut = np.maximum(least[left] * factor, np.finfo(values.dtype).tiny).astype(values.dtype)
-        at = np.flatnonzero(part >= cut[:, None])
+        part: Array = values if len(left) == rows else values[left]
+        cut: Array = np.maximum(least[left] * factor, np.finfo(values.dtype).tiny).astype(values.dtype)
+        at: Array = np.flatnonzero(part >= cut[:, None])
         row, column, found = at // vocab, at % vocab, part.reshape(-1)[at]
         mass = np.bincount(row, weights=found, minlength=len(left))
         on: Array = goal[left] < 1
