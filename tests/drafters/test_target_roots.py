@@ -6,7 +6,7 @@ import torch
 
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
-from draftwood.drafters.target_roots import TargetRoots
+from draftwood.drafters.target_roots import TargetRoots, _Begun
 from draftwood.testing.contracts import toy_round
 from draftwood.testing.drafts import TableDrafter
 from draftwood.testing.tables import context_free
@@ -60,3 +60,13 @@ def test_what_is_left_goes_with_its_text() -> None:
         leave()
         assert not state.left
     assert drafter.needs == drafter.drafter.needs and drafter.draws == drafter.drafter.draws
+
+
+def test_what_is_kept_is_the_policys_own_choice() -> None:
+    policy, limit = Static((2, 1)), Limit.of([2], [3])
+    tree = TableDrafter(context_free((0.4, 0.3, 0.2, 0.1))).propose(
+        None, toy_round(((0,),), 4), Proposal.roots(torch.tensor([0])), limit, policy
+    ).tree  # fmt: skip
+    begun = _Begun(policy, torch.zeros(1, 4), torch.tensor([False]))
+    assert torch.equal(begun.select(tree, limit), policy.select(tree, limit))
+    assert (begun.draw, begun.shape) == (policy.draw, policy.shape)
