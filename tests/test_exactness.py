@@ -57,6 +57,7 @@ from draftwood.verifiers.transport import Transport
 from draftwood.verifiers.traversal import Traversal
 from every_rule import (
     LARGE,
+    LARGEST,
     SMALL,
     VARIANTS,
     Case,
@@ -147,6 +148,13 @@ def test_each_rule_is_exact_on_each_draw_it_is_legal_for(rule: Any, case: Case) 
 @settings(max_examples=5, deadline=None)
 def test_each_rule_is_exact_on_each_policy_and_any_laws(rule: Any, case: Case, table: Table) -> None:
     found, law = of_table(rule, case, table)
+    assert joint_error(found, law, case.vocab, case.depth + 1) < ROUNDING
+
+
+@slow
+@pytest.mark.parametrize(("rule", "case"), legal(LARGEST, plain=True), ids=label)
+def test_the_largest_cases_are_exact(rule: Any, case: Case) -> None:
+    found, law = of_table(rule, case, Table("near", 2))
     assert joint_error(found, law, case.vocab, case.depth + 1) < ROUNDING
 
 

@@ -113,6 +113,10 @@ LARGE = (
     Case(Shaped((0, 0, 1, 3)), 3, 3),
     Case(Shaped((0, 0, 1, 3), Draw.GIVEN), 3, 3),
 )
+LARGEST = (  # chains of three among five tokens, five drawn nodes
+    Case(Chain(), 5, 3),
+    Case(Shaped((0, 0, 1, 1, 2)), 3, 2),
+)
 
 
 def legal(cases: tuple[Case, ...], plain: bool = False) -> list[tuple[Any, Case]]:
