@@ -64,6 +64,8 @@ def profile(
     drawn = compact("depth", "nodes", *(f"sibling {i + 1}" for i in siblings))
     for level, tried in enumerate(found.tried):
         rates = [found.rate(level, i) for i in siblings]
+        if not tried[0]:
+            break
         drawn.add_row(str(level + 1), str(tried[0]), *("" if r is None else f"{r:.3f}" for r in rates))
     screen.show(drawn)
     acceptance = tuple(round(rate, 3) for rate in found.acceptance())
