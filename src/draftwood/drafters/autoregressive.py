@@ -23,6 +23,7 @@ from draftwood.core.review import Chain, assemble
 from draftwood.core.round import Round
 from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Outcome
+from draftwood.drafters.features import MARGIN
 from draftwood.trees.grow import grow
 
 
@@ -87,7 +88,10 @@ class Autoregressive:
         if ids is not None and not len(ids):
             return base
         chains = self._chains(state, rnd)
-        state.cache.reserve([c.slot for c in chains], [len(c.tokens) + limit.tier.nodes for c in chains])
+        staged = min(
+            limit.tier.depth * limit.tier.nodes, MARGIN
+        )  # at most: a level's frontier is never wider than the budget
+        state.cache.reserve([c.slot for c in chains], [len(c.tokens) + staged for c in chains])
         seconds = 0.0
         # Staged row (-1: none) and position of every node that was run.
         table = torch.tensor([[len(c.tokens) - 1, c.done + len(c.tokens) - 1] for c in chains], device=rnd.device)

@@ -10,6 +10,7 @@ from draftwood.core.proposal import Draw
 from draftwood.core.protocols import Cache, Drafter, Model
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.drafters.autoregressive import Autoregressive
+from draftwood.drafters.features import MARGIN
 from draftwood.errors import CompositionError, OptionError
 from draftwood.models.lanes.choose import like
 from draftwood.models.load import load
@@ -67,5 +68,4 @@ def draft_model(draft: str, target: Model) -> Model:
 
 
 def _cache(model: Model, slots: int) -> Cache:
-    margin = 256  # staged rows of a draft beyond the longest text
-    return DenseCache(model.row_specs, slots=slots, capacity=model.max_positions + margin)
+    return DenseCache(model.row_specs, slots=slots, capacity=model.max_positions + MARGIN)
