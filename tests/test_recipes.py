@@ -135,3 +135,47 @@ def test_shape_of_a_recipe_that_only_lends_its_drafter_is_refused(name: str) -> 
     recipes.build(f"{outer}:inner=speculative_sampling:draft=first:2", target)
     with pytest.raises(OptionError, match=r"'depth' would be lost\nhint: give depth to the outer recipe"):
         recipes.build(f"{outer}:inner=speculative_sampling:depth=3:draft=first:2", target)
+
+
+HUGE = 10**30
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "spectr:paths={}",
+        "spectr:depth={}",
+        "mcsd:widths={}",
+        "mcsd:widths=64,64,64",
+        "rsd:beam={}",
+        "rsd:depth={}",
+        "spechub:depth={}",
+        "spechub:depth=4000",
+        "optimal_multi_draft:widths={}",
+        "dyspec:nodes={}",
+        "opt_tree:depth={}",
+        "sequoia:nodes={}",
+        "sequoia:depth={}",
+        "block_verification:depth={}",
+        "traversal_verification:paths={}",
+        "dynamic_mcsd:weights=none:depth={}",
+        "dynamic_mcsd:weights=none:width={}",
+    ],
+)
+def test_a_draft_without_end_is_refused_at_once(words: str) -> None:
+    name = words.partition(":")[0]
+    drafts = "draft=first:1" if "draft" in recipes.options(name) else "inner=speculative_sampling:draft=first:1"
+    with pytest.raises(OptionError, match="4096"):
+        recipes.build(f"{words.format(HUGE)}:{drafts}", tiny_decoder(2))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("dynamic_mcsd:weights=none:threshold=0.9:inner=speculative_sampling:draft=first:1", "without a net"),
+        ("canonical_multi_draft:size=9:draft=first:1", "has no size"),
+    ],
+)
+def test_an_option_that_nobody_would_heed_is_refused(words: str, said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        recipes.build(words, tiny_decoder(2))

@@ -18,6 +18,7 @@ Each message says what happened, the value, and a `hint:` where there is somethi
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class DraftwoodError(Exception):
@@ -79,3 +80,15 @@ def need_at_least(part: str, **named: tuple[object, int]) -> None:
     for name, (value, least) in named.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise OptionError(f"{part}: {name} cannot be {value!r}\nhint: a whole number, at least {least}")
+
+
+MOST = 4096
+"""Levels or nodes of a draft: with more, one round would take longer than the whole answer without a draft."""
+
+
+def need_size(part: str, **named: tuple[Any, int]) -> None:
+    """The same for sizes of a draft, which must not be too great either."""
+    need_at_least(part, **named)
+    for name, (value, least) in named.items():
+        if value > MOST:
+            raise OptionError(f"{part}: {name} cannot be {value!r}\nhint: from {least} to {MOST}")

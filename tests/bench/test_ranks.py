@@ -58,3 +58,13 @@ def test_drafters_without_siblings_and_missing_prompts_are_refused(loaded: Loade
         measure(loaded, "prompt_lookup", [[1, 2]])
     with pytest.raises(OptionError, match="no prompts"):
         measure(loaded, "speculative_sampling:draft=first:1", [])
+
+
+def test_lucky_siblings_are_together_accepted_no_more_often_than_always() -> None:
+    counts = Ranks(tried=[[3, 1, 1]], kept=[[1, 0, 1]])
+    assert counts.acceptance() == pytest.approx((1 / 3, 1 / 3, 1 / 3))
+
+
+def test_options_that_only_the_recipes_own_tree_would_heed_are_refused(loaded: Loaded) -> None:
+    with pytest.raises(OptionError, match="'depth' would be lost"):
+        measure(loaded, "speculative_sampling:depth=2:draft=first:1", [[1, 2]])

@@ -83,3 +83,9 @@ def test_an_empty_file_holds_no_prompts(run, tmp_path: Path):
 def test_a_drafter_without_laws_is_refused(run):
     done = run(recipe="prompt_lookup")
     assert done.exit_code == 2 and "draws from no law" in done.stderr
+
+
+@pytest.mark.parametrize("words", [("-k", "99999999999999999999"), ("-t", "1e300"), ("-t", "1e-300")])
+def test_numbers_beyond_all_use_are_refused_before_the_work(run: Any, words: tuple[str, str]) -> None:
+    done = run(*DRAFT, *words)
+    assert done.exit_code == 2 and "cannot be" in done.output and "prompt 1" not in done.output

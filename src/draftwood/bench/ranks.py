@@ -6,7 +6,7 @@ before anything is drawn, so the counts are not biased by what was drawn.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -48,14 +48,16 @@ class Ranks:
 
     def acceptance(self) -> tuple[float, ...]:
         """Of all depths together, made falling: where a later sibling did better, by chance, both get what they have
-        together. Siblings that were never accepted are left out."""
+        together. Siblings that were never accepted are left out. Those that few nodes had may have been lucky; together
+        they are not accepted more often than always."""
         pools: list[list[int]] = []  # kept, tried, siblings
         for sibling in range(len(self.tried[0])):
             pools.append([sum(row[sibling] for row in self.kept), sum(row[sibling] for row in self.tried), 1])
             while len(pools) > 1 and pools[-1][0] * pools[-2][1] > pools[-2][0] * pools[-1][1]:
                 last = pools.pop()
                 pools[-1] = [a + b for a, b in zip(pools[-1], last, strict=True)]
-        return tuple(kept / tried for kept, tried, count in pools for _ in range(count) if kept)
+        rates = [kept / tried for kept, tried, count in pools for _ in range(count) if kept]
+        return tuple(rate / max(sum(rates), 1.0) for rate in rates)
 
 
 @dataclass(slots=True)
@@ -107,16 +109,17 @@ def measure(
     """One answer to each prompt; the recipe lends its drafter."""
     if not prompts:
         raise OptionError("no prompts\nhint: at least one question")
-    made = recipes.build(recipe, loaded.model) if isinstance(recipe, str) else recipe
-    if Draw.DISTINCT not in made.drafter.draws:
+    drafter = recipes.drafter(recipe, loaded.model) if isinstance(recipe, str) else recipe.drafter
+    if Draw.DISTINCT not in drafter.draws:
         raise OptionError(
-            f"{type(made.drafter).__name__} cannot draw different siblings\nhint: eagle3, fast_draft, medusa, ..."
+            f"{type(drafter).__name__} cannot draw different siblings\nhint: eagle3, fast_draft, medusa, ..."
         )
     tree = Shaped(positional([FIRST, *(SECOND / 2**i for i in range(width - 1))], nodes, depth))
     book = Counting(max(tree.parents.count(p) for p in set(tree.parents)))
     for i, prompt in enumerate(prompts):
         say(i, len(prompts))
-        whole = replace(made, policy=tree, verifier=book, controller=Fixed(depth=tree.depth, nodes=tree.num_nodes))
+        size = Fixed(depth=tree.depth, nodes=tree.num_nodes)
+        whole = Recipe(drafter=drafter, policy=tree, verifier=book, controller=size)
         length = min(len(prompt) + max_tokens + SPARE, loaded.model.max_positions)
         llm = LLM(loaded, whole, config=EngineConfig(max_slots=1, max_length=length))
         params = SamplingParams(temperature=temperature, seed=seed + i, max_tokens=max_tokens)

@@ -18,6 +18,8 @@ from draftwood.errors import OptionError
 if TYPE_CHECKING:
     from draftwood.bench.bounds import Compared
 
+MOST_SIBLINGS = 64  # the race that is computed for them takes longer and longer
+
 
 def bounds(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="Whose drafter; `draftwood papers` lists them.")],
@@ -42,7 +44,7 @@ def bounds(
     file where matplotlib is installed.
     """
     writable(out)
-    counts, heats = whole_numbers("siblings", siblings), _temperatures(temperature)
+    counts, heats = whole_numbers("siblings", siblings, MOST_SIBLINGS), _temperatures(temperature)
     chosen = models.recipe_options(recipe, option or ())
 
     from draftwood.bench.bounds import compare, record
@@ -80,9 +82,9 @@ def _temperatures(text: str) -> Sequence[float]:
         found = list(dict.fromkeys(float(word) for word in text.split(",")))
     except ValueError:
         raise OptionError(f"temperature cannot be {text!r}\nhint: numbers, for example 0.3,1") from None
-    if not all(0 < t < float("inf") for t in found):
+    if not all(1e-6 <= t <= 1e6 for t in found):  # less is greedy, more is refused by every request
         raise OptionError(
-            f"temperature cannot be {text!r}\nhint: above 0; at 0 every exact rule follows the target's best token"
+            f"temperature cannot be {text!r}\nhint: up to a million; at 0 every exact rule follows the target's best token"
         )
     return found
 

@@ -1,6 +1,7 @@
 """draftwood profile RECIPE: which sibling is accepted how often, for trees that are made to measure."""
 
 import sys
+from math import floor
 from pathlib import Path
 from typing import Annotated
 
@@ -68,7 +69,8 @@ def profile(
             break
         drawn.add_row(str(level + 1), str(tried[0]), *("" if r is None else f"{r:.3f}" for r in rates))
     screen.show(drawn)
-    acceptance = tuple(round(rate, 3) for rate in found.acceptance())
+    # Down, so that together they stay within 1.
+    acceptance = tuple(floor(1000 * rate + 1e-6) / 1000 for rate in found.acceptance())
     acceptance = tuple(rate for rate in acceptance if rate > 0)
     words = ",".join(f"{rate:g}" for rate in acceptance)
     table = [acceptance] * depth

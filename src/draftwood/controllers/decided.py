@@ -19,7 +19,7 @@ from draftwood.core.proposal import Laws
 from draftwood.core.round import Round
 from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Outcome
-from draftwood.errors import DrafterError, OptionError, need_at_least
+from draftwood.errors import DrafterError, OptionError, need_size
 
 Judge = Callable[[Float[Tensor, "B F H"]], Float[Tensor, "B F"]]
 """The draft's hidden states of some nodes -> for each the chance that a child of it will be kept."""
@@ -37,7 +37,7 @@ class Decided:
     needs: Needs = Needs()
 
     def __post_init__(self) -> None:
-        need_at_least("Decided", depth=(self.depth, 0), nodes=(self.nodes, 0))
+        need_size("Decided", depth=(self.depth, 0), nodes=(self.nodes, 0))
         if not 0 <= self.threshold <= 1:
             raise OptionError(f"threshold cannot be {self.threshold}\nhint: a probability, from 0 to 1")
 

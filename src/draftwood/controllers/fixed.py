@@ -7,7 +7,7 @@ from draftwood.core.limit import Limit, Load
 from draftwood.core.passes import Needs
 from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome
-from draftwood.errors import need_at_least
+from draftwood.errors import need_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Fixed:
     needs: Needs = Needs()
 
     def __post_init__(self) -> None:
-        need_at_least("Fixed", depth=(self.depth, 0), nodes=(self.depth if self.nodes is None else self.nodes, 0))
+        need_size("Fixed", depth=(self.depth, 0), nodes=(self.depth if self.nodes is None else self.nodes, 0))
 
     def init(self, slots: int) -> None:
         return None

@@ -33,6 +33,8 @@ def build(
         raise OptionError(
             f"widths {tuple(widths)} are a tree, paths {paths} and depth {depth} none\nhint: one or the other"
         )
+    if solver != "lp" and size != 5:
+        raise OptionError(f"solver {solver!r} has no size, yet it is {size!r}\nhint: 'lp' has one")
     tree = Static(tuple(widths), Draw.IID) if widths else None
     return Recipe(
         drafter=drafter_of(draft, inner, target),

@@ -15,7 +15,7 @@ from draftwood.drafters.learn.plans import decision_plan
 from draftwood.drafters.nets.find import load_head
 from draftwood.drafters.nets.run import judge_of
 from draftwood.drafters.target_roots import TargetRoots
-from draftwood.errors import OptionError, need_at_least
+from draftwood.errors import OptionError, need_size
 from draftwood.trees.static import Static
 from draftwood.verifiers.longest_run import LongestRun
 from draftwood.verifiers.rejection import Rejection
@@ -38,7 +38,7 @@ def build(
 ) -> Recipe:
     """`weights`: the net that decides, or none; `width`: chains below the root; `roots=target` is LOSSY: the first
     candidates are the target's own, and the chain that gets furthest wins."""
-    need_at_least("dynamic_mcsd", width=(width, 1), depth=(depth, 1))
+    need_size("dynamic_mcsd", width=(width, 1), depth=(depth, 1))
     for name, value, known in (
         ("roots", roots, ("draft", "target")),
         ("verifier", verifier, ("rejection", "traversal")),
@@ -47,6 +47,8 @@ def build(
             raise OptionError(f"{name} cannot be {value!r}\nhint: {known[0]!r} or {known[1]!r}")
     if roots == "target" and verifier != "rejection":
         raise OptionError(f"roots=target has a rule of its own, {verifier!r} would be lost\nhint: leave out verifier")
+    if weights == NONE and threshold != 0.4:
+        raise OptionError(f"without a net nobody asks for threshold {threshold!r}\nhint: leave out one of the two")
     drafter: Drafter = recipes.drafter(inner, target)
     policy = Static((width, *(1,) * (depth - 1)))
     size = depth, policy.num_nodes

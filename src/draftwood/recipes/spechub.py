@@ -3,6 +3,7 @@
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.protocols import Model
 from draftwood.core.recipe import Paper, Recipe
+from draftwood.errors import need_size
 from draftwood.recipes.speculative_sampling import drafter_of
 from draftwood.trees.greedy import BestAndOne
 from draftwood.verifiers.rejection import Rejection
@@ -12,6 +13,7 @@ PAPER = Paper(title="SpecHub: Provable Acceleration to Multi-Draft Speculative D
 
 def build(target: Model, *, draft: str = "first:10", inner: str = "", depth: int = 3) -> Recipe:
     """`depth`: levels, each twice as wide as the one before."""
+    need_size("spechub", depth=(depth, 0))
     policy = BestAndOne((2,) * depth)
     return Recipe(
         drafter=drafter_of(draft, inner, target),

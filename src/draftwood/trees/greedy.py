@@ -7,8 +7,9 @@ The drawn child never lands on a given one, and the rule of one draw judges it. 
 tokens, so they are accepted whenever the target wants them: no rule keeps more of such a draft.
 """
 
-import math
 from dataclasses import dataclass, replace
+from itertools import accumulate
+from operator import mul
 
 import torch
 from jaxtyping import Bool
@@ -20,7 +21,7 @@ from draftwood.core.limit import Limit
 from draftwood.core.proposal import Draw, Laws, Proposal
 from draftwood.core.round import Round
 from draftwood.core.tree import TokenTree
-from draftwood.errors import need_at_least
+from draftwood.errors import need_size
 from draftwood.trees.grow import by_score, spread
 
 
@@ -31,8 +32,9 @@ class BestAndOne:
     widths: tuple[int, ...]
 
     def __post_init__(self) -> None:
+        need_size("BestAndOne", levels=(len(self.widths), 0))
         for width in self.widths:
-            need_at_least("BestAndOne", width=(width, 1))
+            need_size("BestAndOne", width=(width, 1))
 
     @property
     def draw(self) -> Draw:
@@ -63,7 +65,7 @@ class BestAndOne:
     @property
     def num_nodes(self) -> int:
         """Drafted nodes of a full tree."""
-        return sum(math.prod(self.widths[: i + 1]) for i in range(len(self.widths)))
+        return sum(accumulate(self.widths, mul))
 
 
 def _parted(growth: Growth, q: Laws, count: int, allowed: Bool[Tensor, "B F"], rnd: Round) -> tuple[Laws | None, Laws]:

@@ -20,7 +20,7 @@ from draftwood.core.limit import Limit
 from draftwood.core.proposal import Draw, Laws, Proposal
 from draftwood.core.round import Round
 from draftwood.core.tree import TokenTree
-from draftwood.errors import need_at_least
+from draftwood.errors import need_size
 from draftwood.trees.grow import by_score, spread
 
 
@@ -32,7 +32,7 @@ class Paths:
     count: int = 4
 
     def __post_init__(self) -> None:
-        need_at_least("Paths", count=(self.count, 1))
+        need_size("Paths", count=(self.count, 1))
 
     @property
     def draw(self) -> Draw:

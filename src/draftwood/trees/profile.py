@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from draftwood.errors import OptionError, need_at_least
+from draftwood.errors import OptionError, need_at_least, need_size
 
 Topology = tuple[int, ...]
 
@@ -24,7 +24,7 @@ def positional(acceptance: Sequence[float], nodes: int, depth: int) -> Topology:
         T(m, l) = 1 + g(m - 1, 0, l)                                      tokens that m nodes in l levels emit
         g(r, i, l) = max_s acceptance[i] T(s, l - 1) + g(r - s, i + 1, l)       r nodes left for the i-th child and on
     """
-    need_at_least("positional", nodes=(nodes, 0), depth=(depth, 0))
+    need_size("positional", nodes=(nodes, 0), depth=(depth, 0))
     _probabilities("positional", acceptance)
     whole = np.ones(nodes + 1)  # T(m, l) by m, as many nodes as a child can have; a subtree need not use all
     sizes: list[list[np.ndarray]] = []  # by level and sibling: the best s by r, 0: no such child

@@ -1,7 +1,8 @@
 """Static: the same shape every round, given by its widths."""
 
-import math
 from dataclasses import dataclass, replace
+from itertools import accumulate
+from operator import mul
 
 import torch
 from jaxtyping import Bool
@@ -13,7 +14,7 @@ from draftwood.core.limit import Limit
 from draftwood.core.proposal import Draw, Laws, Proposal
 from draftwood.core.round import Round
 from draftwood.core.tree import TokenTree
-from draftwood.errors import need_at_least
+from draftwood.errors import need_size
 from draftwood.trees.grow import by_score, spread
 
 
@@ -25,8 +26,9 @@ class Static:
     draw: Draw = Draw.DISTINCT
 
     def __post_init__(self) -> None:
+        need_size("Static", levels=(len(self.widths), 0))
         for width in self.widths:
-            need_at_least("Static", width=(width, 1))
+            need_size("Static", width=(width, 1))
 
     @property
     def shape(self) -> Shape:
@@ -55,4 +57,4 @@ class Static:
 
     def _draws(self, levels: int) -> int:
         """Draws that the first levels take."""
-        return sum(math.prod(self.widths[: i + 1]) for i in range(levels))
+        return sum(accumulate(self.widths[:levels], mul))

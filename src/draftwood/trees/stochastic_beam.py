@@ -24,7 +24,7 @@ from draftwood.core.limit import Limit
 from draftwood.core.proposal import Draw, Laws, Proposal
 from draftwood.core.round import Round, some
 from draftwood.core.tree import TokenTree
-from draftwood.errors import need_at_least
+from draftwood.errors import need_size
 from draftwood.trees.grow import by_score, tokens_at, with_laws
 
 
@@ -35,7 +35,7 @@ class StochasticBeam:
     beam: int = 4
 
     def __post_init__(self) -> None:
-        need_at_least("StochasticBeam", beam=(self.beam, 1))
+        need_size("StochasticBeam", beam=(self.beam, 1))
 
     @property
     def draw(self) -> Draw:

@@ -113,7 +113,8 @@ def test_a_stopped_run_keeps_the_cells_it_has(bench, tmp_path: Path, monkeypatch
     monkeypatch.setattr(rules, "measure", stopped)
     done = bench("--trees", "chain-4,static", "--temperatures", "1", "--out", str(out))
     assert done.exit_code == 130 and "stopped: 1 of 2 cells are measured" in done.stderr
-    assert [c["tree"] for c in json.loads(out.read_text())["cells"]] == ["chain-4"]
+    found = json.loads(out.read_text())
+    assert [c["tree"] for c in found["cells"]] == ["chain-4"] and found["settings"]["planned"] == 2
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,7 @@ def rules(
         raise OptionError(
             f"nothing to compare at {temperatures}\nhint: at 0 take trees of given tokens, such as best-first"
         )
+    settings["planned"] = len(plan)  # a file with fewer cells was stopped
     screen, found = Screen(), list["Cell"]()
     tasks = len({item.task for item in items})
     coins = f"{trials} set{'s' * (trials > 1)} of coins"
