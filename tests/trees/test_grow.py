@@ -55,3 +55,17 @@ def test_row_that_draws_is_the_same_beside_a_greedy_one(policy: Any) -> None:
     for name in ("tokens", "parents", "copies"):
         assert getattr(alone, name)[0][alone.live[0]].tolist() == getattr(beside, name)[0][beside.live[0]].tolist()
     assert beside.copies[0].any() and not beside.copies[1].any()
+
+
+@pytest.mark.parametrize("policy", [Pending(1), Pending(4), Threshold(0.0)], ids=repr)
+def test_greedy_rows_of_dynamic_trees_hold_the_likeliest_paths(policy: Any) -> None:
+    made = propose(policy, 0.0).tree
+    paths = {
+        (a, *rest): LAW((1,))[a] * (LAW((1, a))[rest[0]] if rest else 1.0)
+        for a in range(8)
+        for rest in [(), *((b,) for b in range(8))]
+    }
+    best = sorted(paths, key=lambda path: -paths[path])[:6]
+    kept = policy.select(made, Limit.of([2], [6]))[0].nonzero()[:, 0][1:]
+    found = [tuple(t for t in path if t >= 0) for path in made.path_tokens(kept[None])[0].tolist()]
+    assert sorted(found) == sorted(best)

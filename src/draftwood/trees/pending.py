@@ -5,7 +5,8 @@ siblings are all rejected, if a token is kept with its draft probability.
 
     value(next child of n) = q(path to n) * (1 - q of n's children so far)
 
-The value is known before the token, so a budget may look at it: what does not fit are draws, never tokens.
+The value is known before the token, so a budget may look at it: what does not fit are draws, never tokens. A greedy row
+draws nothing, and its next child is known to be the best token left: it is worth that token's probability.
 """
 
 from dataclasses import dataclass, replace
@@ -70,6 +71,10 @@ class Pending:
         old: _Carry = growth.carry
         closed = (growth.frontier >= 0) & ~allowed
         value = old.value.scatter(1, at, torch.where(closed, 0.0, old.value.gather(1, at)))
+        if rnd.shaping.any_greedy:
+            best = old.reach.gather(1, at) * q.prob.view(*at.shape, -1).amax(-1)
+            worth = torch.where(allowed & rnd.shaping.greedy()[:, None], best, torch.inf)
+            value = torch.minimum(value, torch.full_like(value, torch.inf).scatter(1, at, worth))
         growth = with_laws(replace(growth, carry=replace(old, value=value)), q, allowed)
         while True:
             node, ready = _top(growth, limit)
@@ -112,7 +117,10 @@ def _pop(growth: Growth, node: Int[Tensor, "B"], ready: Bool[Tensor, "B"], limit
     drew = column >= 0
     value, reach, depth = (x.gather(1, at) for x in (carry.value, carry.reach, carry.depth))
     own = reach * law.gather(1, column.clamp_min(0))
-    left = reach * _without(law, column).sum(1, keepdim=True)
+    others = _without(law, column)
+    left = reach * others.sum(1, keepdim=True)
+    if rnd.shaping.any_greedy:
+        left = torch.where(rnd.shaping.greedy()[:, None], reach * others.amax(1, keepdim=True), left)
     # Never above the draw they follow, whatever the rounding of a law's sum: scores must not grow along a path.
     further = torch.where(drew, torch.minimum(left, value), 0.0)
     deeper = torch.where(depth + 1 < limit.depth[:, None], torch.minimum(own, value), 0.0)

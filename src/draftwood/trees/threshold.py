@@ -82,7 +82,14 @@ class Threshold:
         batch, width = allowed.shape
         left = q.prob.view(batch, width, -1).double()  # [B, F, W] not yet drawn
         columns = left.shape[-1]
-        value, best = torch.where(allowed, carry.reach, 0.0), carry.best
+        greedy = rnd.shaping.greedy()[:, None]
+
+        def worth(left: Float[Tensor, "B F W"], whole: Float[Tensor, "B F"]) -> Float[Tensor, "B F"]:
+            """Of the next draw: what is left of the law; of a greedy row the best of it, which is what it takes."""
+            mass = torch.where(greedy, left.amax(-1), whole) if rnd.shaping.any_greedy else whole
+            return carry.reach * mass
+
+        value, best = torch.where(allowed, worth(left, torch.ones_like(carry.reach)), 0.0), carry.best
         starts = columns * torch.arange(width, device=value.device)
         places: list[Tensor] = []
         values: list[Tensor] = []
@@ -98,7 +105,7 @@ class Threshold:
             reached.append(torch.where(drew, carry.reach * left.gather(2, at)[..., 0], 0.0))
             best = torch.cat([best, torch.where(drew, value, 0.0)], dim=1).topk(best.shape[1], dim=1).values
             left = torch.where(drew[..., None], left.scatter(2, at, 0.0), left)
-            further = torch.minimum(carry.reach * left.sum(-1), value)
+            further = torch.minimum(worth(left, left.sum(-1)), value)
             value = torch.where(opens, torch.where(drew, further, 0.0), value)
         return _Drawn(torch.stack(places, -1), torch.stack(values, -1), torch.stack(reached, -1), best)
 
