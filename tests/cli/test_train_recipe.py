@@ -15,6 +15,7 @@ from draftwood.cli.main import app
 from draftwood.testing import folder
 from draftwood.testing.folder import write_folder
 from draftwood.train import checkpoint
+from draftwood.train.data import Settings, make_data
 from tiny_run import write_data
 
 
@@ -175,3 +176,22 @@ def test_run_without_data_makes_its_own_first(tmp_path: Path, monkeypatch: pytes
     again = CliRunner().invoke(app, chosen)
     assert again.exit_code == 0 and "writes its own" not in again.stderr
     assert (tmp_path / "out" / "data" / "train.jsonl").read_bytes() == written
+
+
+@pytest.mark.slow
+def test_time_that_was_spent_without_a_dialogue_is_not_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that used all its minutes for data and ended none goes on writing, by the same command."""
+    monkeypatch.setattr(folder, "CONFIG", replace(folder.CONFIG, max_positions=1024))
+    write_folder(tmp_path / "model")
+    out = tmp_path / "out"
+    make_data(str(tmp_path / "model"), out / "data", Settings(tokens=None, minutes=1e-5))
+    file = out / "data" / "record.json"
+    record = json.loads(file.read_text())
+    assert record["answer_tokens"] == 0 and (out / "data" / "train.jsonl").read_bytes() == b""
+    file.write_text(json.dumps({**record, "seconds": 999.0}))
+    chosen = [w for w in words(tmp_path, out, "medusa", "--minutes", "0.01", steps=None) if w != "--data"]
+    chosen.remove(str(tmp_path / "data"))
+    done = CliRunner().invoke(app, chosen)
+    assert done.exit_code == 0, done.output
+    assert "writes its own into" in done.stderr and "were too few for 4 dialogues" in done.stderr
+    assert json.loads(file.read_text())["lines"]["train"] >= 4
