@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from draftwood.cli.main import app
+from draftwood.cli.train_recipe import beside
 from draftwood.testing import folder
 from draftwood.testing.folder import write_folder
 from draftwood.train import checkpoint
@@ -50,6 +51,25 @@ def test_weights_and_a_table(made: Path, tmp_path: Path) -> None:
     assert "medusa.safetensors" in done.stdout and "counts-" in done.stdout and "done" in done.stderr
     again = CliRunner().invoke(app, words(made, tmp_path / "out", "medusa,vocab_trim"))
     assert again.exit_code == 0 and again.stdout == done.stdout
+
+
+def test_a_loss_stands_beside_what_it_is_held_against() -> None:
+    """Guessed tokens where there are such; a net that decides has none, and is held against the best constant."""
+    assert beside({"hit0": 0.42, "hit1": 0.3}) == " (hit 0.42)"
+    assert beside({"kept": 0.6, "constant": 0.5771}) == " (best constant 0.577)"
+    assert beside({}) == ""
+
+
+def test_what_is_measured_on_learned_prompts_is_not_called_held_out(made: Path, tmp_path: Path) -> None:
+    lines = (made / "data" / "train.jsonl").read_text()
+    (tmp_path / "few.jsonl").write_text(lines)
+    chosen = [w if w != str(made / "data") else str(tmp_path / "few.jsonl") for w in words(made, tmp_path / "out")]
+    done = CliRunner().invoke(app, chosen)
+    assert done.exit_code == 0, done.output
+    assert "too few to hold any out" in done.stderr and "tokens per pass on prompts it learns from" in done.stderr
+    assert "held-out" not in done.stderr
+    other = CliRunner().invoke(app, words(made, tmp_path / "other"))
+    assert "tokens per pass on held-out prompts" in other.stderr
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from draftwood.cli.screen import Screen, table
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Mapping
 
     from draftwood.train.learn import Learning, Session
     from draftwood.train.measure import Acceptance
@@ -114,7 +115,7 @@ def learn(
         _introduce(screen, session)
         done = not until.is_set() and session.run(
             _Watch(screen),
-            lambda name, found, step: _tell(screen, name, found, step),
+            lambda name, found, step: _tell(screen, name, found, step, held=session.held is not session.train),
             until=until,
             say=screen.aside,
         )
@@ -243,18 +244,25 @@ class _Watch:
             return
         self.last = now
         losses = "  ".join(
-            f"{name} {loss:.3f} (hit {report.figures.get(name, {}).get('hit0', 0.0):.2f})"
-            for name, loss in report.losses.items()
+            f"{name} {loss:.3f}{beside(report.figures.get(name, {}))}" for name, loss in report.losses.items()
         )
         speed = self.tokens / max(now - self.since, 1e-9)
         self.screen.aside(f"step {report.step + 1}/{report.steps}  {speed:,.0f} tokens/s  {losses}")
 
 
-def _tell(screen: Screen, name: str, found: "Acceptance", step: int) -> None:
+def beside(figures: "Mapping[str, float]") -> str:
+    """What a loss is held against: the share of best tokens that were guessed, or what one constant answer would cost."""
+    if "hit0" in figures:
+        return f" (hit {figures['hit0']:.2f})"
+    return f" (best constant {figures['constant']:.3f})" if "constant" in figures else ""
+
+
+def _tell(screen: Screen, name: str, found: "Acceptance", step: int, *, held: bool) -> None:
     depths = " ".join(f"{share:.2f}" for share in found.by_position)
     rounds = "/".join(map(str, found.rounds))
+    whose = "held-out prompts" if held else "prompts it learns from"
     screen.aside(
-        f"step {step}  {name}: {found.tokens_per_pass:.2f} tokens per pass on held-out prompts; accepted by position "
+        f"step {step}  {name}: {found.tokens_per_pass:.2f} tokens per pass on {whose}; accepted by position "
         f"{depths or 'nothing drafted'}; rounds all/some/none {rounds}"
     )
 
