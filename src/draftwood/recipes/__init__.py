@@ -16,7 +16,7 @@ from typing import Any
 
 from draftwood.core.protocols import Drafter, Model
 from draftwood.core.recipe import Paper, Recipe
-from draftwood.errors import OptionError, UnknownNameError
+from draftwood.errors import CompositionError, OptionError, UnknownNameError
 from draftwood.words import converted
 
 GROUP = "draftwood.recipes"
@@ -67,7 +67,14 @@ def build(name: str, target: Model, **chosen: Any) -> Recipe:
     if unknown:
         raise OptionError(f"{name} has no option {unknown[0]!r}\nhint: it has {', '.join(known) or 'none'}")
     recipe: Recipe = load(name).build(target, **chosen)
-    recipe.check(target)
+    try:
+        recipe.check(target)
+    except CompositionError as error:
+        if "inner" not in known or recipe.policy.draw in recipe.drafter.draws:
+            raise
+        raise CompositionError(
+            f"{error}\n      here: another inner, for example inner=fast_draft or inner=eagle3"
+        ) from None
     return recipe
 
 
