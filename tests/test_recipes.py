@@ -173,3 +173,26 @@ def test_shape_of_a_recipe_that_only_lends_its_drafter_is_refused(name: str) -> 
     recipes.build(f"{outer}:inner=speculative_sampling:draft=first:2", target)
     with pytest.raises(OptionError, match=r"'depth' would be lost\nhint: give depth to the outer recipe"):
         recipes.build(f"{outer}:inner=speculative_sampling:depth=3:draft=first:2", target)
+
+
+@pytest.mark.parametrize(
+    ("name", "lends"),
+    [
+        ("eagle3", "eagle3"),
+        ("eagle3:depth=7:weights=w.safetensors", "eagle3:weights=w.safetensors"),
+        ("sequoia:inner=eagle3", "eagle3"),
+        ("sequoia", "speculative_sampling"),
+        ("sequoia:nodes=9:inner=dyspec:ahead=2:inner=eagle3:weights=w", "eagle3:weights=w"),
+        ("dynamic_mcsd:weights=none:roots=target:inner=fast_draft", "fast_draft"),
+        ("mcsd:draft=first:2:widths=2,2", "mcsd:draft=first:2"),
+        ("mcsd:inner=eagle3", "eagle3"),
+        ("vocab_trim:rows=64:inner=eagle3", "vocab_trim:rows=64:inner=eagle3"),
+    ],
+)
+def test_lender_is_the_recipe_whose_drafter_it_is(name: str, lends: str) -> None:
+    assert recipes.lender(name) == lends
+
+
+@pytest.mark.parametrize("name", _BORROWERS)
+def test_every_recipe_that_borrows_is_unwrapped(name: str) -> None:
+    assert recipes.lender(f"{name}:inner=prompt_lookup") == "prompt_lookup"

@@ -93,6 +93,20 @@ def drafter(name: str, target: Model) -> Drafter:
     return build(name, target).drafter
 
 
+def lender(name: str) -> str:
+    """The recipe whose drafter this one uses, as `inner` takes it: recipes that borrow theirs unwrapped, and without options
+    of shape and rule. One that changes what it borrows, such as a trimmed vocabulary, lends its own."""
+    name, words = parted(name)
+    known = options(name)
+    values = {key: value for key, _, value in (word.partition("=") for word in words)}
+    if "inner" in known:
+        inner = values.get("inner", known["inner"].default)
+        # Where the drafter is another's, weights are of something beside it.
+        if inner and not known.keys() - _OF_SHAPE - {"inner", "draft", "weights"}:
+            return lender(inner)
+    return ":".join([name, *(word for word in words if word.partition("=")[0] not in _OF_SHAPE)])
+
+
 @cache
 def _plugins() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=GROUP)}
