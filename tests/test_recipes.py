@@ -55,6 +55,8 @@ def test_every_recipe_builds_for_a_target_and_names_its_paper(name: str, tmp_pat
     recipe = recipes.build(name, target, **options)
     assert isinstance(recipe, Recipe) and recipe.lossless == recipes.paper(name).lossless
     assert recipes.paper(name).title
+    key, _, value = recipes.paper(name).lossy_with.partition("=")
+    assert not key or not recipes.build(name, target, **{**options, key: value}).lossless
 
 
 def test_an_unknown_recipe_is_answered_with_the_nearest_name() -> None:

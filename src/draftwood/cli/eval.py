@@ -150,7 +150,7 @@ def show(screen: Screen, e: "Evaluation") -> None:
 def text_line(e: "Evaluation") -> str:
     t, kind = e.text, "greedy text" if e.temperature == 0 else "text"
     if not t.judged:
-        return "not compared: its rule draws for itself, or is lossy"
+        return f"not compared: {t.why}"
     said = f"{t.identical} of {t.answers} answers identical to autoregressive"
     if not t.good:
         return f"NOT THE {kind.upper()} of autoregressive: {said}, {t.near} near ties"

@@ -24,6 +24,7 @@ class Paper:
     title: str
     arxiv: str = ""
     lossless: bool = True
+    lossy_with: str = ""  # KEY=VALUE of an option that makes a lossless recipe lossy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
