@@ -44,6 +44,13 @@ def test_five_lines_answer_and_account_for_every_token(llm: LLM, plain: LLM) -> 
     assert got.stats.target_passes == len(got.tokens) - drafted, "every pass emits one token of its own"
 
 
+def test_options_beside_a_built_recipe_are_refused(loaded: Loaded, plain: LLM) -> None:
+    with pytest.raises(
+        OptionError, match=r"depth=5 stands beside a recipe that is built.*\nhint: give depth to its parts"
+    ):
+        LLM(loaded, plain.recipe, depth=5)
+
+
 def test_a_list_of_prompts_with_params_of_their_own(llm: LLM) -> None:
     prompts = ["One, two, three, four,", "The capital of France is", "A B C D E F G"]
     params = [SamplingParams(max_tokens=n, temperature=t, seed=n) for n, t in ((3, 0.0), (5, 1.0), (4, 0.0))]

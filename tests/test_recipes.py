@@ -18,6 +18,7 @@ from draftwood.models.load import load
 from draftwood.testing.folder import write_folder
 from draftwood.testing.heads import random_head, write_head
 from draftwood.testing.tiny import tiny_decoder
+from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 from draftwood.trees.static import Static
 from draftwood.verifiers.match import Match
@@ -54,6 +55,8 @@ def test_every_recipe_builds_for_a_target_and_names_its_paper(name: str, tmp_pat
     recipe = recipes.build(name, target, **options)
     assert isinstance(recipe, Recipe) and recipe.lossless == recipes.paper(name).lossless
     assert recipes.paper(name).title
+    key, _, value = recipes.paper(name).lossy_with.partition("=")
+    assert not key or not recipes.build(name, target, **{**options, key: value}).lossless
 
 
 def test_an_unknown_recipe_is_answered_with_the_nearest_name() -> None:
@@ -88,6 +91,43 @@ def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
 def test_a_composition_that_would_bias_the_output_cannot_be_built(recipe: Recipe, names: str) -> None:
     with pytest.raises(CompositionError, match=names):
         recipe.check(tiny_decoder())
+
+
+@pytest.mark.parametrize(("drafter", "policy"), [(NGram(), Chain(Draw.GIVEN)), (NGram(), BestFirst())])
+def test_what_a_hint_names_can_be_built(drafter: NGram, policy: Chain | BestFirst) -> None:
+    """Of a drafter without a law; the recipes that lend one with a law can take its place."""
+    Recipe(drafter=drafter, policy=policy, verifier=Match(), controller=Fixed(4, 8)).check(tiny_decoder())
+    wrong = Recipe(drafter=drafter, policy=Static((2,)), verifier=Rejection(), controller=Fixed(1))
+    with pytest.raises(CompositionError, match=r"hint: .*take Chain\(Draw.GIVEN\) or BestFirst.*with Match") as caught:
+        wrong.check(tiny_decoder())
+    assert type(policy).__name__ in str(caught.value)
+
+
+def test_a_recipe_that_borrows_a_drafter_without_laws_names_others(tmp_path: Path) -> None:
+    target = load(str(write_folder(tmp_path / "model")), dtype="float32").model
+    with pytest.raises(CompositionError, match="here: another inner, for example inner=fast_draft or inner=eagle3"):
+        recipes.build("dyspec:inner=prompt_lookup", target)
+    for inner in ("fast_draft", "eagle3"):
+        head = write_head(tmp_path / f"{inner}.safetensors", random_head(KINDS.get(inner, inner), target))
+        recipes.build(f"dyspec:inner={inner}:weights={head}", target)
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ({"verifier": Rejection}, r"verifier is a class: Rejection\nhint: Rejection\(\)"),
+        ({"controller": Fixed}, r"controller is a class: Fixed\nhint: Fixed\(\.\.\.\)"),
+        ({"drafter": "eagle3"}, r"drafter is of type str: 'eagle3'\nhint: recipes.drafter\('eagle3', target\)"),
+        ({"policy": "chain"}, r"policy is of type str: 'chain'\nhint: a tree policy, such as Chain\(\)"),
+        ({"verifier": None}, r"verifier is of type NoneType: None\nhint: a rule, such as Rejection\(\)"),
+        ({"controller": 5}, r"controller is of type int: 5\nhint: a length controller, such as Fixed\(depth=4\)"),
+    ],
+)
+def test_a_part_that_is_none_is_refused_with_what_was_meant(parts: dict[str, Any], said: str) -> None:
+    good = {"drafter": Nothing(), "policy": Chain(), "verifier": Rejection(), "controller": Fixed(1)}
+    Recipe(**good)
+    with pytest.raises(CompositionError, match=said):
+        Recipe(**{**good, **parts})
 
 
 @pytest.mark.parametrize("draft", ["first:0", "first:9", "first:x"])
@@ -179,3 +219,26 @@ def test_a_draft_without_end_is_refused_at_once(words: str) -> None:
 def test_an_option_that_nobody_would_heed_is_refused(words: str, said: str) -> None:
     with pytest.raises(OptionError, match=said):
         recipes.build(words, tiny_decoder(2))
+
+
+@pytest.mark.parametrize(
+    ("name", "lends"),
+    [
+        ("eagle3", "eagle3"),
+        ("eagle3:depth=7:weights=w.safetensors", "eagle3:weights=w.safetensors"),
+        ("sequoia:inner=eagle3", "eagle3"),
+        ("sequoia", "speculative_sampling"),
+        ("sequoia:nodes=9:inner=dyspec:ahead=2:inner=eagle3:weights=w", "eagle3:weights=w"),
+        ("dynamic_mcsd:weights=none:roots=target:inner=fast_draft", "fast_draft"),
+        ("mcsd:draft=first:2:widths=2,2", "mcsd:draft=first:2"),
+        ("mcsd:inner=eagle3", "eagle3"),
+        ("vocab_trim:rows=64:inner=eagle3", "vocab_trim:rows=64:inner=eagle3"),
+    ],
+)
+def test_lender_is_the_recipe_whose_drafter_it_is(name: str, lends: str) -> None:
+    assert recipes.lender(name) == lends
+
+
+@pytest.mark.parametrize("name", _BORROWERS)
+def test_every_recipe_that_borrows_is_unwrapped(name: str) -> None:
+    assert recipes.lender(f"{name}:inner=prompt_lookup") == "prompt_lookup"

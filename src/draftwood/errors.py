@@ -38,7 +38,8 @@ class UnknownNameError(DraftwoodError, LookupError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
         names = sorted(known)
-        near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+        lowered = {each.lower(): each for each in names}
+        near = [lowered[each] for each in difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.5)]
         guess = f"did you mean {' or '.join(repr(n) for n in near)}?" if near else f"known: {', '.join(names)}"
         super().__init__(f"unknown {kind}: {name!r}\nhint: {guess}" + (f"\n      {hint}" if hint else ""))
 

@@ -91,6 +91,12 @@ class LLM:
         config: EngineConfig | None = None,
         **options: Any,
     ) -> None:
+        if options and not isinstance(recipe, str):
+            name = next(iter(options))
+            raise OptionError(
+                f"{name}={options[name]!r} stands beside a recipe that is built, which would not heed it\n"
+                f"hint: give {name} to its parts, or name the recipe"
+            )
         self.loaded = load(model, dtype=dtype, device=device) if isinstance(model, str) else model
         self.tokenizer = self.loaded.tokenizer
         self.config = EngineConfig() if config is None else config

@@ -11,6 +11,7 @@ from draftwood.bench import machine
 from draftwood.bench.evaluate import Asked, Evaluation, Evaluator, evaluator, forecast, speed_up
 from draftwood.bench.predict import Spent
 from draftwood.bench.rounds import Answer
+from draftwood.cli.eval import text_line
 from draftwood.core.request import Stats
 from draftwood.core.verdict import Times, Verdict
 from draftwood.errors import OptionError
@@ -32,6 +33,22 @@ def quick(loaded: Loaded, recipe: str, **options: Any) -> Evaluator:
     made = evaluator(loaded, recipe, max_tokens=16, **options)
     made.pause = False
     return made
+
+
+@pytest.mark.parametrize(
+    ("roots", "temperature", "why"),
+    [
+        ("draft", 0.0, ""),
+        ("draft", 1.0, "Rejection draws for itself, so the texts differ and their law is the same"),
+        ("target", 0.0, "LongestRun is lossy"),
+    ],
+)
+def test_text_that_is_not_compared_says_why(loaded: Loaded, roots: str, temperature: float, why: str):
+    inner = "speculative_sampling:draft=first:1"
+    judge = quick(loaded, "dynamic_mcsd", inner=inner, weights="none", roots=roots)
+    found = judge.run(PROMPTS[:1], temperature)
+    assert found.text.why == why and found.text.judged == (not why)
+    assert (text_line(found) == f"not compared: {why}") == bool(why)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -101,6 +101,14 @@ def test_whom_others_are_compared_with_is_always_there():
     assert LP in all_rules(lp=True) and LP not in all_rules()
     with pytest.raises(UnknownNameError, match="did you mean 'Block'"):
         chosen_rules(["Blok"])
+    with pytest.raises(UnknownNameError, match="did you mean 'Traversal'"):
+        chosen_rules(["TRAVERSL"])
+
+
+def test_rules_may_be_spelt_in_any_case():
+    for spelling in ("block", "BLOCK", "Block"):
+        assert chosen_rules([spelling]).keys() == chosen_rules(["Block"]).keys()
+    assert {"PathBlock", "PathBlock:counted"} <= chosen_rules(["path_block", "pathblock:counted"]).keys()
 
 
 def test_at_temperature_0_shapes_are_compared_and_nothing_is_bounded(cell, loaded: Loaded):

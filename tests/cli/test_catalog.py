@@ -15,6 +15,7 @@ def test_names_and_group_are_those_of_the_package():
 def test_entry_agrees_with_the_imported_recipe(name):
     entry, paper = catalog.entry(name), recipes.paper(name)
     assert (entry.title, entry.arxiv, entry.lossless) == (paper.title, paper.arxiv, paper.lossless)
+    assert entry.lossy_with == paper.lossy_with
     assert [option for option, _, _ in entry.options] == list(recipes.options(name))
     assert (catalog.PACKAGE / entry.file).is_file()
 

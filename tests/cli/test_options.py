@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 
-from draftwood.cli.options import sampling, with_sampling
+from draftwood.cli.options import sampling, temperatures, with_sampling
 from draftwood.core.sampling import SamplingParams
 from draftwood.errors import OptionError
 
@@ -51,3 +51,23 @@ def test_command_takes_the_shared_options_behind_its_own():
     given = {name: p.default for name, p in inspect.signature(command).parameters.items()}
     command(**given | {"word": "ho", "top_k": 7})
     assert heard == ["ho", SamplingParams(top_k=7)]
+
+
+def test_temperatures_are_numbers_each_once():
+    assert temperatures("1,0,0.7,1") == [1.0, 0.0, 0.7] and temperatures("0.3", above_zero=True) == [0.3]
+
+
+@pytest.mark.parametrize(
+    ("text", "above_zero", "said"),
+    [
+        ("warm", False, "numbers, for example 0,1"),
+        ("", True, "numbers, for example 0.3,1"),
+        ("-1", False, "0 or more"),
+        ("nan", False, "0 or more"),
+        ("inf", True, "above 0$"),
+        ("0,1", True, "above 0; at 0 every exact rule"),
+    ],
+)
+def test_temperatures_that_are_none_are_refused(text: str, above_zero: bool, said: str):
+    with pytest.raises(OptionError, match=rf"heats cannot be '{text}'\nhint: {said}"):
+        temperatures(text, "heats", above_zero=above_zero)

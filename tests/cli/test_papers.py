@@ -16,8 +16,19 @@ def test_lossy_recipe_is_labelled(draftwood, monkeypatch):
 
     real = catalog.entry
     monkeypatch.setattr(catalog, "entry", lambda name: replace(real(name), lossless=name != "auto"))
-    assert draftwood("papers").stdout.count("LOSSY") == 1
+    (marked,) = (line for line in draftwood("papers").stdout.splitlines() if line.rstrip().endswith("LOSSY"))
+    assert marked.startswith("auto ")
     assert "LOSSY" in draftwood("papers", "auto").stdout
+
+
+def test_option_that_makes_a_recipe_lossy_is_named(draftwood):
+    shown = draftwood("papers").stdout
+    for name in recipes.names():
+        (line,) = (line for line in shown.splitlines() if line.startswith(f"{name} "))
+        changed_by = recipes.paper(name).lossy_with
+        assert line.rstrip().endswith("yes *" if changed_by else "yes")
+        assert (f"* {name} is LOSSY with {changed_by}\n" in shown) == bool(changed_by)
+    assert "lossless  yes; LOSSY with roots=target\n" in draftwood("papers", "dynamic_mcsd").stdout
 
 
 def test_details_show_options_with_defaults_and_the_page(draftwood, monkeypatch):

@@ -35,6 +35,12 @@ def test_its_last_words_are_a_recipe(model: Path, tmp_path: Path) -> None:
     assert used.exit_code == 0, used.output
 
 
+def test_a_recipe_that_borrows_its_drafter_is_unwrapped(model: Path) -> None:
+    done = run(model, "--count", "1", "-n", "12", "--nodes", "9", recipe=f"sequoia:nodes=5:inner={RECIPE}")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith(f"{RECIPE} drafts") and re.search(rf"^sequoia:\S+:inner={RECIPE}$", done.stdout, re.M)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -12,9 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from draftwood.cli.main import app
+from draftwood.cli.train_recipe import beside
 from draftwood.testing import folder
 from draftwood.testing.folder import write_folder
 from draftwood.train import checkpoint
+from draftwood.train.data import Settings, make_data
 from tiny_run import write_data
 
 
@@ -49,6 +51,25 @@ def test_weights_and_a_table(made: Path, tmp_path: Path) -> None:
     assert "medusa.safetensors" in done.stdout and "counts-" in done.stdout and "done" in done.stderr
     again = CliRunner().invoke(app, words(made, tmp_path / "out", "medusa,vocab_trim"))
     assert again.exit_code == 0 and again.stdout == done.stdout
+
+
+def test_a_loss_stands_beside_what_it_is_held_against() -> None:
+    """Guessed tokens where there are such; a net that decides has none, and is held against the best constant."""
+    assert beside({"hit0": 0.42, "hit1": 0.3}) == " (hit 0.42)"
+    assert beside({"kept": 0.6, "constant": 0.5771}) == " (best constant 0.577)"
+    assert beside({}) == ""
+
+
+def test_what_is_measured_on_learned_prompts_is_not_called_held_out(made: Path, tmp_path: Path) -> None:
+    lines = (made / "data" / "train.jsonl").read_text()
+    (tmp_path / "few.jsonl").write_text(lines)
+    chosen = [w if w != str(made / "data") else str(tmp_path / "few.jsonl") for w in words(made, tmp_path / "out")]
+    done = CliRunner().invoke(app, chosen)
+    assert done.exit_code == 0, done.output
+    assert "too few to hold any out" in done.stderr and "tokens per pass on prompts it learns from" in done.stderr
+    assert "held-out" not in done.stderr
+    other = CliRunner().invoke(app, words(made, tmp_path / "other"))
+    assert "tokens per pass on held-out prompts" in other.stderr
 
 
 @pytest.mark.slow
@@ -175,3 +196,22 @@ def test_run_without_data_makes_its_own_first(tmp_path: Path, monkeypatch: pytes
     again = CliRunner().invoke(app, chosen)
     assert again.exit_code == 0 and "writes its own" not in again.stderr
     assert (tmp_path / "out" / "data" / "train.jsonl").read_bytes() == written
+
+
+@pytest.mark.slow
+def test_time_that_was_spent_without_a_dialogue_is_not_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that used all its minutes for data and ended none goes on writing, by the same command."""
+    monkeypatch.setattr(folder, "CONFIG", replace(folder.CONFIG, max_positions=1024))
+    write_folder(tmp_path / "model")
+    out = tmp_path / "out"
+    make_data(str(tmp_path / "model"), out / "data", Settings(tokens=None, minutes=1e-5))
+    file = out / "data" / "record.json"
+    record = json.loads(file.read_text())
+    assert record["answer_tokens"] == 0 and (out / "data" / "train.jsonl").read_bytes() == b""
+    file.write_text(json.dumps({**record, "seconds": 999.0}))
+    chosen = [w for w in words(tmp_path, out, "medusa", "--minutes", "0.01", steps=None) if w != "--data"]
+    chosen.remove(str(tmp_path / "data"))
+    done = CliRunner().invoke(app, chosen)
+    assert done.exit_code == 0, done.output
+    assert "writes its own into" in done.stderr and "were too few for 4 dialogues" in done.stderr
+    assert json.loads(file.read_text())["lines"]["train"] >= 4

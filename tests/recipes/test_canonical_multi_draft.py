@@ -16,5 +16,7 @@ def test_draws_are_paths_or_a_tree_but_not_both() -> None:
     assert recipes.build("canonical_multi_draft", target, draft="first:1", paths=2).policy == Paths(2)
     recipe = recipes.build("canonical_multi_draft:widths=2,2:solver=lp:size=3:draft=first:1", target)
     assert recipe.policy == Static((2, 2), Draw.IID) and recipe.verifier == Selection("lp", 3)
-    with pytest.raises(OptionError, match="one or the other"):
-        recipes.build("canonical_multi_draft", target, draft="first:1", widths=(2, 2), depth=3)
+    for both in ({"depth": 3}, {"paths": 3}, {"depth": 4}):  # given is what was given, be it the default
+        with pytest.raises(OptionError, match="one or the other"):
+            recipes.build("canonical_multi_draft", target, draft="first:1", widths=(2, 2), **both)
+    assert recipes.build("canonical_multi_draft", target, draft="first:1").policy == Paths(3)

@@ -1,5 +1,6 @@
 """A static tree for given acceptance, from another recipe's drafter."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,18 @@ def test_a_draft_that_is_the_target_is_accepted_to_the_end_of_a_path(way: dict[s
         assert all(r.stats.rounds_none == 0 for r in done)
 
 
-def test_acceptance_that_is_none_is_refused() -> None:
-    with pytest.raises(OptionError, match="acceptance"):
-        recipes.build("sequoia", TARGET, inner=HALF, acceptance=(0.1, 0.5))
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [((0.1, 0.5), "falling"), ("0.5,0.2", "a tuple of numbers"), (0.5, "a tuple of numbers"), (("0.5",), "a tuple")],
+)
+def test_acceptance_that_is_none_is_refused(wrong: Any, hint: str) -> None:
+    with pytest.raises(OptionError, match=f"^sequoia: acceptance cannot be {re.escape(repr(wrong))}\nhint: {hint}"):
+        recipes.build("sequoia", TARGET, inner=HALF, acceptance=wrong)
+
+
+def test_size_that_is_none_is_refused_in_its_name() -> None:
+    with pytest.raises(OptionError, match=r"^sequoia: nodes cannot be -1"):
+        recipes.build("sequoia", TARGET, inner=HALF, nodes=-1)
 
 
 def test_a_drafter_that_cannot_draw_is_refused() -> None:

@@ -10,12 +10,32 @@ from draftwood.testing.tiny import tiny_decoder
 from draftwood.trees.paths import Paths
 from draftwood.trees.static import Static
 
+INNER = "speculative_sampling:draft=first:2"
 
-def test_paths_take_the_place_of_the_tree_and_have_its_depth() -> None:
-    target, inner = tiny_decoder(2), "speculative_sampling:draft=first:2"
-    tree: Any = recipes.build("traversal_verification", target, inner=inner, widths=(3, 1))
+
+def test_paths_take_the_place_of_the_tree() -> None:
+    target = tiny_decoder(2)
+    tree: Any = recipes.build("traversal_verification", target, inner=INNER, widths=(3, 1))
     assert tree.policy == Static((3, 1)) and (tree.controller.depth, tree.controller.nodes) == (2, 6)
-    paths: Any = recipes.build("traversal_verification", target, inner=inner, widths=(3, 1), paths=4)
-    assert paths.policy == Paths(4) and (paths.controller.depth, paths.controller.nodes) == (2, 8)
-    with pytest.raises(OptionError, match="paths cannot be -1"):
-        recipes.build("traversal_verification", target, inner=inner, paths=-1)
+    paths: Any = recipes.build(f"traversal_verification:paths=4:inner={INNER}", target)
+    assert paths.policy == Paths(4) and (paths.controller.depth, paths.controller.nodes) == (4, 16)
+    short: Any = recipes.build("traversal_verification", target, inner=INNER, paths=4, depth=2)
+    assert (short.controller.depth, short.controller.nodes) == (2, 8)
+    plain: Any = recipes.build("traversal_verification", target, inner=INNER)
+    assert plain.policy == Static((2, 2, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("wish", "said"),
+    [
+        ({"paths": -1}, "paths cannot be -1"),
+        ({"paths": 2, "depth": 0}, "depth cannot be 0"),
+        ({"paths": 3, "widths": (2, 2, 1, 1)}, r"widths \(2, 2, 1, 1\) are a tree, paths 3 none"),
+        ({"depth": 3}, "depth 3 is of paths"),
+        ({"depth": 3, "widths": (2, 1)}, "depth 3 is of paths"),
+    ],
+)
+def test_what_would_be_ignored_is_refused(wish: dict[str, Any], said: str) -> None:
+    """Given is what was given, be it the default."""
+    with pytest.raises(OptionError, match=said):
+        recipes.build("traversal_verification", tiny_decoder(2), inner=INNER, **wish)

@@ -93,6 +93,13 @@ def test_minutes_end_a_run_too(tiny: Loaded, tmp_path: Path):
     assert 0.5 < record["seconds"] < 30
 
 
+def test_minutes_that_are_over_end_nothing_before_the_least_is_there(tiny: Loaded, tmp_path: Path):
+    for least in (0, 2):
+        settings = Settings(tokens=None, minutes=1e-6, least=least, batch=4, max_tokens=24)
+        record = make_data(tiny, tmp_path / str(least), settings)
+        assert (record["lines"]["train"] >= 2) == bool(least)
+
+
 def test_no_user_turn_comes_twice(tiny: Loaded, tmp_path: Path):
     settings = Settings(tokens=4000, batch=8, max_tokens=8, mix={"code": 0.5, "question": 0.5})
     record = make_data(tiny, tmp_path, settings)

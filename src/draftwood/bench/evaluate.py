@@ -45,9 +45,10 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """The recipe's texts beside plain decoding's. Not `judged`: a rule that draws for itself, or a lossy one."""
+    """The recipe's texts beside plain decoding's. Not `judged`: `why`."""
 
     judged: bool
+    why: str = ""
     answers: int = 0
     identical: int = 0
     compared: int = 0  # tokens up to and including the first difference
@@ -139,9 +140,9 @@ class Evaluator:
         return answer(self.loaded, kind or self.recipe, prompt, params, prices, pause=self.pause)
 
     def _judge(self, prompts: Sequence[Prompt], asked: Sequence[Asked], temperature: float) -> Text:
-        judged = self.recipe.lossless and (temperature == 0 or isinstance(self.recipe.verifier, Match))
+        why = self._why_not(temperature)
         identical, compared, near, wrong = 0, 0, 0, list[str]()
-        for i, each in enumerate(asked if judged else ()):
+        for i, each in enumerate(() if why else asked):
             plain = each.plain[0].tokens
             places = {a.tokens: first_difference(a.tokens, plain) for a in each.recipe}
             tokens, place = next(((t, p) for t, p in places.items() if p is not None), (plain, None))
@@ -155,7 +156,16 @@ class Evaluator:
             else:
                 a, b = found.tokens
                 wrong.append(f"prompt {i + 1}, token {place}: {a} instead of {b}, margin {found.margin:.1e}")
-        return Text(judged, len(asked), identical, compared, near, tuple(wrong))
+        return Text(not why, why, len(asked), identical, compared, near, tuple(wrong))
+
+    def _why_not(self, temperature: float) -> str:
+        """Why its texts need not be plain decoding's; empty where they must."""
+        rule = self.recipe.verifier
+        if not rule.lossless:
+            return f"{type(rule).__name__} is lossy"
+        if temperature == 0 or isinstance(rule, Match):
+            return ""
+        return f"{type(rule).__name__} draws for itself, so the texts differ and their law is the same"
 
 
 def evaluator(loaded: Loaded, recipe: str, *, max_tokens: int = 64, seed: int = 0, **options: Any) -> Evaluator:

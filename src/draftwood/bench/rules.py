@@ -101,12 +101,18 @@ def able_rules(rules: dict[str, Verifier], policy: TreePolicy, temperature: floa
 
 
 def chosen_rules(names: Sequence[str], *, lp: bool = False) -> dict[str, Verifier]:
-    """Some of them, and those that decide; all if none is named."""
+    """Some of them, in any spelling (PathBlock, path_block), and those that decide; all if none is named."""
     known = all_rules(lp=lp)
+    spelt = {_plain(name): name for name in known}
     for name in names:
-        if name not in known:
+        if _plain(name) not in spelt:
             raise UnknownNameError("rule", name, known)
-    return {name: rule for name, rule in known.items() if not names or name in (*names, *TOKEN_LEVEL)}
+    wanted = {*(spelt[_plain(name)] for name in names), *TOKEN_LEVEL}
+    return {name: rule for name, rule in known.items() if not names or name in wanted}
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "")
 
 
 def measure(

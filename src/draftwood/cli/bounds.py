@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +12,6 @@ from draftwood.cli import models, options
 from draftwood.cli.bench.shared import Out, save, whole_numbers, writable
 from draftwood.cli.bench.tables import compact, ratio
 from draftwood.cli.screen import Screen
-from draftwood.errors import OptionError
 
 if TYPE_CHECKING:
     from draftwood.bench.bounds import Compared
@@ -44,7 +42,8 @@ def bounds(
     file where matplotlib is installed.
     """
     writable(out)
-    counts, heats = whole_numbers("siblings", siblings, MOST_SIBLINGS), _temperatures(temperature)
+    counts = whole_numbers("siblings", siblings, MOST_SIBLINGS)
+    heats = options.temperatures(temperature, above_zero=True)
     chosen = models.recipe_options(recipe, option or ())
 
     from draftwood.bench.bounds import compare, record
@@ -75,18 +74,6 @@ def bounds(
         print(f"drawn: {picture}", file=sys.stderr)
     if any(each.above for each in found):
         raise typer.Exit(1)
-
-
-def _temperatures(text: str) -> Sequence[float]:
-    try:
-        found = list(dict.fromkeys(float(word) for word in text.split(",")))
-    except ValueError:
-        raise OptionError(f"temperature cannot be {text!r}\nhint: numbers, for example 0.3,1") from None
-    if not all(1e-6 <= t <= 1e6 for t in found):  # less is greedy, more is refused by every request
-        raise OptionError(
-            f"temperature cannot be {text!r}\nhint: up to a million; at 0 every exact rule follows the target's best token"
-        )
-    return found
 
 
 def _say(text: str) -> None:

@@ -35,6 +35,7 @@ class Entry:
     title: str
     arxiv: str
     lossless: bool
+    lossy_with: str  # an option that changes this
     options: tuple[tuple[str, str, str], ...]  # name, type, default
     parts: tuple[Part, ...]
 
@@ -60,6 +61,7 @@ def entry(name: str) -> Entry:
         title=str(paper.get("title", "")),
         arxiv=str(paper.get("arxiv", "")),
         lossless=bool(paper.get("lossless", True)),
+        lossy_with=str(paper.get("lossy_with", "")),
         options=_options(tree),
         parts=tuple(_parts(tree)),
     )

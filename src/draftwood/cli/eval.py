@@ -46,7 +46,7 @@ def evaluate(
 
     Without --questions, --prompts or --data it asks questions of its own, which are in no benchmark.
     """
-    temperatures = _temperatures(temperature)
+    temperatures = options.temperatures(temperature)
     chosen = models.recipe_options(recipe, option or ())
     if sum(source is not None for source in (questions, prompts, data)) > 1:
         raise OptionError("prompts come from one place\nhint: one of --questions, --prompts, --data")
@@ -82,16 +82,6 @@ def evaluate(
         screen.line(jsonlib.dumps(source))
     if any(e.failures or not e.text.good for e in found):
         raise typer.Exit(1)
-
-
-def _temperatures(text: str) -> list[float]:
-    try:
-        found = list(dict.fromkeys(float(word) for word in text.split(",")))
-    except ValueError:
-        raise OptionError(f"temperature cannot be {text!r}\nhint: numbers, for example 0,1") from None
-    if not all(0 <= t < float("inf") for t in found):
-        raise OptionError(f"temperature cannot be {text!r}\nhint: 0 or more")
-    return found
 
 
 def prompts_from(
@@ -160,7 +150,7 @@ def show(screen: Screen, e: "Evaluation") -> None:
 def text_line(e: "Evaluation") -> str:
     t, kind = e.text, "greedy text" if e.temperature == 0 else "text"
     if not t.judged:
-        return "not compared: its rule draws for itself, or is lossy"
+        return f"not compared: {t.why}"
     said = f"{t.identical} of {t.answers} answers identical to autoregressive"
     if not t.good:
         return f"NOT THE {kind.upper()} of autoregressive: {said}, {t.near} near ties"

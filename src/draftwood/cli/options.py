@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from draftwood.errors import OptionError
 from draftwood.words import biases
 
 if TYPE_CHECKING:
@@ -56,6 +57,24 @@ QuestionFile = Annotated[
     Path | None,
     typer.Option("--file", "-f", help='Questions, one JSON object a line: {"turns": [...]} or {"prompt": "..."}.'),
 ]
+
+
+def temperatures(text: str, name: str = "temperature", *, above_zero: bool = False) -> list[float]:
+    """0,0.7,1 as a list, each once; `above_zero` where greedy decoding has nothing to show."""
+    try:
+        found = list(dict.fromkeys(float(word) for word in text.split(",")))
+    except ValueError:
+        example = "0.3,1" if above_zero else "0,1"
+        raise OptionError(f"{name} cannot be {text!r}\nhint: numbers, for example {example}") from None
+    if not all(0 <= heat <= 1e6 for heat in found):  # every request refuses more
+        raise OptionError(
+            f"{name} cannot be {text!r}\nhint: {'above 0' if above_zero else '0 or more'}, up to a million"
+        )
+    if above_zero and min(found) < 1e-6:  # so little is greedy
+        raise OptionError(
+            f"{name} cannot be {text!r}\nhint: above 0; at 0 every exact rule follows the target's best token"
+        )
+    return found
 
 
 def sampling(

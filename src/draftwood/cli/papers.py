@@ -28,9 +28,14 @@ def papers(
 
 def _list(screen: Screen) -> None:
     drawn = table("recipe", "title", "arXiv", "lossless")
-    for entry in map(catalog.entry, catalog.names()):
-        drawn.add_row(entry.name, entry.title, entry.arxiv, "yes" if entry.lossless else "LOSSY")
+    entries = [catalog.entry(name) for name in catalog.names()]
+    for entry in entries:
+        mark = "yes *" if entry.lossy_with else "yes"
+        drawn.add_row(entry.name, entry.title, entry.arxiv, mark if entry.lossless else "LOSSY")
     screen.show(drawn)
+    for entry in entries:
+        if entry.lossless and entry.lossy_with:
+            screen.line(f"* {entry.name} is LOSSY with {entry.lossy_with}")
 
 
 def _details(screen: Screen, entry: catalog.Entry) -> None:
@@ -38,7 +43,7 @@ def _details(screen: Screen, entry: catalog.Entry) -> None:
     screen.line(f"  {entry.title}")
     if entry.arxiv:
         screen.line(f"arXiv     https://arxiv.org/abs/{entry.arxiv}")
-    screen.line(f"lossless  {'yes' if entry.lossless else 'no: LOSSY'}")
+    screen.line(f"lossless  {_kept(entry)}")
     screen.line(f"file      {entry.file}")
     if entry.about:
         screen.line(f"\n{entry.about}")
@@ -55,6 +60,13 @@ def _details(screen: Screen, entry: catalog.Entry) -> None:
     if text is not None:
         screen.line()
         _page(screen, text)
+
+
+def _kept(entry: catalog.Entry) -> str:
+    """Whether the law of plain decoding is kept, and the option with which it is not."""
+    if not entry.lossless:
+        return "no: LOSSY"
+    return f"yes; LOSSY with {entry.lossy_with}" if entry.lossy_with else "yes"
 
 
 def _example(entry: catalog.Entry) -> str:

@@ -38,12 +38,14 @@ def profile(
     if not temperature < float("inf"):
         raise OptionError(f"temperature cannot be {temperature!r}\nhint: a number, 0 or more")
 
+    from draftwood import recipes
     from draftwood.bench.provenance import provenance
     from draftwood.bench.ranks import measure
     from draftwood.cli.eval import prompts_from
     from draftwood.models.load import load
     from draftwood.trees.profile import expected, positional
 
+    recipe = recipes.lender(recipe)
     loaded = load(model, dtype=dtype)
     asked = prompts_from(loaded, questions, None, None, count)
     found = measure(

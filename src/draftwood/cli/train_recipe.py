@@ -13,6 +13,7 @@ from draftwood.cli.screen import Screen, table
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Mapping
 
     from draftwood.train.learn import Learning, Session
     from draftwood.train.measure import Acceptance
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 DATA_SHARE = 0.35  # of the minutes, where the data must be made first
 OWN_TOKENS = 200_000  # of answers, where it must be made and no minutes are given
+LEAST = 4  # dialogues to learn from, however few the minutes
+MOMENT = 0.01  # minutes: what a run gets that has used its own and still lacks dialogues
 
 
 def learn(
@@ -112,7 +115,7 @@ def learn(
         _introduce(screen, session)
         done = not until.is_set() and session.run(
             _Watch(screen),
-            lambda name, found, step: _tell(screen, name, found, step),
+            lambda name, found, step: _tell(screen, name, found, step, held=session.held is not session.train),
             until=until,
             say=screen.aside,
         )
@@ -169,21 +172,40 @@ def _with_data(
     minutes, (folder,) = learning.minutes, learning.data
     spend = None if minutes is None else DATA_SHARE * minutes
     rest = replace(learning, minutes=None if minutes is None or spend is None else minutes - spend)
-    have = {key: n for key, n in material.record(folder).items() if isinstance(n, int | float)}
+    have = material.record(folder)
     tokens = OWN_TOKENS if spend is None else None
-    left = None if spend is None else spend - have.get("seconds", 0.0) / 60  # a run killed here goes on
-    enough = have.get("answer_tokens", 0) >= OWN_TOKENS if left is None or spend is None else left < 0.05 * spend
+    left = None if spend is None else spend - _number(have.get("seconds")) / 60  # a run killed here goes on
+    if left is None or spend is None:
+        enough = _number(have.get("answer_tokens")) >= OWN_TOKENS
+    else:  # time alone is no data: a slow target may have ended no dialogue in it
+        enough = left < 0.05 * spend and _num_learned(have) >= LEAST
+        left = max(left, MOMENT)
     if enough or (learning.out / CHECKPOINT / checkpoint.FILE).is_file():
         return rest
     screen.aside(f"no --data: {target} writes its own into {folder}")
     batch = 512 if device.startswith("cuda") else 16
-    settings = Settings(tokens=tokens, minutes=left, exclude=tuple(exclude), seed=learning.seed, batch=batch)
+    settings = Settings(
+        tokens=tokens, minutes=left, least=LEAST, exclude=tuple(exclude), seed=learning.seed, batch=batch
+    )
     with watch(tokens) as say:
-        make_data(target, folder, settings, device=device, dtype=dtype, until=until, say=say)
+        made = make_data(target, folder, settings, device=device, dtype=dtype, until=until, say=say)
+    late = 0.0 if spend is None else _number(made.get("seconds")) / 60 - spend
+    if spend is not None and late > max(0.1 * spend, MOMENT):
+        screen.aside(f"{spend:.2g} minutes were too few for {LEAST} dialogues, so it took {late:.2g} more")
     if until.is_set():
         screen.aside("interrupted while the data was made: the same command goes on")
         raise typer.Exit(STATUS)
     return rest
+
+
+def _num_learned(record: dict[str, Any]) -> float:
+    """Dialogues that a record counts, those held out left aside."""
+    lines = record.get("lines")
+    return _number(lines.get("train")) if isinstance(lines, dict) else 0.0
+
+
+def _number(value: object) -> float:
+    return value if isinstance(value, int | float) else 0.0
 
 
 def _introduce(screen: Screen, session: "Session") -> None:
@@ -222,18 +244,25 @@ class _Watch:
             return
         self.last = now
         losses = "  ".join(
-            f"{name} {loss:.3f} (hit {report.figures.get(name, {}).get('hit0', 0.0):.2f})"
-            for name, loss in report.losses.items()
+            f"{name} {loss:.3f}{beside(report.figures.get(name, {}))}" for name, loss in report.losses.items()
         )
         speed = self.tokens / max(now - self.since, 1e-9)
         self.screen.aside(f"step {report.step + 1}/{report.steps}  {speed:,.0f} tokens/s  {losses}")
 
 
-def _tell(screen: Screen, name: str, found: "Acceptance", step: int) -> None:
+def beside(figures: "Mapping[str, float]") -> str:
+    """What a loss is held against: the share of best tokens that were guessed, or what one constant answer would cost."""
+    if "hit0" in figures:
+        return f" (hit {figures['hit0']:.2f})"
+    return f" (best constant {figures['constant']:.3f})" if "constant" in figures else ""
+
+
+def _tell(screen: Screen, name: str, found: "Acceptance", step: int, *, held: bool) -> None:
     depths = " ".join(f"{share:.2f}" for share in found.by_position)
     rounds = "/".join(map(str, found.rounds))
+    whose = "held-out prompts" if held else "prompts it learns from"
     screen.aside(
-        f"step {step}  {name}: {found.tokens_per_pass:.2f} tokens per pass on held-out prompts; accepted by position "
+        f"step {step}  {name}: {found.tokens_per_pass:.2f} tokens per pass on {whose}; accepted by position "
         f"{depths or 'nothing drafted'}; rounds all/some/none {rounds}"
     )
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from inspect import signature
 
 from draftwood.core.legality import Legal, Shape, legal_rules
 from draftwood.core.passes import FINAL, Needs
@@ -23,6 +24,7 @@ class Paper:
     title: str
     arxiv: str = ""
     lossless: bool = True
+    lossy_with: str = ""  # KEY=VALUE of an option that makes a lossless recipe lossy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,12 @@ class Recipe:
     scheduler: Scheduler | None = None  # None = first come, first served
     watch: tuple[Watcher, ...] = ()
     loop: Loop = Loop.SERIAL
+
+    def __post_init__(self) -> None:
+        _is_part("drafter", self.drafter, "propose", "a drafter, such as NGram()")
+        _is_part("policy", self.policy, "expand", "a tree policy, such as Chain()")
+        _is_part("verifier", self.verifier, "verify", "a rule, such as Rejection()")
+        _is_part("controller", self.controller, "plan", "a length controller, such as Fixed(depth=4)")
 
     @property
     def needs(self) -> Needs:
@@ -52,7 +60,7 @@ class Recipe:
         if draw not in self.drafter.draws:
             raise CompositionError(
                 f"{policy} wants {draw.value} draws, {drafter} supplies {_values(self.drafter.draws)}\n"
-                f"hint: give {policy} one of the draws that {drafter} supplies"
+                f"hint: {_fitting(drafter, self.drafter.draws, draw)}"
             )
         made, defined = (draw, self.policy.shape), Legal(self.verifier.draws, self.verifier.shapes)
         if made not in defined:
@@ -67,6 +75,26 @@ class Recipe:
                 raise CompositionError(
                     f"{_name(part)} taps layers {missing}, {_name(target)} has taps 0 to {target.num_layers}"
                 )
+
+
+def _is_part(role: str, part: object, method: str, such: str) -> None:
+    """CompositionError if somebody gave a class, a name or anything else that cannot do a part's work."""
+    if isinstance(part, type):
+        needed = any(p.default is p.empty for p in signature(part).parameters.values())
+        raise CompositionError(f"{role} is a class: {part.__name__}\nhint: {part.__name__}({'...' if needed else ''})")
+    if not hasattr(part, method):
+        hint = f"recipes.drafter({part!r}, target)" if role == "drafter" and isinstance(part, str) else such
+        raise CompositionError(f"{role} is of type {_name(part)}: {part!r}\nhint: {hint}")
+
+
+def _fitting(drafter: str, supplied: frozenset[Draw], wanted: Draw) -> str:
+    """What to take instead of a policy or a drafter that do not fit each other."""
+    if supplied == frozenset({Draw.GIVEN}):
+        return (
+            f"{drafter} draws from no law: take Chain(Draw.GIVEN) or BestFirst() with Match(), or a drafter that has one, "
+            "such as Autoregressive or Features"
+        )
+    return f"a policy of {_values(supplied)} draws, or a drafter that supplies {wanted.value} ones"
 
 
 def _name(part: object) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 from draftwood.core.protocols import Drafter, Model
 from draftwood.core.recipe import Paper, Recipe
-from draftwood.errors import OptionError, UnknownNameError
+from draftwood.errors import CompositionError, OptionError, UnknownNameError
 from draftwood.words import converted
 
 GROUP = "draftwood.recipes"
@@ -67,7 +67,14 @@ def build(name: str, target: Model, **chosen: Any) -> Recipe:
     if unknown:
         raise OptionError(f"{name} has no option {unknown[0]!r}\nhint: it has {', '.join(known) or 'none'}")
     recipe: Recipe = load(name).build(target, **chosen)
-    recipe.check(target)
+    try:
+        recipe.check(target)
+    except CompositionError as error:
+        if "inner" not in known or recipe.policy.draw in recipe.drafter.draws:
+            raise
+        raise CompositionError(
+            f"{error}\n      here: another inner, for example inner=fast_draft or inner=eagle3"
+        ) from None
     return recipe
 
 
@@ -84,6 +91,20 @@ def drafter(name: str, target: Model) -> Drafter:
             )
         inner = words.get("inner", "")
     return build(name, target).drafter
+
+
+def lender(name: str) -> str:
+    """The recipe whose drafter this one uses, as `inner` takes it: recipes that borrow theirs unwrapped, and without options
+    of shape and rule. One that changes what it borrows, such as a trimmed vocabulary, lends its own."""
+    name, words = parted(name)
+    known = options(name)
+    values = {key: value for key, _, value in (word.partition("=") for word in words)}
+    if "inner" in known:
+        inner = values.get("inner", known["inner"].default)
+        # Where the drafter is another's, weights are of something beside it.
+        if inner and not known.keys() - _OF_SHAPE - {"inner", "draft", "weights"}:
+            return lender(inner)
+    return ":".join([name, *(word for word in words if word.partition("=")[0] not in _OF_SHAPE)])
 
 
 @cache

@@ -22,20 +22,22 @@ def build(
     *,
     draft: str = "first:10",
     inner: str = "",
-    paths: int = 3,
-    depth: int = 4,
-    widths: tuple[int, ...] = (),
+    paths: int | None = None,
+    depth: int | None = None,
+    widths: tuple[int, ...] | None = None,
     solver: Literal["rank", "lp"] = "rank",
     size: int = 5,
 ) -> Recipe:
-    """`widths`: a fixed tree of independent draws instead of `paths` that are `depth` long."""
-    if widths and (paths, depth) != (3, 4):
+    """`paths` (3) that are `depth` (4) long; or `widths`: a fixed tree of independent draws instead."""
+    if widths is not None and (paths, depth) != (None, None):
+        other = f"paths {paths}" if depth is None else f"depth {depth}"
         raise OptionError(
-            f"widths {tuple(widths)} are a tree, paths {paths} and depth {depth} none\nhint: one or the other"
+            f"canonical_multi_draft: widths {tuple(widths)} are a tree, {other} is of paths\nhint: one or the other"
         )
     if solver != "lp" and size != 5:
         raise OptionError(f"solver {solver!r} has no size, yet it is {size!r}\nhint: 'lp' has one")
-    tree = Static(tuple(widths), Draw.IID) if widths else None
+    paths, depth = 3 if paths is None else paths, 4 if depth is None else depth
+    tree = None if widths is None else Static(tuple(widths), Draw.IID)
     return Recipe(
         drafter=drafter_of(draft, inner, target),
         policy=Paths(paths) if tree is None else tree,

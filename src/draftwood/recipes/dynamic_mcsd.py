@@ -21,7 +21,7 @@ from draftwood.verifiers.longest_run import LongestRun
 from draftwood.verifiers.rejection import Rejection
 from draftwood.verifiers.traversal import Traversal
 
-PAPER = Paper(title="Improving Multi-candidate Speculative Decoding", arxiv="2409.10644")
+PAPER = Paper(title="Improving Multi-candidate Speculative Decoding", arxiv="2409.10644", lossy_with="roots=target")
 NONE = "none"
 
 

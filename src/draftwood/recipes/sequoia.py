@@ -21,7 +21,7 @@ def build(
 ) -> Recipe:
     """`inner`: the recipe whose drafter is used, with its options. `acceptance`: how often the first, second, .. sibling is
     the accepted one, of all times that their parent is accepted."""
-    tree = Shaped(positional(tuple(acceptance), nodes, depth))
+    tree = Shaped(positional(acceptance, nodes, depth, "sequoia"))
     return Recipe(
         drafter=recipes.drafter(inner, target),
         policy=tree,

@@ -25,6 +25,7 @@ class Settings:
 
     tokens: int | None = 200_000  # answer tokens wanted in all; None: until the minutes are over
     minutes: float | None = None
+    least: int = 0  # dialogues to learn from; until they are there, minutes that are over end nothing
     texts: tuple[Path, ...] = ()
     exclude: tuple[Path, ...] = ()
     batch: int = 16
@@ -34,7 +35,7 @@ class Settings:
     own: float = OWN_SHARE  # of the prompts over texts: over the target's own
 
     def __post_init__(self) -> None:
-        for name, least in (("tokens", 1), ("batch", 1), ("max_tokens", 8), ("seed", 0)):
+        for name, least in (("tokens", 1), ("batch", 1), ("max_tokens", 8), ("seed", 0), ("least", 0)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise OptionError(f"{name} cannot be {value}\nhint: at least {least}")
@@ -115,5 +116,6 @@ def make_data(
             longest=longest,
         )
         with open_writer(loaded, settings.batch, settings.max_tokens, device) as llm:
-            Maker(llm, scripts, folder).run(settings.tokens, settings.minutes, until=until, say=say)
+            maker = Maker(llm, scripts, folder)
+            maker.run(settings.tokens, settings.minutes, least=settings.least, until=until, say=say)
         return folder.record()

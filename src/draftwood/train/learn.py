@@ -144,7 +144,7 @@ class Session:
                 self.held.items, self.learning.prompts, min(1024, self.loaded.model.max_positions // 2)
             )
             if not prompts:
-                say("no held-out prompt is short enough, so acceptance is not measured")
+                say("no prompt is short enough to measure acceptance on")
 
             def look(step: int) -> None:
                 self.step = step

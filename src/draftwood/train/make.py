@@ -18,6 +18,7 @@ from draftwood.core.request import Request
 from draftwood.errors import EngineError
 from draftwood.llm import LLM
 from draftwood.models.load import Loaded
+from draftwood.train.dialogues import TRAIN
 from draftwood.train.folder import Folder, Outcome
 from draftwood.train.scripts import Ask, Plan, Reply, Script, Scripts
 
@@ -72,16 +73,22 @@ class Maker:
         tokens: int | None,
         minutes: float | None = None,
         *,
+        least: int = 0,
         until: threading.Event | None = None,
         say: Say | None = None,
     ) -> None:
-        """Until the folder holds `tokens` answer tokens, `minutes` are over, or `until` is set."""
+        """Until the folder holds `tokens` answer tokens, `minutes` are over and `least` dialogues to learn from are there,
+        or `until` is set."""
         wanted = math.inf if tokens is None else tokens
         totals = self.folder.totals
         deadline = math.inf if minutes is None else monotonic() + 60 * minutes
         saved, clock = monotonic(), perf_counter()
+
+        def time_left() -> bool:
+            return monotonic() < deadline or totals.lines[TRAIN] < least
+
         try:
-            while totals.answer_tokens < wanted and monotonic() < deadline and not (until and until.is_set()):
+            while totals.answer_tokens < wanted and time_left() and not (until and until.is_set()):
                 self._fill(wanted)
                 self._hand_over()
                 for request in self.llm.engine.step():

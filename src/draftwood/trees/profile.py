@@ -17,15 +17,17 @@ from draftwood.errors import OptionError, need_at_least, need_size
 Topology = tuple[int, ...]
 
 
-def positional(acceptance: Sequence[float], nodes: int, depth: int) -> Topology:
+def positional(acceptance: Sequence[float], nodes: int, depth: int, part: str = "positional") -> Topology:
     """The best tree of at most `nodes` nodes below the root and `depth` levels, if the i-th sibling is the
     accepted one with probability acceptance[i], whenever their parent is and wherever they stand: a dynamic programme.
 
         T(m, l) = 1 + g(m - 1, 0, l)                                      tokens that m nodes in l levels emit
         g(r, i, l) = max_s acceptance[i] T(s, l - 1) + g(r - s, i + 1, l)       r nodes left for the i-th child and on
+
+    `part`: in whose name something is refused.
     """
-    need_size("positional", nodes=(nodes, 0), depth=(depth, 0))
-    _probabilities("positional", acceptance)
+    need_size(part, nodes=(nodes, 0), depth=(depth, 0))
+    _probabilities(part, acceptance)
     whole = np.ones(nodes + 1)  # T(m, l) by m, as many nodes as a child can have; a subtree need not use all
     sizes: list[list[np.ndarray]] = []  # by level and sibling: the best s by r, 0: no such child
     for _ in range(depth):
@@ -94,6 +96,9 @@ def expected(topology: Topology, accuracy: Sequence[Sequence[float]]) -> float:
 
 
 def _probabilities(part: str, rates: Sequence[float]) -> None:
+    given: object = rates
+    if isinstance(given, str) or not isinstance(given, Sequence) or not all(isinstance(r, int | float) for r in rates):
+        raise OptionError(f"{part}: acceptance cannot be {given!r}\nhint: a tuple of numbers: (0.6, 0.2, 0.1)")
     # Siblings hang on in order, so a later one that does better than an earlier one could not be asked for alone.
     falling = all(a >= b for a, b in pairwise(rates))
     # One of the siblings is accepted at most, so together they stay below 1.

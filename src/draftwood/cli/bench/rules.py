@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
@@ -15,6 +14,7 @@ from draftwood.cli.bench.shared import MaxTokens, Model, Out, Questions, Threads
 from draftwood.cli.bench.spec import read_items
 from draftwood.cli.interrupt import STATUS, until_interrupted
 from draftwood.cli.options import Dtype
+from draftwood.cli.options import temperatures as heats_of
 from draftwood.cli.screen import Screen
 from draftwood.errors import OptionError
 
@@ -56,7 +56,7 @@ def rules(
         writable(file)
         if file is not None and file.resolve() == questions.resolve():
             raise OptionError(f"{file} would overwrite the questions\nhint: another name")
-    names, heats = recipe_names(drafters), _temperatures(temperatures)
+    names, heats = recipe_names(drafters), heats_of(temperatures, "temperatures")
 
     import torch
 
@@ -152,13 +152,3 @@ def _words(text: str) -> list[str]:
 
 def _minutes(seconds: float) -> str:
     return f"{seconds / 60:.1f} min"
-
-
-def _temperatures(text: str) -> Sequence[float]:
-    try:
-        found = list(dict.fromkeys(float(word) for word in text.split(",")))
-    except ValueError:
-        raise OptionError(f"temperatures cannot be {text!r}\nhint: numbers, for example 0,0.7,1") from None
-    if not all(0 <= t < float("inf") for t in found):
-        raise OptionError(f"temperatures cannot be {text!r}\nhint: 0 or more")
-    return found
