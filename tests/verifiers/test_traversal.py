@@ -14,10 +14,11 @@ from draftwood.testing.contracts import Always
 from draftwood.testing.drafts import TableDrafter
 from draftwood.testing.exact import joint_error
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tables import TableModel, context_free
+from draftwood.testing.tables import TableModel, context_free, near, random_law
 from draftwood.trees.paths import Paths
 from draftwood.trees.static import Static
 from draftwood.verifiers.block import weight
+from draftwood.verifiers.path_block import PathBlock
 from draftwood.verifiers.traversal import Traversal, settle
 from look_ahead import Failing, Wayward, outcomes, pair
 
@@ -92,3 +93,20 @@ def test_rows_with_and_without_trees_stand_side_by_side() -> None:
     prompts = [[1], [2, 3], [4, 0, 1]]
     assert run(prompts, 0)[:1] == run(prompts[:1], 0), "row 0 never drafts"
     assert run(prompts, 0)[:2] == run(prompts[:2], 0)
+
+
+@pytest.mark.parametrize(
+    "rule", [Traversal(), PathBlock(), PathBlock(counted=True)], ids=["Traversal", "PathBlock", "counted"]
+)
+def test_chains_beside_trees_under_top_p_are_judged_as_alone(rule: Any) -> None:
+    """Two paths are a tree or, where they are equal, a chain; few of many tokens are left, so tokens are no columns."""
+    law = random_law(80, 3, sharpness=4.0)
+    made = Recipe(drafter=TableDrafter(near(law, 80, 4, 0.3)), policy=Paths(2), verifier=rule, controller=Always(3, 6))
+    model, prompts = TableModel(80, law), [[i, 2 * i] for i in range(6)]
+    options = [SamplingParams(temperature=0.8, top_p=0.6, seed=i, max_tokens=12) for i in range(6)]
+    together = serve(make_engine(model, made), prompts, options)
+    assert [r.error or r.stats.benched for r in together] == [None] * 6
+    assert sum(sum(r.stats.accepted) for r in together) > 6
+    for i, request in enumerate(together):
+        (alone,) = serve(make_engine(model, made), prompts[i : i + 1], options[i : i + 1])
+        assert alone.output == request.output

@@ -123,7 +123,7 @@ def _judge(
         child = below.int().argmax(1)
         at, level = torch.where(up, node, child), level - up.long()
         node = torch.where(up, _at(tree.parents, node), node)
-        token = stack.columns.gather(1, at[:, None])
+        token = torch.where(alive[:, None], stack.columns.gather(1, at[:, None]), 0)  # others may have no column at all
         w, (p, q) = _at(weights, level), stack.top(level)
         heavy = weight(w, p, q, token)
         rejected = up | (down & (heavy <= 0))
