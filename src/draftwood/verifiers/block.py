@@ -44,22 +44,39 @@ class Block:
 
     def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
         def judge(start: Int[Tensor, "B"], where: Bool[Tensor, "B"]) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
-            return judge_line(proposal, target, rnd, start, where)
+            return judge_drawn(proposal, target, rnd, start, where)
 
         return onward(proposal.tree, target, rnd, judge)
+
+
+def judge_drawn(
+    proposal: Proposal, target: Scored, rnd: Round, start: Int[Tensor, "B"], where: Bool[Tensor, "B"]
+) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
+    """The block rule along the one chain that was drawn below each `start`. Laws that depend on what stands before them are
+    asked one by one, and only where plain decoding could have come too: options may have left a token that weighs nothing
+    none to follow it."""
+    if target.plain:
+        return judge_line(proposal, target, rnd, start, where)
+    tree = proposal.tree
+    chosen = drawn(tree)
+
+    def follow(
+        node: Int[Tensor, "B"], pair: Pair, where: Bool[Tensor, "B"]
+    ) -> tuple[Int[Tensor, "B"], Float[Tensor, "B W"]]:
+        return (chosen & (tree.parents == node[:, None])).int().argmax(1), pair.q
+
+    return judge_chain(proposal, target, rnd, start, where, follow)
 
 
 def judge_line(
     proposal: Proposal, target: Scored, rnd: Round, start: Int[Tensor, "B"], where: Bool[Tensor, "B"]
 ) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
-    """The block rule along the one chain that was drawn below each `start`, many positions at a time: which they are does
-    not depend on any law. Laws that depend on what stands before them are asked one by one, and only where plain decoding
-    could have come too: options may have left a token that weighs nothing none to follow it."""
+    """The same, many positions at a time: which they are does not depend on any law. For plain laws."""
     tree = proposal.tree
     nodes, count = line(tree, start, where)
     w = torch.ones_like(start, dtype=torch.float64)
     last, after = start, None
-    step = max(1, _ROWS // max(tree.batch, 1)) if target.plain else 1
+    step = max(1, _ROWS // max(tree.batch, 1))
     for first in range(0, nodes.shape[1] - 1, step):
         here, child = nodes[:, first : first + step], nodes[:, first + 1 : first + step + 1]
         here = here[:, : child.shape[1]]
@@ -68,12 +85,8 @@ def judge_line(
         if not some(asked):
             break
         row, column = asked.nonzero().unbind(1)
-        if target.plain:
-            pair = pairs_at(proposal, target, row, here[asked], child[asked])
-            p, q, at = pair.p, pair.q, pair.columns
-        else:
-            pair = pair_at(proposal, target, torch.where(asked, here, start[:, None])[:, 0], asked[:, 0])
-            p, q, at = pair.p[row], pair.q[row], pair.column(child[:, 0])[row]
+        pair = pairs_at(proposal, target, row, here[asked], child[asked])
+        p, q, at = pair.p, pair.q, pair.columns
         top, bottom = (torch.ones_like(here, dtype=torch.float64) for _ in range(2))  # where nothing is asked w stays
         top[asked], bottom[asked] = p.gather(1, at)[:, 0].double(), q.gather(1, at)[:, 0].double()
         along = weights(w, top, bottom)
@@ -92,9 +105,7 @@ def judge_line(
         chosen = index.gather(1, place[:, None])[:, 0]
         # Nothing is missing only where p and q agree; the child is kept then, up to rounding.
         left = torch.where((total > 0)[chosen, None], rest[chosen], p[chosen])
-        ids = (
-            None if pair.support.ids is None else (pair.support.ids if target.plain else pair.support.ids[row])[chosen]
-        )
+        ids = None if pair.support.ids is None else pair.support.ids[chosen]
         found = Support(left, ids, pair.support.vocab)
         after = found if after is None else after.put(found, hit)
     end = nodes.gather(1, count[:, None])[:, 0]
@@ -120,7 +131,7 @@ def chains_apart(
         return node, token
 
     def line_judge(start: Int[Tensor, "B"], where: Bool[Tensor, "B"]) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
-        return judge_line(proposal, target, rnd, start, where)
+        return judge_drawn(proposal, target, rnd, start, where)
 
     return judge
 

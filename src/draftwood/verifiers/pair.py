@@ -85,12 +85,13 @@ def _read(laws: Laws, rows: Int[Tensor, "B"], ids: Int[Tensor, "B W"], vocab: in
     there = (rows >= 0)[:, None] & (ids < vocab)
     if laws.ids is None:
         at = rows.clamp_min(0)
-        # Many rows are not copied to be added up.
-        total = laws.prob.sum(-1)[at] if 2 * len(at) > laws.num_rows else laws.prob[at].sum(-1)
+        # Many rows are not copied to be added up. In float64, because the order of a sum depends on the number of rows.
+        many = 2 * len(at) > laws.num_rows
+        total = laws.prob.sum(-1, dtype=torch.float64)[at] if many else laws.prob[at].sum(-1, dtype=torch.float64)
         found = laws.prob[at[:, None], ids.clamp_max(vocab - 1)]
     else:
         whole = laws.dense(rows, vocab)
-        total, found = whole.sum(-1), whole.gather(1, ids.clamp_max(vocab - 1))
+        total, found = whole.sum(-1, dtype=torch.float64), whole.gather(1, ids.clamp_max(vocab - 1))
     q = torch.where(there, found.double(), 0.0)
     q[:, -1] = torch.where(rows >= 0, (total - q.sum(-1)).clamp_min(0.0), 0.0)
     return q
