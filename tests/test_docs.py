@@ -6,8 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from draftwood import recipes
+from draftwood.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
@@ -51,9 +53,8 @@ def test_commands_and_options_in_the_documents_exist() -> None:
     helps: dict[str, str] = {}
     for command, options in commands:
         if command not in helps:
-            words = [sys.executable, "-m", "draftwood", *command.split(), "--help"]
-            done = subprocess.run(words, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, f"draftwood {command}: {done.stderr}"
+            done = CliRunner().invoke(app, [*command.split(), "--help"])
+            assert done.exit_code == 0, f"draftwood {command}: {done.stderr}"
             helps[command] = done.stdout
         for option in options:
             assert option in helps[command], f"draftwood {command} has no {option}"

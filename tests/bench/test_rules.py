@@ -58,7 +58,12 @@ def cell(loaded: Loaded) -> Any:
     return make
 
 
-@pytest.mark.parametrize("tree", ["chain-4", "static", "paths", "delayed", "heap", "best-and-one", "best-first"])
+DEAR = [
+    pytest.param(tree, marks=pytest.mark.slow) for tree in ("static", "delayed")
+]  # the others hold their rules and draws
+
+
+@pytest.mark.parametrize("tree", ["chain-4", *DEAR, "paths", "heap", "best-and-one", "best-first"])
 def test_all_exact_rules_judge_and_none_exceeds_the_bound(cell, tree: str):
     found = cell(tree)
     assert not faults([found]) and found.bound is not None and found.roots >= min(found.rounds // 2, LOOSE)

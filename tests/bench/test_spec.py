@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from draftwood.bench import crew
 from draftwood.bench.crew import Crew
 from draftwood.bench.figures import ALL
 from draftwood.bench.journal import Journal
@@ -17,15 +18,17 @@ PEER = "llamacpp"
 
 
 @pytest.fixture
-def run(fake, tmp_path: Path):
-    """A run over questions given as texts, with a fake of ours and a peer of the kind asked for."""
+def run(fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A run over questions given as texts, with a fake of ours and a peer of the kind asked for. Their times are made up,
+    so nobody waits for a quiet machine."""
+    monkeypatch.setattr(crew, "settle", lambda pids: None)
 
     def make(*texts: str, kind: str = "good", recipes=("fast",), seen=None, stop_after: int | None = None):
         items = tuple(Item(str(i), "qa" if i % 2 else "writing", text) for i, text in enumerate(texts))
         plan = Plan(items, Settings("m", 1, 4, methods=recipes_with_plain(recipes)), (PEER,), warmup=1)
         journal = Journal(tmp_path / "run.jsonl", plan.identity({}))
         journal.open()
-        crew = Crew(plan.settings, plan.peers, {OURS: fake("ours"), PEER: fake(kind)})
+        workers = Crew(plan.settings, plan.peers, {OURS: fake("ours"), PEER: fake(kind)})
 
         def say(done: int, total: int) -> None:
             if seen is not None:
@@ -33,7 +36,7 @@ def run(fake, tmp_path: Path):
             if done == stop_after:
                 raise KeyboardInterrupt
 
-        measure(plan, journal, say=say, crew=crew)
+        measure(plan, journal, say=say, crew=workers)
         return plan, journal
 
     return make

@@ -39,6 +39,7 @@ def test_torch_is_not_imported_before_a_command_needs_it(words):
     assert done.returncode == 0, done.stderr.decode()
 
 
+@pytest.mark.slow
 def test_check_for_torch_has_teeth():
     code = "import sys\nfrom draftwood import recipes\nassert 'torch' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": ":".join(sys.path)}, capture_output=True)

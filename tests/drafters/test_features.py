@@ -179,7 +179,7 @@ def test_drawn_chains_and_trees_run_under_rejection(target: Any) -> None:
         assert sum(r.stats.draft_tokens for r in answers) > 0
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.slow), 0.8])
 def test_ranks_of_the_model_and_of_whole_laws_grow_the_same_trees(
     target: Any, temperature: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,8 +210,15 @@ def test_text_of_one_token_spoils_nobodys_draft(target: Any) -> None:
 TRIM = torch.tensor([2, 3, 8, 10, 21, 30, 44, 46, 60])  # odd ones are not among the head's
 
 
-@pytest.mark.parametrize("more", [{}, {"target_rows": True}], ids=["own rows", "target's rows"])
-@pytest.mark.parametrize("policy", [BestFirst(beam=3), Chain(draw=Draw.GIVEN)], ids=["ranked", "whole laws"])
+@pytest.mark.parametrize(
+    ("policy", "more"),
+    [
+        pytest.param(BestFirst(beam=3), {}, id="ranked-own rows"),
+        pytest.param(BestFirst(beam=3), {"target_rows": True}, id="ranked-target's rows", marks=pytest.mark.slow),
+        pytest.param(Chain(draw=Draw.GIVEN), {}, id="whole laws-own rows", marks=pytest.mark.slow),
+        pytest.param(Chain(draw=Draw.GIVEN), {"target_rows": True}, id="whole laws-target's rows"),
+    ],
+)
 def test_trimmed_head_guesses_among_kept_tokens_and_the_text_stays(target: Any, more: Any, policy: Any) -> None:
     plain = run(engine(target, Nothing(), Chain(draw=Draw.GIVEN)), PROMPTS, temperature=0.8)
     guessed: set[int] = set()

@@ -66,7 +66,7 @@ def test_random_weights_leave_the_text_alone(target: Any, kind: str, temperature
         assert all(r.stats.draft_tokens > 0 for r in drafted)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["medusa", *(pytest.param(k, marks=pytest.mark.slow) for k in ("hydra", "mlp"))])
 def test_options_along_a_path_leave_the_text_alone(target: Any, kind: str) -> None:
     options = {"repetition_penalty": 1.5, "logit_bias": {2: 1.0, 4: -1.0}, "min_tokens": 5}
     plain = run(target, Nothing(), Chain(Draw.GIVEN), temperature=0.8, **options)

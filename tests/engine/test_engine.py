@@ -25,6 +25,7 @@ from draftwood.verifiers.match import Match
 from draftwood.verifiers.rejection import Rejection
 
 V = 61
+KNOWN: dict[tuple[Decoder, str], tuple[int, ...]] = {}
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +63,14 @@ def sampled(count: int, **options: Any) -> list[SamplingParams]:
 
 
 def answers(model: Decoder, texts: list[list[int]], params: list[SamplingParams]) -> list[list[int]]:
-    """Plain decoding, one request at a time in an engine of its own."""
-    return [serve(make_engine(model, plain()), [t], [p])[0].output for t, p in zip(texts, params, strict=True)]
+    """Plain decoding, one request at a time in an engine of its own. Many tests ask for the same: each is decoded once."""
+    found: list[list[int]] = []
+    for text, p in zip(texts, params, strict=True):
+        key = (model, f"{text} {p}")
+        if key not in KNOWN:
+            KNOWN[key] = tuple(serve(make_engine(model, plain()), [text], [p])[0].output)
+        found.append(list(KNOWN[key]))
+    return found
 
 
 def oracle(model: Decoder, texts: list[list[int]], params: list[SamplingParams], right: float = 0.7) -> NoisyOracle:
@@ -75,8 +82,17 @@ def counts(requests: list[Request]) -> tuple[int, int, int]:
     return tuple(sum(getattr(r.stats, f"rounds_{k}") for r in requests) for k in ("all", "some", "none"))  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("name", ["oracle", "ngram", "small model"])
+@pytest.mark.parametrize(
+    ("name", "temperature"),
+    [
+        ("oracle", 1.0),
+        ("ngram", 0.0),
+        ("small model", 1.0),
+        pytest.param("oracle", 0.0, marks=pytest.mark.slow),
+        pytest.param("ngram", 1.0, marks=pytest.mark.slow),
+        pytest.param("small model", 0.0, marks=pytest.mark.slow),
+    ],
+)
 def test_a_ragged_batch_with_arrivals_and_preemption_equals_each_request_alone(
     model: Decoder, name: str, temperature: float
 ) -> None:
@@ -131,10 +147,19 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("dtype", "error"), [(torch.float64, 1e-10), (torch.float32, 1e-4)], ids=["float64", "float32"]
-)
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
+def option_cases() -> list[Any]:
+    """All in float64. What an option does is no matter of arithmetic, so the fast tests have one in float32, the slow ones
+    the others."""
+    whole = [pytest.param(options, torch.float64, 1e-10, id=f"{name}-float64") for name, options in OPTIONS.items()]
+    return whole + [
+        pytest.param(
+            options, torch.float32, 1e-4, id=f"{name}-float32", marks=() if "top_p" in options else pytest.mark.slow
+        )
+        for name, options in OPTIONS.items()
+    ]
+
+
+@pytest.mark.parametrize(("options", "dtype", "error"), option_cases())
 def test_options_and_logprobs_under_speculation_equal_plain_decoding(
     options: dict[str, Any], dtype: torch.dtype, error: float
 ) -> None:

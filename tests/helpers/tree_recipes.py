@@ -1,7 +1,10 @@
 """Recipes that put another recipe's drafter under a tree of their own, run whole on a tiny target."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from draftwood import recipes
 from draftwood.core.request import Request
@@ -31,9 +34,24 @@ def served(name: str, *, temperature: float = 0.0, tokens: int = 24, **options: 
 
 def same_as_plain(name: str, **options: Any) -> int:
     """Greedy text is that of plain decoding; how many tokens were drafted on the way."""
-    got, plain = served(name, **options), served("autoregressive")
-    assert [r.output for r in got] == [r.output for r in plain]
+    got = served(name, **options)
+    assert [r.output for r in got] == plain_texts()
     return sum(r.stats.draft_tokens for r in got)
+
+
+@cache
+def plain_texts() -> list[list[int]]:
+    """Once: every recipe is compared with the same."""
+    return [r.output for r in served("autoregressive")]
+
+
+def ways_and_heads(ways: list[dict[str, Any]]) -> list[Any]:
+    """Every way with every head. Fast tests take each way once and each head at least once, slow ones the other pairs."""
+    return [
+        pytest.param(way, head, id=f"{way}-{head}", marks=() if i % len(HEADS) == j else pytest.mark.slow)
+        for i, way in enumerate(ways)
+        for j, head in enumerate(HEADS)
+    ]
 
 
 def with_head(inner: str, folder: Path) -> str:

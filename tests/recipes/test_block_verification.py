@@ -13,10 +13,11 @@ from draftwood.testing.tiny import tiny_decoder
 from draftwood.verifiers.block import Block
 
 NAMES = ["block_verification", "traversal_verification", "greedy_multipath_block"]
+MORE = ["traversal_verification:paths=2", "greedy_multipath_block:counted=yes"]
 INNER = "inner=speculative_sampling:draft=first:3"
 
 
-@pytest.mark.parametrize("name", [*NAMES, "traversal_verification:paths=2", "greedy_multipath_block:counted=yes"])
+@pytest.mark.parametrize("name", [*NAMES, *MORE])
 def test_greedy_text_is_that_of_plain_decoding(name: str) -> None:
     target, prompts, params = tiny_decoder(2), [[1, 2, 3], [4]], SamplingParams(max_tokens=24)
     plain = serve(make_engine(target, recipes.build("autoregressive", target)), prompts, params)
@@ -25,7 +26,7 @@ def test_greedy_text_is_that_of_plain_decoding(name: str) -> None:
     assert all(r.stats.benched is None for r in got) and sum(r.stats.rounds_some + r.stats.rounds_all for r in got)
 
 
-@pytest.mark.parametrize("name", [*NAMES, "traversal_verification:paths=2", "greedy_multipath_block:counted=yes"])
+@pytest.mark.parametrize("name", [*NAMES, *(pytest.param(name, marks=pytest.mark.slow) for name in MORE)])
 def test_a_row_is_the_same_alone_and_beside_others(name: str) -> None:
     """Sampling rows and a greedy one, which takes the same road then as they do."""
     target, prompts = tiny_decoder(2), [[1, 2, 3], [4], [5, 6]]

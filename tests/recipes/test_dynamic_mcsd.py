@@ -21,7 +21,7 @@ def net_file(folder: Path, seed: int = 0, **changes: Any) -> str:
 
 
 @pytest.mark.parametrize("verifier", ["rejection", "traversal"])
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_greedy_text_is_that_of_plain_decoding(seed: int, verifier: str, tmp_path: Path) -> None:
     assert same_as_plain("dynamic_mcsd", inner=HALF, weights=net_file(tmp_path, seed), verifier=verifier) > 0
 

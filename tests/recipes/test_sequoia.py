@@ -8,7 +8,7 @@ import pytest
 
 from draftwood import recipes
 from draftwood.errors import CompositionError, OptionError
-from tree_recipes import HALF, HEADS, TARGET, WHOLE, same_as_plain, served, with_head
+from tree_recipes import HALF, TARGET, WHOLE, same_as_plain, served, ways_and_heads, with_head
 
 WAYS: list[dict[str, Any]] = [{}, {"nodes": 5}, {"acceptance": (0.4, 0.3, 0.2), "depth": 3}]
 
@@ -18,8 +18,7 @@ def test_greedy_text_is_that_of_plain_decoding(way: dict[str, Any]) -> None:
     assert same_as_plain("sequoia", inner=HALF, **way) > 0
 
 
-@pytest.mark.parametrize("inner", HEADS)
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize(("way", "inner"), ways_and_heads(WAYS))
 def test_trained_heads_can_draft(way: dict[str, Any], inner: str, tmp_path: Path) -> None:
     head = with_head(inner, tmp_path)
     assert same_as_plain("sequoia", inner=head, **way) > 0

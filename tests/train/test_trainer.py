@@ -53,7 +53,11 @@ def weights(plans: dict[str, TrainPlan]) -> dict[str, Tensor]:
     return {name: t.clone() for name, t in found.items()}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+# Nets with a cache are the dear ones; breaks and kills below train them too.
+DEAR = ("eagle", "eagle3", "eagle3 with rows by muon")
+
+
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=pytest.mark.slow if k in DEAR else ()) for k in KINDS])
 def test_every_net_learns_something(tmp_path: Path, kind: str) -> None:
     losses: list[float] = []
     run_of(tmp_path, {kind: plan(kind)}, steps=60).run(lambda r: losses.append(r.losses[kind]))
@@ -84,7 +88,9 @@ def test_batch_without_one_counted_position_is_no_loss(kind: str) -> None:
     assert not any(p.grad is not None and bool(p.grad.any() | p.grad.isnan().any()) for p in made.net.parameters())
 
 
-@pytest.mark.parametrize(("breaks", "share"), [((1, 2, 9), 0.0), ((2, 3), 0.5), ((5, 11), 0.0)])
+@pytest.mark.parametrize(
+    ("breaks", "share"), [((1, 2, 9), 0.0), ((2, 3), 0.5), pytest.param((5, 11), 0.0, marks=pytest.mark.slow)]
+)
 def test_broken_run_ends_where_an_unbroken_one_does(tmp_path: Path, breaks: tuple[int, ...], share: float) -> None:
     """Three plans at once; the language model changes its stage at step 2 of 12. Prompts teach in one case."""
     kind = "eagle3 with rows by muon" if share else "eagle3"

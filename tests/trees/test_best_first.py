@@ -88,7 +88,7 @@ def test_fixture_d_is_reproduced() -> None:
     assert short.tree.num_nodes < tree.num_nodes
 
 
-@pytest.mark.parametrize("nodes", [1, 2, 5, 9, 30])
+@pytest.mark.parametrize("nodes", [1, 5, 9, *(pytest.param(nodes, marks=pytest.mark.slow) for nodes in (2, 30))])
 def test_what_is_never_looked_at_would_never_have_been_selected(nodes: int) -> None:
     stored = [0, 0]
     for seed in range(20):

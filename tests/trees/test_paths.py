@@ -61,6 +61,7 @@ def test_every_path_has_the_drafts_joint_law() -> None:
         assert count / total == pytest.approx(joint(DRAFT, (1,), path), abs=0.03)
 
 
+@pytest.mark.slow  # its law is in tests/test_exactness.py, its budget below
 def test_two_paths_keep_more_than_one_and_a_level_that_does_not_fit_is_not_drawn() -> None:
     def made(count: int, nodes: int) -> Any:
         return lambda: Recipe(

@@ -23,6 +23,7 @@ def bench(tmp_path: Path) -> Any:
     return lambda *words: CliRunner().invoke(app, ["bench", "verifiers", "--model", str(folder), *words])
 
 
+@pytest.mark.slow  # what is measured is in tests/bench/test_verifiers.py
 def test_a_run_ends_with_a_table_growth_and_a_file(bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(verifiers.RULES, "NoSuchRule", verifiers.RULES["Match"])
     out = tmp_path / "v.json"
