@@ -8,8 +8,6 @@ tokens, so they are accepted whenever the target wants them: no rule keeps more 
 """
 
 from dataclasses import dataclass, replace
-from itertools import accumulate
-from operator import mul
 
 import torch
 from jaxtyping import Bool
@@ -21,20 +19,19 @@ from draftwood.core.limit import Limit
 from draftwood.core.proposal import Draw, Laws, Proposal
 from draftwood.core.round import Round
 from draftwood.core.tree import TokenTree
-from draftwood.errors import need_size
-from draftwood.trees.grow import by_score, spread
+from draftwood.trees.grow import spread
+from draftwood.trees.static import Static, need_widths
 
 
 @dataclass(frozen=True, slots=True)
 class BestAndOne:
-    """Every node at depth d gets widths[d] children, the last of them drawn: width 1 is a plain draw."""
+    """Every node at depth d gets widths[d] children, the last of them drawn: width 1 is a plain draw. The shape is that of
+    a static tree; only what fills a level is another."""
 
     widths: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        need_size("BestAndOne", levels=(len(self.widths), 0))
-        for width in self.widths:
-            need_size("BestAndOne", width=(width, 1))
+        need_widths("BestAndOne", self.widths)
 
     @property
     def draw(self) -> Draw:
@@ -42,37 +39,40 @@ class BestAndOne:
 
     @property
     def shape(self) -> Shape:
-        return Shape.CHAIN if all(width == 1 for width in self.widths) else Shape.TREE
+        return self._plain.shape
 
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
-        return replace(Growth.at_roots(base), carry=0)
+        return self._plain.start(base, limit, rnd)
 
     def expand(self, growth: Growth, q: Laws, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
         level: int = growth.carry
-        if level >= len(self.widths):
-            return replace(growth, frontier=torch.full_like(growth.frontier, -1))
-        best, rest = _parted(growth, q, self.widths[level] - 1, allowed, rnd)
+        if level >= len(self.widths) or self.widths[level] == 1:  # nothing is given here
+            return self._plain.expand(growth, q, allowed, limit, rnd)
+        count = self.widths[level] - 1
+        best, rest = _parted(growth, q, count, allowed, rnd)
         # Given nodes stand before all draws of their level, so a budget cuts draws first; scores are known before either.
-        given = growth if best is None else spread(growth, best, self.widths[level] - 1, Draw.GIVEN, allowed, rnd)
+        given = spread(growth, best, count, Draw.GIVEN, allowed, rnd)
         base = replace(growth, tree=given.tree, q_row=given.q_row)
         grown = spread(base, rest, 1, self.draw, allowed, rnd)
-        frontier = grown.frontier if best is None else torch.cat([given.frontier, grown.frontier], dim=1)
+        frontier = torch.cat([given.frontier, grown.frontier], dim=1)
         return replace(grown, frontier=frontier, carry=level + 1)
 
     def select(self, tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
-        return by_score(tree, limit)
+        return self._plain.select(tree, limit)
 
     @property
     def num_nodes(self) -> int:
         """Drafted nodes of a full tree."""
-        return sum(accumulate(self.widths, mul))
+        return self._plain.num_nodes
+
+    @property
+    def _plain(self) -> Static:
+        return Static(self.widths, self.draw)
 
 
-def _parted(growth: Growth, q: Laws, count: int, allowed: Bool[Tensor, "B F"], rnd: Round) -> tuple[Laws | None, Laws]:
+def _parted(growth: Growth, q: Laws, count: int, allowed: Bool[Tensor, "B F"], rnd: Round) -> tuple[Laws, Laws]:
     """The `count` best tokens of each law, nothing else left in it, and the law of the others. Cut out of one another, so
     that among equals no token can be in both."""
-    if not count:
-        return None, q
     at = growth.frontier.clamp_min(0)
     law = q.prob.view(*at.shape, -1)
     columns = rnd.draw(at, law, count, Draw.GIVEN, allowed).view(len(q.prob), -1)

@@ -26,9 +26,7 @@ class Static:
     draw: Draw = Draw.DISTINCT
 
     def __post_init__(self) -> None:
-        need_size("Static", levels=(len(self.widths), 0))
-        for width in self.widths:
-            need_size("Static", width=(width, 1))
+        need_widths("Static", self.widths)
 
     @property
     def shape(self) -> Shape:
@@ -58,3 +56,10 @@ class Static:
     def _draws(self, levels: int) -> int:
         """Draws that the first levels take."""
         return sum(accumulate(self.widths[:levels], mul))
+
+
+def need_widths(part: str, widths: tuple[int, ...]) -> None:
+    """OptionError, in the name of the part, if there are too many levels or one of them is no width."""
+    need_size(part, levels=(len(widths), 0))
+    for width in widths:
+        need_size(part, width=(width, 1))
