@@ -68,7 +68,7 @@ def test_random_weights_leave_the_text_alone(target: Any, kind: str, temperature
         assert sum(r.stats.draft_tokens for r in drafted) > 0
 
 
-@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+@pytest.mark.parametrize("kind", [pytest.param("eagle", marks=pytest.mark.slow), "eagle3"])
 def test_rows_after_every_round_are_those_of_a_fresh_head(target: Any, kind: str) -> None:
     """I3: fed the same text in one go, a new drafter has the same rows, whatever was drafted and dropped before."""
     drafter = features(random_net(kind), target)
@@ -172,6 +172,7 @@ def test_texts_that_are_read_together_are_fused_in_one_call_and_have_their_own_r
             torch.testing.assert_close(*pair, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow  # their law is in tests/test_exactness.py, a drawn draft of this head in tests/recipes
 def test_drawn_chains_and_trees_run_under_rejection(target: Any) -> None:
     for policy in (Chain(), Static((2, 2), draw=Draw.DISTINCT)):
         drafter = features(random_net("eagle3"), target)
