@@ -14,10 +14,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from draftwood import recipes
+from draftwood.bench.ask import ask, engine, need_prompts
 from draftwood.bench.known import drafted, round_of, scored
 from draftwood.bench.statistics import Estimate, mean_by_group
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.config import EngineConfig
 from draftwood.core.legality import RULES, Shape
 from draftwood.core.passes import Needs
 from draftwood.core.proposal import Draw, Laws, Proposal
@@ -28,7 +28,6 @@ from draftwood.core.sampling import SamplingParams
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
 from draftwood.errors import OptionError
-from draftwood.llm import LLM
 from draftwood.models.load import Loaded
 from draftwood.trees.chain import Chain
 from draftwood.trees.static import Static
@@ -38,7 +37,6 @@ from draftwood.verifiers.match import Match
 from draftwood.verifiers.rejection import Rejection
 
 DEPTH = 4  # drafted tokens of a round while pairs are written down
-SPARE = 64  # rows of a slot beyond prompt and answer
 SLACK = 1e-7  # above a bound by less is rounding
 SURE = 4.0  # standard errors by which a sample must exceed a bound before that is said
 
@@ -92,8 +90,7 @@ def record(
 ) -> Pairs:
     """At most `rows` pairs, evenly from all prompts. The recipe lends its drafter; it drafts a chain, which any rule's
     positions may come from."""
-    if not prompts:
-        raise OptionError("no prompts\nhint: at least one question")
+    need_prompts(prompts)
     if not temperature > 0:
         raise OptionError(
             f"temperature cannot be {temperature:g}\nhint: above 0; at 0 every exact rule follows the target's best token"
@@ -110,13 +107,8 @@ def record(
         say(f"temperature {temperature:g}: prompt {i + 1} of {len(prompts)}")
         book = Recording(Rejection(), most=-(-(rows - len(p)) // (len(prompts) - i)))
         whole = replace(made, policy=Chain(Draw.IID), verifier=book, controller=Fixed(depth=DEPTH))
-        length = min(len(prompt) + max_tokens + SPARE, loaded.model.max_positions)
-        llm = LLM(loaded, whole, config=EngineConfig(max_slots=1, max_length=length))
-        answer = llm.generate(
-            [list(prompt)], SamplingParams(temperature=temperature, seed=seed + i, max_tokens=max_tokens)
-        )[0]
-        if answer.stats.benched or answer.error:
-            raise OptionError(f"prompt {i + 1} could not be drafted: {answer.stats.benched or answer.error}")
+        params = SamplingParams(temperature=temperature, seed=seed + i, max_tokens=max_tokens)
+        ask(engine(loaded, whole, [prompt], max_tokens), prompt, params, i + 1)
         p, q, of = p + book.p, q + book.q, of + [i] * len(book.p)
     if not p:
         raise OptionError("nothing was drafted\nhint: longer answers, or a drafter that guesses")

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from draftwood import recipes
+from draftwood.bench.ask import ask, engine, need_prompts
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.config import EngineConfig
 from draftwood.core.legality import RULES, Shape
 from draftwood.core.passes import Needs
 from draftwood.core.proposal import Draw, Proposal
@@ -23,13 +23,12 @@ from draftwood.core.sampling import SamplingParams
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
 from draftwood.errors import OptionError
-from draftwood.llm import LLM
 from draftwood.models.load import Loaded
 from draftwood.trees.profile import positional
 from draftwood.trees.shaped import Shaped
 from draftwood.verifiers.rejection import Rejection
 
-SPARE = 256  # rows of a slot beyond prompt and answer, for trees
+SPARE = 256  # rows of a slot beyond prompt and answer: these trees are large
 FIRST, SECOND = 0.6, 0.2  # the tree that is tried is made for these, and for half as much with every further sibling
 
 Say = Callable[[int, int], None]
@@ -107,8 +106,7 @@ def measure(
     say: Say = lambda done, total: None,
 ) -> Ranks:
     """One answer to each prompt; the recipe lends its drafter."""
-    if not prompts:
-        raise OptionError("no prompts\nhint: at least one question")
+    need_prompts(prompts)
     drafter = recipes.drafter(recipe, loaded.model) if isinstance(recipe, str) else recipe.drafter
     if Draw.DISTINCT not in drafter.draws:
         raise OptionError(
@@ -120,12 +118,8 @@ def measure(
         say(i, len(prompts))
         size = Fixed(depth=tree.depth, nodes=tree.num_nodes)
         whole = Recipe(drafter=drafter, policy=tree, verifier=book, controller=size)
-        length = min(len(prompt) + max_tokens + SPARE, loaded.model.max_positions)
-        llm = LLM(loaded, whole, config=EngineConfig(max_slots=1, max_length=length))
         params = SamplingParams(temperature=temperature, seed=seed + i, max_tokens=max_tokens)
-        answer = llm.generate([list(prompt)], params)[0]
-        if answer.stats.benched or answer.error:
-            raise OptionError(f"prompt {i + 1} could not be drafted: {answer.stats.benched or answer.error}")
+        ask(engine(loaded, whole, [prompt], max_tokens, SPARE), prompt, params, i + 1)
     say(len(prompts), len(prompts))
     if not any(map(any, book.kept)):
         raise OptionError("nothing was accepted\nhint: longer answers, or a drafter that guesses")

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import torch
 
+from draftwood.bench.ask import ask, engine, need_prompts
 from draftwood.bench.beside import Beside, Looked, Root
 from draftwood.bench.bounds import exceeds
 from draftwood.bench.first_level import bound, rate
@@ -24,18 +25,15 @@ from draftwood.bench.rule_trees import Tree
 from draftwood.bench.statistics import Estimate, Ratio, mean_by_group, ratio_of_means, ratio_of_pairs
 from draftwood.bench.tasks import spread
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.config import EngineConfig
 from draftwood.core.legality import Shape, legal_rules
 from draftwood.core.protocols import Drafter, TreePolicy, Verifier
 from draftwood.core.recipe import Recipe
 from draftwood.core.sampling import SamplingParams
 from draftwood.errors import OptionError, UnknownNameError
-from draftwood.llm import LLM
 from draftwood.models.load import Loaded
 from draftwood.verifiers.path_block import PathBlock
 from draftwood.verifiers.selection import Selection
 
-SPARE = 64  # rows of a slot beyond prompt and answer
 SLACK = 1e-6  # above a bound by less is rounding
 LOOSE = 12  # positions at most where the bound is a loose one: it takes many draws into account, and half a second
 AHEAD = ("Traversal", "Block")  # rules that are never worse than rejection on the same tree
@@ -130,8 +128,7 @@ def measure(
     say: Say = lambda text: None,
 ) -> Cell | None:
     """One cell; None where this tree has nothing to compare at this temperature."""
-    if not prompts:
-        raise OptionError("no prompts\nhint: at least one question")
+    need_prompts(prompts)
     policy = tree[1].at(temperature)
     if policy is None:
         return None
@@ -143,14 +140,11 @@ def measure(
     book = Beside(able, trials if temperature > 0 else 1, every)
     controller = Fixed(depth=tree[1].depth, nodes=tree[1].nodes)
     whole = Recipe(drafter=drafter[1], policy=policy, verifier=book, controller=controller, watch=(book.watch,))
-    length = min(max(map(len, prompts)) + max_tokens + SPARE, loaded.model.max_positions)
-    llm = LLM(loaded, whole, config=EngineConfig(max_slots=1, max_length=length))
+    llm = engine(loaded, whole, prompts, max_tokens)  # one for all: times are taken, and fresh memory is slow
     groups: list[int] = []
     for i, prompt in enumerate(prompts):
         params = SamplingParams(temperature=temperature, seed=seed + i, max_tokens=max_tokens)
-        answer = llm.generate([list(prompt)], params)[0]
-        if answer.stats.benched or answer.error:
-            raise OptionError(f"prompt {i + 1} could not be drafted: {answer.stats.benched or answer.error}")
+        ask(llm, prompt, params, i + 1)
         groups += [i] * (len(book.rounds) - len(groups))
         say(f"{i + 1}/{len(prompts)} prompts")
     if not book.rounds:
