@@ -52,6 +52,18 @@ def test_questions_come_from_a_file(run, tmp_path: Path):
     assert done.exit_code == 0 and "6 positions of 3 prompts" in done.stdout
 
 
+def test_top_p_reaches_the_laws(run, tmp_path: Path):
+    def kept(*words: str) -> dict[str, float]:
+        out = tmp_path / "b.json"
+        done = run(*DRAFT, "-t", "1", "-k", "2", "--out", str(out), *words)
+        assert done.exit_code == 0, done.output
+        return {line["name"]: line["kept"]["2"]["value"] for line in json.loads(out.read_text())["results"][0]["lines"]}
+
+    assert len(set(kept("--top-p", "1e-9").values())) == 1, "of laws with one token all rules keep the same"
+    assert json.loads((tmp_path / "b.json").read_text())["top_p"] == 1e-9
+    assert len(set(kept().values())) > 1
+
+
 def test_a_rule_above_its_bound_is_said_and_ends_with_status_1(run, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(bench.IID, "transport", lambda p, q, k: p.sum(1).double() + 1)
     done = run(*DRAFT, "-t", "1", "-k", "2")
@@ -64,6 +76,7 @@ def test_a_rule_above_its_bound_is_said_and_ends_with_status_1(run, monkeypatch:
         (["-k", "0"], "siblings cannot be '0'"),
         (["-k", "two"], "siblings cannot be 'two'"),
         (["-t", "0"], "temperature cannot be '0'"),
+        (["--top-p", "0"], "top_p cannot be 0"),
         (["-t", "warm"], "temperature cannot be 'warm'"),
         (["--questions", "nowhere.jsonl"], "nowhere.jsonl cannot be read"),
         (["--out", "nowhere/b.json"], "no folder"),

@@ -92,6 +92,19 @@ def test_without_a_source_it_asks_questions_of_its_own(run):
     assert done.exit_code == 0 and "2 prompts" in done.stdout
 
 
+def test_top_p_reaches_the_answers(run):
+    def counts(*words: str) -> tuple[float, ...]:
+        done = run("speculative_sampling", "--option", "draft=first:1", "--json", *words)
+        assert done.exit_code == 0, done.output
+        (result,) = json.loads(done.stdout)["results"]
+        return result["passes"], result["accepted_by_position"]
+
+    greedy = counts("-t", "0")
+    assert counts("-t", "1", "--top-p", "1e-9") == greedy, "one token is left"
+    assert counts("-t", "1") != greedy
+    assert ", top-p 0.9\n" in run("prompt_lookup", "-t", "1", "--top-p", "0.9", "--count", "1").stdout
+
+
 def test_a_busy_machine_is_named(run, monkeypatch: pytest.MonkeyPatch):
     busy = {"load": [2.0], "foreign_cores": 1.5, "busiest": [{"name": "compiler", "cores": 1.5}]}
     monkeypatch.setattr(machine, "look", lambda: busy)
@@ -108,6 +121,7 @@ def test_a_busy_machine_is_named(run, monkeypatch: pytest.MonkeyPatch):
         (["prompt_lookup", "--count", "0"], "--count"),
         (["prompt_lookup", "--temperature", "warm"], "temperature cannot be 'warm'"),
         (["prompt_lookup", "--temperature", "-1"], "temperature cannot be '-1'"),
+        (["prompt_lookup", "--top-p", "1.5"], "top_p cannot be 1.5"),
         (["prompt_lookup", "--option", "wings=2"], "no option 'wings'"),
         (["prompt_lookup", "--data", "somewhere"], "one of --questions, --prompts, --data"),
         (["eagle3"], "hint: draftwood train eagle3"),

@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 
-from draftwood.cli.options import sampling, temperatures, with_sampling
+from draftwood.cli.options import said_top_p, sampling, temperatures, with_sampling
 from draftwood.core.sampling import SamplingParams
 from draftwood.errors import OptionError
 
@@ -71,3 +71,7 @@ def test_temperatures_are_numbers_each_once():
 def test_temperatures_that_are_none_are_refused(text: str, above_zero: bool, said: str):
     with pytest.raises(OptionError, match=rf"heats cannot be '{text}'\nhint: {said}"):
         temperatures(text, "heats", above_zero=above_zero)
+
+
+def test_top_p_is_said_where_it_leaves_out_tokens():
+    assert (said_top_p(1.0), said_top_p(0.95)) == ("", ", top-p 0.95")

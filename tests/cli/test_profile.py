@@ -49,12 +49,27 @@ def test_a_recipe_that_borrows_its_drafter_is_unwrapped(model: Path) -> None:
     assert done.stdout.startswith(f"{RECIPE} drafts") and re.search(rf"^sequoia:\S+:inner={RECIPE}$", done.stdout, re.M)
 
 
+def test_top_p_reaches_the_drafts(model: Path, tmp_path: Path) -> None:
+    def siblings(*words: str) -> list[bool]:
+        out = tmp_path / "ranks.json"
+        done = run(model, "--count", "2", "-n", "12", "--nodes", "9", "-t", "1", "--out", str(out), *words)
+        assert done.exit_code == 0, done.output
+        return [any(column) for column in zip(*json.loads(out.read_text())["tried"], strict=True)]
+
+    few = siblings("--top-p", "1e-9")
+    assert few[0] and not any(few[1:]), "a law of one token has no second sibling"
+    assert json.loads((tmp_path / "ranks.json").read_text())["top_p"] == 1e-9
+    assert any(siblings()[1:])
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("--width", "0"), "greater than or equal to 1"),
-        (("-t", "inf"), "temperature"),
-        (("-t", "-1"), "greater than or equal to 0"),
+        (("-t", "inf"), "temperature cannot be inf\nhint:"),
+        (("-t", "-1"), "temperature cannot be -1"),
+        (("-t", "2e6"), "temperature cannot be 2000000"),
+        (("--top-p", "0"), "top_p cannot be 0"),
     ],
 )
 def test_odd_options_are_refused(model: Path, words: tuple[str, ...], said: str) -> None:

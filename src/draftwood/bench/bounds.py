@@ -82,6 +82,7 @@ def record(
     prompts: Sequence[Sequence[int]],
     *,
     temperature: float,
+    top_p: float = 1.0,
     rows: int = 96,
     max_tokens: int = 64,
     seed: int = 0,
@@ -107,7 +108,7 @@ def record(
         say(f"temperature {temperature:g}: prompt {i + 1} of {len(prompts)}")
         book = Recording(Rejection(), most=-(-(rows - len(p)) // (len(prompts) - i)))
         whole = replace(made, policy=Chain(Draw.IID), verifier=book, controller=Fixed(depth=DEPTH))
-        params = SamplingParams(temperature=temperature, seed=seed + i, max_tokens=max_tokens)
+        params = SamplingParams(temperature=temperature, top_p=top_p, seed=seed + i, max_tokens=max_tokens)
         ask(engine(loaded, whole, [prompt], max_tokens), prompt, params, i + 1)
         p, q, of = p + book.p, q + book.q, of + [i] * len(book.p)
     if not p:

@@ -87,6 +87,7 @@ class Evaluator:
     recipe: Recipe
     max_tokens: int = 64
     seed: int = 0
+    top_p: float = 1.0
     pause: bool = True  # let our own threads come to rest between two answers
     prices: dict[str, CostModel] = field(default_factory=dict[str, CostModel])
 
@@ -125,7 +126,9 @@ class Evaluator:
         )
 
     def _params(self, index: int, temperature: float) -> SamplingParams:
-        return SamplingParams(temperature=temperature, seed=self.seed + index, max_tokens=self.max_tokens)
+        return SamplingParams(
+            temperature=temperature, top_p=self.top_p, seed=self.seed + index, max_tokens=self.max_tokens
+        )
 
     def _ask(self, prompt: Prompt, params: SamplingParams) -> Asked:
         meter = machine.Meter(())
@@ -168,9 +171,11 @@ class Evaluator:
         return f"{type(rule).__name__} draws for itself, so the texts differ and their law is the same"
 
 
-def evaluator(loaded: Loaded, recipe: str, *, max_tokens: int = 64, seed: int = 0, **options: Any) -> Evaluator:
+def evaluator(
+    loaded: Loaded, recipe: str, *, max_tokens: int = 64, seed: int = 0, top_p: float = 1.0, **options: Any
+) -> Evaluator:
     """By the recipe's name, with its options."""
-    return Evaluator(loaded, recipes.build(recipe, loaded.model, **options), max_tokens, seed)
+    return Evaluator(loaded, recipes.build(recipe, loaded.model, **options), max_tokens, seed, top_p)
 
 
 def forecast(asked: Sequence[Asked], seed: int = 0) -> Forecast | None:

@@ -98,6 +98,7 @@ def measure(
     prompts: Sequence[Sequence[int]],
     *,
     temperature: float = 0.0,
+    top_p: float = 1.0,
     width: int = 6,
     depth: int = 8,
     nodes: int = 48,
@@ -118,7 +119,7 @@ def measure(
         say(i, len(prompts))
         size = Fixed(depth=tree.depth, nodes=tree.num_nodes)
         whole = Recipe(drafter=drafter, policy=tree, verifier=book, controller=size)
-        params = SamplingParams(temperature=temperature, seed=seed + i, max_tokens=max_tokens)
+        params = SamplingParams(temperature=temperature, top_p=top_p, seed=seed + i, max_tokens=max_tokens)
         ask(engine(loaded, whole, [prompt], max_tokens, SPARE), prompt, params, i + 1)
     say(len(prompts), len(prompts))
     if not any(map(any, book.kept)):

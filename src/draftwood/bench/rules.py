@@ -121,6 +121,7 @@ def measure(
     prompts: Sequence[Sequence[int]],
     rules: dict[str, Verifier],
     *,
+    top_p: float = 1.0,
     max_tokens: int = 64,
     trials: int = 1,
     every: int = 8,
@@ -143,7 +144,7 @@ def measure(
     llm = engine(loaded, whole, prompts, max_tokens)  # one for all: times are taken, and fresh memory is slow
     groups: list[int] = []
     for i, prompt in enumerate(prompts):
-        params = SamplingParams(temperature=temperature, seed=seed + i, max_tokens=max_tokens)
+        params = SamplingParams(temperature=temperature, top_p=top_p, seed=seed + i, max_tokens=max_tokens)
         ask(llm, prompt, params, i + 1)
         groups += [i] * (len(book.rounds) - len(groups))
         say(f"{i + 1}/{len(prompts)} prompts")

@@ -3,7 +3,6 @@
 import json
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,13 +21,12 @@ MOST_SIBLINGS = 64  # the race that is computed for them takes longer and longer
 def bounds(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="Whose drafter; `draftwood papers` lists them.")],
     model: options.Model = "smollm2",
-    questions: Annotated[
-        Path | None, typer.Option("--questions", help="Questions, one JSON object a line, asked as chat turns.")
-    ] = None,
-    count: Annotated[int, typer.Option("--count", min=1, help="How many prompts, spread evenly.")] = 12,
+    questions: options.Questions = None,
+    count: options.Count = 12,
     rows: Annotated[int, typer.Option("--rows", min=1, max=1000, help="Positions of each temperature at most.")] = 96,
     siblings: Annotated[str, typer.Option("--siblings", "-k", help="Numbers of siblings, by commas.")] = "1,2,4,8",
     temperature: Annotated[str, typer.Option("--temperature", "-t", help="Temperatures, by commas.")] = "0.3,0.7,1",
+    top_p: options.TopP = 1.0,
     max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", min=2, help="Tokens of an answer at most.")] = 48,
     trials: Annotated[int, typer.Option("--trials", min=1, help="Runs of a position where no formula is known.")] = 4,
     option: options.RecipeOptions = None,
@@ -44,6 +42,7 @@ def bounds(
     writable(out)
     counts = whole_numbers("siblings", siblings, MOST_SIBLINGS)
     heats = options.temperatures(temperature, above_zero=True)
+    options.sampling(top_p=top_p, seed=seed)  # refused before the work
     chosen = models.recipe_options(recipe, option or ())
 
     from draftwood.bench.bounds import compare, record
@@ -55,11 +54,13 @@ def bounds(
     loaded = load(model, dtype=dtype)
     asked = prompts_from(loaded, questions, None, None, count)
     screen, found = Screen(), list["Compared"]()
-    screen.line(f"{recipe} drafts for {model}: how often one of k siblings is kept, 95 % over {len(asked)} prompts")
+    sizes: dict[str, Any] = {"top_p": top_p, "rows": rows, "max_tokens": max_tokens, "seed": seed}
+    screen.line(
+        f"{recipe} drafts for {model}: how often one of k siblings is kept, 95 % over {len(asked)} prompts"
+        f"{options.said_top_p(top_p)}"
+    )
     for heat in heats:
-        pairs = record(
-            loaded, recipe, asked, temperature=heat, rows=rows, max_tokens=max_tokens, seed=seed, say=_say, **chosen
-        )
+        pairs = record(loaded, recipe, asked, temperature=heat, **sizes, say=_say, **chosen)
         found.append(compare(pairs, counts, heat, trials=trials, seed=seed, say=_say))
         show(screen, found[-1])
     source = provenance(loaded.lane)
@@ -69,7 +70,7 @@ def bounds(
     )
     screen.line(json.dumps(source))
     settings: dict[str, Any] = {"recipe": recipe, "options": chosen, "model": model, "trials": trials, "seed": seed}
-    save(out, {**settings, "provenance": source, "results": [asdict(each) for each in found]})
+    save(out, {**settings, "top_p": top_p, "provenance": source, "results": [asdict(each) for each in found]})
     if out is not None and (picture := draw(found, out.with_suffix(".svg"))):
         print(f"drawn: {picture}", file=sys.stderr)
     if any(each.above for each in found):

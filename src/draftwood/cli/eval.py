@@ -25,18 +25,17 @@ ROWS = {"target pass": "score", "draft": "draft", "verify": "verify", "rest": "r
 def evaluate(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="What to evaluate; `draftwood papers` lists them.")],
     model: options.Model = "smollm2",
-    questions: Annotated[
-        Path | None, typer.Option("--questions", help="Questions, one JSON object a line, asked as chat turns.")
-    ] = None,
+    questions: options.Questions = None,
     prompts: Annotated[
         Path | None, typer.Option("--prompts", help='Texts to continue as they are: {"prompt": "..."} a line.')
     ] = None,
     data: Annotated[
         Path | None, typer.Option("--data", help="A folder of `train data`: its held-out dialogues.")
     ] = None,
-    count: Annotated[int, typer.Option("--count", min=1, help="How many prompts, spread evenly.")] = 12,
+    count: options.Count = 12,
     max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", min=2, help="Tokens of an answer at most.")] = 64,
     temperature: Annotated[str, typer.Option("--temperature", "-t", help="Temperatures, separated by commas.")] = "0,1",
+    top_p: options.TopP = 1.0,
     option: options.RecipeOptions = None,
     dtype: options.Dtype = "auto",
     seed: options.Seed = 0,
@@ -47,6 +46,7 @@ def evaluate(
     Without --questions, --prompts or --data it asks questions of its own, which are in no benchmark.
     """
     temperatures = options.temperatures(temperature)
+    options.sampling(top_p=top_p, seed=seed)  # refused before the work
     chosen = models.recipe_options(recipe, option or ())
     if sum(source is not None for source in (questions, prompts, data)) > 1:
         raise OptionError("prompts come from one place\nhint: one of --questions, --prompts, --data")
@@ -58,7 +58,7 @@ def evaluate(
 
     loaded = load(model, dtype=dtype)
     asked = prompts_from(loaded, questions, prompts, data, count)
-    judge = evaluator(loaded, recipe, max_tokens=max_tokens, seed=seed, **chosen)
+    judge = evaluator(loaded, recipe, max_tokens=max_tokens, seed=seed, top_p=top_p, **chosen)
     judge.check(asked)
     start = machine.look()
     if words := machine.warning(start):
@@ -67,7 +67,9 @@ def evaluate(
     screen, found = Screen(), list["Evaluation"]()
     if not json:
         lossy = "" if judge.recipe.lossless else ", LOSSY"
-        screen.line(f"{recipe}{lossy}: {len(asked)} prompts, {max_tokens} tokens, {loaded.lane}")
+        screen.line(
+            f"{recipe}{lossy}: {len(asked)} prompts, {max_tokens} tokens, {loaded.lane}{options.said_top_p(top_p)}"
+        )
     for each in temperatures:
         found.append(judge.run(asked, each, _Say(each)))
         if not json:
@@ -75,7 +77,9 @@ def evaluate(
     if json:
         settings = {"recipe": recipe, "options": chosen, "prompts": len(asked), "max_tokens": max_tokens, "seed": seed}
         screen.line(
-            jsonlib.dumps({**settings, "results": [record(e) for e in found], "provenance": source}, default=str)
+            jsonlib.dumps(
+                {**settings, "top_p": top_p, "results": [record(e) for e in found], "provenance": source}, default=str
+            )
         )
     else:
         screen.line()

@@ -57,6 +57,10 @@ QuestionFile = Annotated[
     Path | None,
     typer.Option("--file", "-f", help='Questions, one JSON object a line: {"turns": [...]} or {"prompt": "..."}.'),
 ]
+Questions = Annotated[
+    Path | None, typer.Option("--questions", help="Questions, one JSON object a line, asked as chat turns.")
+]
+Count = Annotated[int, typer.Option("--count", min=1, help="How many prompts, spread evenly.")]
 
 
 def temperatures(text: str, name: str = "temperature", *, above_zero: bool = False) -> list[float]:
@@ -115,6 +119,11 @@ def sampling(
         ignore_eos=ignore_eos,
         logprobs=logprobs,
     )
+
+
+def said_top_p(top_p: float) -> str:
+    """For the end of a heading; nothing where every token is kept."""
+    return "" if top_p == 1 else f", top-p {top_p:g}"
 
 
 def with_sampling(command: Callable[..., None]) -> Callable[..., None]:

@@ -2,7 +2,6 @@
 
 import sys
 from math import floor
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,17 +10,15 @@ from draftwood.cli import options
 from draftwood.cli.bench.shared import Out, save, writable
 from draftwood.cli.bench.tables import compact
 from draftwood.cli.screen import Screen
-from draftwood.errors import OptionError
 
 
 def profile(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="Whose drafter; `draftwood papers` lists them.")],
     model: options.Model = "smollm2",
-    questions: Annotated[
-        Path | None, typer.Option("--questions", help="Questions, one JSON object a line, asked as chat turns.")
-    ] = None,
-    count: Annotated[int, typer.Option("--count", min=1, help="How many prompts, spread evenly.")] = 12,
-    temperature: Annotated[float, typer.Option("--temperature", "-t", min=0, help="0 is greedy.")] = 0.0,
+    questions: options.Questions = None,
+    count: options.Count = 12,
+    temperature: options.Temperature = 0.0,
+    top_p: options.TopP = 1.0,
     width: Annotated[int, typer.Option("--width", min=1, max=32, help="Siblings of a node at most.")] = 6,
     depth: Annotated[int, typer.Option("--depth", min=1, max=32, help="Levels of the tree that is tried.")] = 8,
     nodes: Annotated[int, typer.Option("--nodes", min=1, max=255, help="Its nodes.")] = 48,
@@ -35,8 +32,7 @@ def profile(
     Without --questions it asks questions of its own, which are in no benchmark.
     """
     writable(out)
-    if not temperature < float("inf"):
-        raise OptionError(f"temperature cannot be {temperature!r}\nhint: a number, 0 or more")
+    options.sampling(temperature=temperature, top_p=top_p, seed=seed)  # refused before the work
 
     from draftwood import recipes
     from draftwood.bench.provenance import provenance
@@ -53,6 +49,7 @@ def profile(
         recipe,
         asked,
         temperature=temperature,
+        top_p=top_p,
         width=width,
         depth=depth,
         nodes=nodes,
@@ -62,7 +59,8 @@ def profile(
     )
     screen, siblings = Screen(), range(len(found.tried[0]))
     screen.line(
-        f"{recipe} drafts for {model} at temperature {temperature:g}: how often each sibling is the accepted one"
+        f"{recipe} drafts for {model} at temperature {temperature:g}{options.said_top_p(top_p)}: "
+        "how often each sibling is the accepted one"
     )
     drawn = compact("depth", "nodes", *(f"sibling {i + 1}" for i in siblings))
     for level, tried in enumerate(found.tried):
@@ -80,7 +78,13 @@ def profile(
     screen.line("tokens per pass it promises: " + ", ".join(f"{size} nodes {n:.2f}" for size, n in sizes.items()))
     screen.line(f"sequoia:acceptance={words}:nodes=16:depth={depth}:inner={recipe}")
     source = provenance(loaded.lane)
-    asked_for = {"recipe": recipe, "temperature": temperature, "prompts": len(asked), "max_tokens": max_tokens}
+    asked_for = {
+        "recipe": recipe,
+        "temperature": temperature,
+        "top_p": top_p,
+        "prompts": len(asked),
+        "max_tokens": max_tokens,
+    }
     counts = {"tried": found.tried, "kept": found.kept, "acceptance": acceptance, "promised": sizes}
     save(out, {**asked_for, "seed": seed, **counts, "provenance": source})
 

@@ -86,6 +86,20 @@ def test_some_rules_may_be_left_out(bench):
     assert done.exit_code == 0 and "Block" in done.stdout and "Transport" not in done.stdout
 
 
+def test_top_p_reaches_the_laws(bench, tmp_path: Path):
+    out, page = tmp_path / "r.json", tmp_path / "r.md"
+
+    def kept(*words: str) -> set[float]:
+        done = bench("--trees", "paths", "--temperatures", "1", "--out", str(out), "--markdown", str(page), *words)
+        assert done.exit_code == 0, done.output
+        (cell,) = json.loads(out.read_text())["cells"]
+        return {line["tokens"]["value"] for line in cell["lines"]}
+
+    assert len(kept("--top-p", "1e-9")) == 1, "of laws with one token all rules keep the same"
+    assert json.loads(out.read_text())["settings"]["top_p"] == 1e-9 and "tokens that sum to 1e-09" in page.read_text()
+    assert len(kept()) > 1 and "tokens that sum to" not in page.read_text()
+
+
 def test_a_rule_above_the_bound_is_said_and_ends_with_status_1(bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     known = rules.known_rules
     monkeypatch.setattr(rules, "known_rules", lambda: {**known(), "Traversal": Everything()})
@@ -126,6 +140,8 @@ def test_a_stopped_run_keeps_the_cells_it_has(bench, tmp_path: Path, monkeypatch
         (["--rules", "Blok"], "unknown rule: 'Blok'"),
         (["--nodes", "7"], "nodes"),
         (["--drafters", "egle3"], "did you mean"),
+        (["--drafters", ""], "no recipes are named: ''\nhint: for example --drafters fast_draft,eagle3"),
+        (["--top-p", "0"], "top_p cannot be 0"),
         (["--drafters", "prompt_lookup", "--trees", "paths"], "cannot fill the tree paths"),
         (["--drafters", f"{DRAFT}:depth=3"], "would be lost"),
         (["--trees", "paths", "--temperatures", "0"], "nothing to compare at 0"),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from draftwood.cli.bench.shared import whole_numbers, writable
+from draftwood.cli.bench.shared import recipe_names, whole_numbers, writable
 from draftwood.errors import OptionError
 
 
@@ -17,6 +17,16 @@ def test_numbers_come_each_once_and_in_order(text: str, found: list[int]):
 def test_what_is_no_whole_number_is_refused(text: str):
     with pytest.raises(OptionError, match=r"sizes cannot be .*\nhint: whole numbers"):
         whole_numbers("sizes", text)
+
+
+@pytest.mark.parametrize("text", ["", " , "])
+def test_where_no_recipe_is_named_an_example_of_the_option_is_given(text: str):
+    with pytest.raises(
+        OptionError, match=rf"no recipes are named: '{text}'\nhint: for example --recipes prompt_lookup"
+    ):
+        recipe_names(text)
+    with pytest.raises(OptionError, match=r"hint: for example --drafters x$"):
+        recipe_names(text, "--drafters x")
 
 
 def test_trial_leaves_a_file_as_it_was_and_nothing_where_nothing_was(tmp_path: Path):

@@ -13,7 +13,7 @@ from draftwood.cli.bench.rules_tables import foot, markdown, of_cell, said_of_ce
 from draftwood.cli.bench.shared import MaxTokens, Model, Out, Questions, Threads, recipe_names, save, writable
 from draftwood.cli.bench.spec import read_items
 from draftwood.cli.interrupt import STATUS, until_interrupted
-from draftwood.cli.options import Dtype
+from draftwood.cli.options import Dtype, TopP, said_top_p, sampling
 from draftwood.cli.options import temperatures as heats_of
 from draftwood.cli.screen import Screen
 from draftwood.errors import OptionError
@@ -30,6 +30,7 @@ def rules(
         str, typer.Option(help="Recipes that lend their drafters, separated by commas.")
     ] = "fast_draft,eagle3",
     temperatures: Annotated[str, typer.Option(help="Separated by commas; at 0 only shapes differ.")] = "0,0.7,1",
+    top_p: TopP = 1.0,
     trees: Some = "",
     rules: Some = "",
     lp: Annotated[bool, typer.Option("--lp", help="Selection by a linear programme, too: far slower.")] = False,
@@ -56,7 +57,9 @@ def rules(
         writable(file)
         if file is not None and file.resolve() == questions.resolve():
             raise OptionError(f"{file} would overwrite the questions\nhint: another name")
-    names, heats = recipe_names(drafters), heats_of(temperatures, "temperatures")
+    names = recipe_names(drafters, "--drafters fast_draft,eagle3")
+    heats = heats_of(temperatures, "temperatures")
+    sampling(top_p=top_p, seed=seed)  # refused before the work
 
     import torch
 
@@ -83,6 +86,7 @@ def rules(
         "model": model,
         "drafters": names,
         "temperatures": heats,
+        "top_p": top_p,
         "nodes": nodes,
         "questions": [item.id for item in items],
         "max_tokens": max_tokens,
@@ -107,11 +111,11 @@ def rules(
     coins = f"{trials} set{'s' * (trials > 1)} of coins"
     screen.line(
         f"{len(items)} questions of {tasks} sub-tasks, {max_tokens} tokens, trees of {nodes} draws, {coins}, {loaded.lane}, "
-        f"{source['threads']} threads"
+        f"{source['threads']} threads{said_top_p(top_p)}"
     )
     meter, begun = machine.Meter(()), perf_counter()
     whole: dict[str, Any] = {"settings": settings, "provenance": source}
-    options: dict[str, Any] = {"max_tokens": max_tokens, "trials": trials, "every": every, "seed": seed}
+    options: dict[str, Any] = {"top_p": top_p, "max_tokens": max_tokens, "trials": trials, "every": every, "seed": seed}
     with until_interrupted() as stopped:
 
         def say(text: str) -> None:
@@ -134,6 +138,8 @@ def rules(
     source["machine_meanwhile"], source["minutes"] = meter.read(), round((perf_counter() - begun) / 60, 1)
     wrong, above = faults(found), claim(found)
     lines = foot(found, above, wrong)
+    if top_p < 1:
+        lines.append(f"laws of target and draft: the most probable tokens that sum to {top_p:g}")
     screen.line()
     for line in (*lines, json.dumps(source)):
         screen.line(line)

@@ -45,13 +45,14 @@ def read_questions(file: Path) -> list[Question]:
     return asked
 
 
-def recipe_names(recipes: str) -> list[str]:
-    """Recipes that exist, from a list with commas. Options may be lists themselves, of numbers: widths=2,1,1."""
+def recipe_names(recipes: str, example: str = "--recipes prompt_lookup,auto") -> list[str]:
+    """Recipes that exist, from a list with commas. Options may be lists themselves, of numbers: widths=2,1,1.
+    `example`: what to try where none is named."""
     from draftwood import recipes as known
 
     names = [name.strip(" ,") for name in re.split(r",(?!\s*[\d.])", recipes) if name.strip(" ,")]
     if not names:
-        raise OptionError("no recipes are named\nhint: for example --recipes prompt_lookup,auto")
+        raise OptionError(f"no recipes are named: {recipes!r}\nhint: for example {example}")
     for name in names:
         recipe, words = known.parted(name)
         converted(recipe, known.load(recipe).build, known.options(recipe), words)
