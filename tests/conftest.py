@@ -5,12 +5,20 @@ the shapes named on signatures are checked at run time, and the file names the f
 slow, so tests/testing/test_shapes.py does it for some rooms.
 """
 
+import gc
 import os
 from pathlib import Path
 
 import torch
 
 torch.set_num_threads(1)
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays to the end, so the collector need not look through it again and again."""
+    gc.collect()
+    gc.freeze()
+
 
 if report := os.environ.get("DRAFTWOOD_SHAPES"):
     from jaxtyping import install_import_hook

@@ -5,7 +5,7 @@ The copies see nothing but what a trained net would see, so a feature, row or po
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -50,6 +50,12 @@ def run(target: Any, drafter: Any, policy: Any, nodes: int = DEPTH) -> list[Requ
     return requests
 
 
+@cache
+def small() -> Any:
+    return tiny_decoder(1)
+
+
+@cache
 def plain(target: Any) -> list[list[int]]:
     return [r.output for r in run(target, Nothing(), Chain(draw=Draw.GIVEN))]
 
@@ -153,7 +159,7 @@ COPIES = {
 @pytest.mark.parametrize("name", COPIES)
 @pytest.mark.parametrize("policy", [Chain(draw=Draw.GIVEN), BestFirst(beam=1)], ids=["chain", "best first"])
 def test_a_copy_of_the_target_has_every_token_accepted(name: str, policy: Any) -> None:
-    target = tiny_decoder(1)
+    target = small()
     for request, wanted in zip(run(target, COPIES[name](target), policy), plain(target), strict=True):
         assert request.output == wanted
         stats = request.stats
@@ -165,7 +171,7 @@ def test_a_copy_of_the_target_has_every_token_accepted(name: str, policy: Any) -
 
 @pytest.mark.parametrize("name", ["feature head", "draft model"])
 def test_a_copy_has_a_whole_path_of_its_tree_accepted(name: str) -> None:
-    target = tiny_decoder(1)
+    target = small()
     for request, wanted in zip(
         run(target, COPIES[name](target), BestFirst(beam=4), nodes=12), plain(target), strict=True
     ):
@@ -175,7 +181,7 @@ def test_a_copy_has_a_whole_path_of_its_tree_accepted(name: str) -> None:
 @pytest.mark.parametrize("make", [feature_copy, stage_copy], ids=["feature head", "heads"])
 def test_a_copy_that_is_one_late_is_not_right(make: Any) -> None:
     """The twin: the same text, hardly a token accepted."""
-    target = tiny_decoder(1)
+    target = small()
     late = run(target, make(target, late=1), Chain(draw=Draw.GIVEN))
     assert [r.output for r in late] == plain(target)
     assert sum(r.stats.rounds_all for r in late) < sum(r.stats.rounds_some + r.stats.rounds_none for r in late)

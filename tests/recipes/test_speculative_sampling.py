@@ -12,6 +12,7 @@ from draftwood.errors import CompositionError, OptionError
 from draftwood.testing.heads import random_head, write_head
 from draftwood.testing.runs import make_engine, serve
 from draftwood.testing.tiny import tiny_decoder
+from tree_recipes import PROMPTS, TARGET, plain_texts
 
 SHARED = [
     "spectr:paths=3:depth=3",
@@ -23,7 +24,6 @@ SHARED = [
     "optimal_multi_draft:widths=3,2",
     "spechub:depth=2",
 ]
-PROMPTS = [[1, 2, 3], [4], [5, 6]]
 
 
 def run(name: str, target: Any, params: Any, **options: Any) -> list[Any]:
@@ -34,10 +34,8 @@ def run(name: str, target: Any, params: Any, **options: Any) -> list[Any]:
 
 @pytest.mark.parametrize("name", SHARED)
 def test_greedy_text_is_that_of_plain_decoding(name: str) -> None:
-    target, params = tiny_decoder(2), SamplingParams(max_tokens=24)
-    plain = serve(make_engine(target, recipes.build("autoregressive", target)), PROMPTS, params)
-    got = run(name, target, params, draft="first:3")
-    assert [r.output for r in got] == [r.output for r in plain]
+    got = run(name, TARGET, SamplingParams(max_tokens=24), draft="first:3")
+    assert [r.output for r in got] == plain_texts()
 
 
 @pytest.mark.parametrize("name", SHARED)
