@@ -39,7 +39,7 @@ def test_its_last_words_are_a_recipe(model: Path, tmp_path: Path) -> None:
     assert found["tried"][0][0] > 0 and 0 < sum(found["acceptance"]) <= 1
     made = re.search(r"^sequoia:\S+$", done.stdout, re.M)
     assert made
-    used = run(model, "--count", "1", "-n", "8", "-t", "1", command="eval", recipe=made.group())
+    used = run(model, "--count", "1", "-n", "8", command="eval", recipe=made.group())
     assert used.exit_code == 0, used.output
 
 
