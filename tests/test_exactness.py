@@ -46,7 +46,7 @@ from draftwood.trees.shaped import Shaped
 from draftwood.trees.static import Static
 from draftwood.trees.stochastic_beam import StochasticBeam
 from draftwood.trees.threshold import Threshold
-from draftwood.verifiers import block, path_block, rejection, transport, traversal
+from draftwood.verifiers import block, line, path_block, rejection, transport, traversal
 from draftwood.verifiers.block import Block
 from draftwood.verifiers.bounds import best_distinct, best_iid
 from draftwood.verifiers.match import Match
@@ -717,7 +717,7 @@ def test_n10_block_with_the_ordinary_residual(monkeypatch: pytest.MonkeyPatch) -
         total, spread = real(w, p, q).sum(-1, keepdim=True), (p - q).clamp_min(0)
         return total * spread / spread.sum(-1, keepdim=True)
 
-    monkeypatch.setattr(block, "missing", ordinary)
+    monkeypatch.setattr(line, "missing", ordinary)
     found = block_errors()
     assert 1e-3 < min(found) <= max(found) < 5e-3
 

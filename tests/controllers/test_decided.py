@@ -180,7 +180,7 @@ def test_a_stopped_tree_is_the_beginning_of_the_full_one(levels: int) -> None:
 
 
 def test_a_row_that_stops_leaves_its_neighbours_alone() -> None:
-    texts = ((0,), (1,), (2, 1), (0, 2))
+    texts = ((0,), (1,), (2, 1), (0, 2), (1, 1), (2, 2), (1, 0), (2,))
     full, mixed = grown(JUDGES["always on"], texts=texts).tree, grown(JUDGES["likes one token"], texts=texts).tree
     sizes = mixed.num_drafted().tolist()
     assert len(set(sizes)) > 1 and 8 in sizes, "some stop, some go on"

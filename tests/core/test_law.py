@@ -1,11 +1,15 @@
 """The law of a row is what plain sampling would use, whatever stands beside it."""
 
+from dataclasses import replace
+
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from draftwood.core.law import Shaping, top
 from draftwood.core.sampling import SamplingParams
+from draftwood.core.support import Few
 
 
 def law(logits: torch.Tensor, *params: SamplingParams) -> torch.Tensor:
@@ -93,3 +97,33 @@ def test_heat_is_all_there_is_to_a_ranked_law_that_nothing_truncates() -> None:
     torch.testing.assert_close(shaping.law(x, ranked=True), (x / torch.tensor(heat)[:, None, None]).softmax(-1))
     for cut in (SamplingParams(top_k=3), SamplingParams(top_p=0.9), SamplingParams(min_p=0.1)):
         assert Shaping([*rows, cut], "cpu").heat() is None
+
+
+def halved(*given: object) -> Few | None:
+    """A lane's kernels, whose laws are those of stock operations with half the weight: so it shows who made a law."""
+    x, at, heat, top_p, min_p = given
+    params = [SamplingParams(temperature=t, top_p=g, min_p=m) for t, g, m in zip(heat, top_p, min_p, strict=True)]  # type: ignore[call-overload]
+    found = Shaping(params, "cpu").support(x[at])  # type: ignore[index]
+    return None if found is None else replace(found, prob=found.prob / 2)
+
+
+def test_who_makes_a_law_is_decided_by_the_rows_own_options() -> None:
+    kernels = [SamplingParams(), SamplingParams(temperature=0.7, top_p=0.9), SamplingParams(temperature=1.0, min_p=0.1)]
+    stock = [SamplingParams(temperature=1.0), SamplingParams(temperature=1.0, top_k=4, top_p=0.9)]
+    params = [kernels[0], stock[0], kernels[1], stock[1], kernels[2]]
+    x = torch.randn(5, 2, 50, generator=torch.Generator().manual_seed(3))
+    together = Shaping(params, "cpu").law(x, cut=halved)
+    for b, each in enumerate(params):
+        alone = Shaping([each], "cpu").law(x[b : b + 1], cut=halved)[0]
+        if each.greedy:
+            alone = alone / 2  # alone it needs nobody: the best token is looked up
+        assert torch.equal(together[b], alone)
+        assert together[b].sum(-1).tolist() == pytest.approx([0.5 if each in kernels else 1.0] * 2)
+    few = Shaping(params, "cpu").support(x[:, 0], halved)
+    assert few is not None and torch.equal(few.dense(), together[:, 0]), "one that keeps all its tokens is among them"
+
+
+def test_where_a_lane_finds_no_law_stock_operations_are_asked() -> None:
+    params = [SamplingParams(temperature=1.0, top_p=0.9)]
+    x = torch.randn(1, 1, 50, generator=torch.Generator().manual_seed(3))
+    assert torch.equal(Shaping(params, "cpu").law(x, cut=lambda *_: None), Shaping(params, "cpu").law(x))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from draftwood.core import host
-from draftwood.core.noise import Keyed, digits, fold, invert, uniform, word
+from draftwood.core.noise import Keyed, Places, digits, fold, invert, uniform, word
 from draftwood.core.round import TARGET, Round
 from draftwood.testing.contracts import toy_round
 
@@ -101,3 +101,25 @@ def test_a_few_numbers_are_hashed_in_numpy_to_the_same_bits(monkeypatch: pytest.
     monkeypatch.setattr(host, "on_host", lambda device: False)
     for ours, theirs in zip(quick, [fold(key, word), fold(key, -5), fold(key, 2**40), uniform(key)], strict=True):
         assert ours.dtype == theirs.dtype and torch.equal(ours, theirs)
+
+
+def test_a_pick_among_few_tokens_is_the_pick_of_the_whole_row() -> None:
+    noise = torch.Generator().manual_seed(5)
+    for vocab in (40, 500, 49_152):
+        ids = torch.rand(64, vocab, generator=noise).topk(30).indices.sort(dim=1).values
+        ids[:, 25:] = vocab  # columns that stand for no token, whatever they hold
+        law = torch.rand(64, 30, generator=noise)
+        law[3] = 0
+        places, key = Places(ids, vocab), fold(torch.arange(64), vocab)
+        where = torch.arange(64) % 5 > 0
+        few = Keyed().pick(key, law, where, range(64), places)
+        assert torch.equal(few, Keyed().pick(key, places.spread(law), where, range(64)))
+        assert few[3] == -1 and (few[~where] == -1).all() and (few >= 0).sum() > 40
+
+
+def test_few_columns_do_not_feel_empty_ones_behind_them() -> None:
+    law, key = torch.rand(200, 5, generator=torch.Generator().manual_seed(2)), fold(torch.arange(200), 3)
+    where = torch.ones(200, dtype=torch.bool)
+    alone = Keyed().pick(key, law, where, range(200))
+    for more in (1, 20, 59):
+        assert torch.equal(Keyed().pick(key, torch.nn.functional.pad(law, (0, more)), where, range(200)), alone)

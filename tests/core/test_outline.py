@@ -75,7 +75,7 @@ def test_following_is_walking(seed):
     for _ in range(4):
         choice = torch.randint(-1, VOCAB, tree.tokens.shape, generator=noise)
         said = Outline.of(tree).follow(choice.tolist(), CPU)
-        right = walk(tree, lambda node, depth, where, choice=choice: choice.gather(1, node[:, None])[:, 0])
+        right = walk(tree, lambda here, depth, where, choice=choice: choice.gather(1, here.node[:, None])[:, 0])
         for name in ("path", "count", "next_token"):
             assert torch.equal(getattr(said, name), getattr(right, name))
 

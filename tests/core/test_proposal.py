@@ -96,3 +96,13 @@ def test_laws_over_some_columns_become_dense() -> None:
     assert laws.dense(torch.tensor([0, -1]), 5).tolist() == [[0, 0.75, 0, 0.25, 0], [0] * 5]
     both = laws.join(Laws(torch.tensor([[1.0, 0.0]]), torch.tensor([0, 4])))
     assert both.dense(torch.tensor([1]), 5).tolist() == [[1, 0, 0, 0, 0]]
+
+
+def test_single_tokens_of_laws_are_those_of_the_whole_rows() -> None:
+    prob = torch.softmax(torch.randn(3, 4, generator=torch.Generator().manual_seed(1)), -1)
+    shared, own = torch.tensor([6, 0, 3, 5]), torch.tensor([[6, 0, 3, 5], [1, 2, 3, 4], [0, 2, 4, 6]])
+    rows, tokens = torch.tensor([[0], [2], [-1], [1]]), torch.tensor([[0, 3, 7], [6, 1, 2], [0, 1, 2], [5, 4, 7]])
+    for laws, vocab in ((Laws(prob), 4), (Laws(prob, shared), 7), (Laws(prob, own), 7)):
+        asked = tokens.clamp_max(vocab)
+        whole = torch.nn.functional.pad(laws.dense(rows[:, 0], vocab), (0, 1))  # the id `vocab` has nothing
+        assert torch.equal(laws.at(rows, asked, vocab), whole.gather(1, asked))

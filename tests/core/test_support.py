@@ -6,7 +6,7 @@ from torch import Tensor
 
 from draftwood.core.law import Shaping, _top_p
 from draftwood.core.sampling import SamplingParams
-from draftwood.core.support import Support, likeliest
+from draftwood.core.support import Few, Support, likeliest
 
 
 def laws(rows: int, vocab: int = 3000) -> Tensor:
@@ -27,11 +27,12 @@ def by_sorting(prob: Tensor, goal: float) -> Tensor:
 def test_the_likeliest_tokens_are_those_that_a_sort_finds(goal: float) -> None:
     prob = laws(7)
     found = likeliest(prob, torch.full((7,), goal, dtype=torch.float64))
-    assert found is not None and found.ids is not None
+    assert found is not None
     for row, whole in zip(found.dense(), prob, strict=True):
         torch.testing.assert_close(row, by_sorting(whole, goal))
         assert ((row > 0) == (by_sorting(whole, goal) > 0)).all()
-    assert (found.ids.diff(dim=1) >= 0).all(), "tokens rise, empty columns stand last"
+    ids = found.table().ids
+    assert ids is not None and (ids.diff(dim=1) >= 0).all(), "tokens rise, empty columns stand last"
 
 
 def test_a_row_does_not_depend_on_its_neighbours_to_the_last_bit() -> None:
@@ -46,7 +47,7 @@ def test_a_row_does_not_depend_on_its_neighbours_to_the_last_bit() -> None:
 def test_ties_stay_together_and_rows_that_are_no_law_are_nobodys() -> None:
     even = torch.full((1, 8), 0.125)
     found = likeliest(even, torch.tensor([0.3], dtype=torch.float64))
-    assert found is not None and found.prob.shape == (1, 8)
+    assert found is not None and found.table().prob.shape == (1, 8)
     assert likeliest(torch.full((1, 8), torch.nan), torch.tensor([0.3], dtype=torch.float64)) is None
     broken = _top_p(torch.full((1, 1, 8), torch.nan), torch.tensor([0.3], dtype=torch.float64))
     assert broken.isnan().all(), "what is no law stays visible"
@@ -71,3 +72,17 @@ def test_rows_of_two_widths_can_be_put_together() -> None:
     assert narrow.put(wide, where).dense().tolist() == [[0.5, 0.5, 0, 0, 0, 0], [0, 0, 0, 0, 1, 0]]
     assert wide.put(narrow, where).dense().tolist() == [[0, 0, 0, 1, 0, 0], [0.5, 0, 0, 0, 0, 0.5]]
     assert whole.put(narrow, where).dense().tolist() == [[0, 0, 0, 1, 0, 0], [0, 1, 0, 0, 0, 0]]
+
+
+def test_laws_one_behind_the_other_can_be_taken_and_spread() -> None:
+    few = Few(
+        torch.tensor([1.0, 0.5, 0.5, 0.2, 0.3, 0.5]), torch.tensor([4, 0, 3, 1, 2, 5]), torch.tensor([1, 2, 3]), 6
+    )
+    dense = few.dense()
+    assert dense.tolist()[1] == [0.5, 0, 0, 0.5, 0, 0] and few.row().tolist() == [0, 1, 1, 2, 2, 2]
+    assert torch.equal(few.table().dense(), dense)
+    assert torch.equal(few.take(torch.tensor([2, 0, 2])).dense(), dense[[2, 0, 2]])
+    assert few.among(torch.tensor([0, 2, 3]), 5).dense().sum(1).tolist() == [1, 0, 1, 1, 0]
+    none = few.take(torch.zeros(0, dtype=torch.int64))
+    empty = none.among(torch.zeros(0, dtype=torch.int64), 1).table()
+    assert empty.ids is not None and empty.ids.tolist() == [[6]], "an empty row is an empty column"

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from draftwood.core.limit import Limit
+from draftwood.core.noise import Places
 from draftwood.core.proposal import Proposal
 from draftwood.core.recipe import Recipe
 from draftwood.core.round import Round
@@ -40,7 +41,15 @@ class Likely:
     def coin(self, key: torch.Tensor, prob: torch.Tensor, where: torch.Tensor, who: Sequence[int]) -> torch.Tensor:
         return where & (prob > 0.5)
 
-    def pick(self, key: torch.Tensor, law: torch.Tensor, where: torch.Tensor, who: Sequence[int]) -> torch.Tensor:
+    def pick(
+        self,
+        key: torch.Tensor,
+        law: torch.Tensor,
+        where: torch.Tensor,
+        who: Sequence[int],
+        places: Places | None = None,
+    ) -> torch.Tensor:
+        law = law if places is None else places.spread(law)
         best, column = law.max(-1)
         return torch.where(where & (best > 0), column, -1)
 

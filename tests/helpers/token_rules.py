@@ -41,9 +41,14 @@ def laws(vocab: int) -> st.SearchStrategy[list[float]]:
     return weights.map(lambda w: [x / sum(w) for x in w])
 
 
-def texts(target: TableModel, recipe: Callable[[], Recipe], requests: Sequence[tuple[list[int], int, float]]) -> Any:
+def texts(
+    target: TableModel,
+    recipe: Callable[[], Recipe],
+    requests: Sequence[tuple[list[int], int, float]],
+    top_p: float = 1.0,
+) -> Any:
     """What (prompt, tokens, temperature) requests get when they run together, each with a seed by its place."""
-    return [r.output for r in _served(target, recipe(), list(enumerate(requests)))]
+    return [r.output for r in _served(target, recipe(), list(enumerate(requests)), top_p)]
 
 
 def texts_alone(
@@ -53,12 +58,14 @@ def texts_alone(
     return [_served(target, recipe(), [each])[0].output for each in enumerate(requests)]
 
 
-def _served(target: TableModel, recipe: Recipe, asked: list[tuple[int, tuple[list[int], int, float]]]) -> list[Request]:
+def _served(
+    target: TableModel, recipe: Recipe, asked: list[tuple[int, tuple[list[int], int, float]]], top_p: float = 1.0
+) -> list[Request]:
     engine = Engine(
         target, target.make_cache(len(asked), 128), recipe, prices=Free(), config=EngineConfig(max_slots=len(asked))
     )
     made = [
-        Request(i, prompt, SamplingParams(temperature=heat, seed=seed, max_tokens=tokens), target.vocab)
+        Request(i, prompt, SamplingParams(temperature=heat, top_p=top_p, seed=seed, max_tokens=tokens), target.vocab)
         for i, (seed, (prompt, tokens, heat)) in enumerate(asked)
     ]
     for request in made:

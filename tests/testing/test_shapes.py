@@ -54,7 +54,7 @@ DEAR = (
     "test_two_levels_have_the_targets_joint_law_within_any_budget",
     "test_options_are_exact_over_a_trimmed_law",
     "test_order_of_merged_draws_does_not_depend_on_the_batch",
-    "test_control_an_order_picked_over_the_trees_columns_depends_on_it",
+    "test_control_a_pick_that_feels_empty_columns_depends_on_it",
     "test_no_formula_exceeds_its_bound_and_one_draw_makes_all_equal",
     "test_control_a_budget_that_looks_at_the_tokens_fails",
     "test_every_path_has_the_drafts_joint_law",

@@ -6,7 +6,7 @@ import torch
 from draftwood.testing.exact import joint_error
 from draftwood.testing.tables import TableModel, near, random_law
 from draftwood.trees.chain import Chain
-from draftwood.verifiers import block
+from draftwood.verifiers import block, line
 from draftwood.verifiers.block import Block
 from look_ahead import Failing, Wayward, outcomes, pair
 from token_rules import recipe_of, texts
@@ -42,5 +42,5 @@ def test_positions_judged_together_or_one_by_one_come_out_alike(rows: int, monke
     made = recipe_of(Block(), Chain(), near(law, 6, 2, 0.5), 5, 5)
     requests = [([1, 2], 30, 1.0), ([3], 20, 0.7), ([4, 4, 1], 25, 1.0)]
     together = texts(TableModel(6, law), made, requests)
-    monkeypatch.setattr(block, "_ROWS", rows)
+    monkeypatch.setattr(line, "_ROWS", rows)
     assert texts(TableModel(6, law), made, requests) == together

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from draftwood.core.outline import Outline
 from draftwood.core.sampling import SamplingParams
 from draftwood.core.scored import Scored
 from draftwood.core.tree import TokenTree
@@ -75,8 +76,8 @@ def test_nodes_of_a_path_come_in_order_and_dead_ones_are_nobody() -> None:
     tree = TokenTree.roots(torch.tensor([7, 8]))
     tree = tree.add(torch.tensor([[0, 0], [0, 0]]), torch.tensor([[1, 2], [3, 4]]), live=torch.ones(2, 2).bool())
     tree = tree.add(torch.tensor([[2], [1]]), torch.tensor([[5], [6]]), live=torch.tensor([[True], [False]]))
-    verdict = onward.verdict_at(tree, torch.tensor([3, 0]), torch.tensor([1, 1]))
-    assert verdict.path.tolist() == [[0, 2, 3, -1], [0, -1, -1, -1]] and verdict.count.tolist() == [2, 0]
+    verdict = onward.verdict_at(Outline.of(tree), torch.tensor([3, 0]), torch.tensor([1, 1]))
+    assert verdict.path.tolist() == [[0, 2, 3], [0, -1, -1]] and verdict.count.tolist() == [2, 0]
     assert onward.inner(tree).tolist() == [[True, False, True, False], [True, False, False, False]]
 
 

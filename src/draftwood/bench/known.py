@@ -19,6 +19,7 @@ from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.sampling import SamplingParams
 from draftwood.core.scored import Scored
+from draftwood.core.support import Cut
 from draftwood.core.tree import TokenTree
 from draftwood.trees.grow import grow
 
@@ -55,7 +56,10 @@ def drafted(policy: TreePolicy, rnd: Round, depth: int, nodes: int, laws: ChildL
     return made.keep(policy.select(made.tree, limit))
 
 
-def scored(logits: Float[Tensor, "U V"], place: Int[Tensor, "B N"], tree: TokenTree, rnd: Round) -> Scored:
-    """What a target would have said whose logits after node n of row b are `logits[place[b, n]]`."""
+def scored(
+    logits: Float[Tensor, "U V"], place: Int[Tensor, "B N"], tree: TokenTree, rnd: Round, cut: Cut | None = None
+) -> Scored:
+    """What a target would have said whose logits after node n of row b are `logits[place[b, n]]`; `cut`: what its lane
+    brings along."""
     at = torch.arange(len(logits))
-    return Scored(Seen(logits=logits, hidden=logits[:, :0], at=at, row=place), tree, rnd)
+    return Scored(Seen(logits=logits, hidden=logits[:, :0], at=at, row=place, cut=cut), tree, rnd)

@@ -23,6 +23,7 @@ from draftwood.core.passes import Tokens
 from draftwood.core.proposal import Draw, Laws, Proposal
 from draftwood.core.protocols import TreePolicy, Verifier
 from draftwood.core.sampling import SamplingParams
+from draftwood.core.support import Cut
 from draftwood.core.tree import TokenTree
 from draftwood.models.load import Loaded
 from draftwood.trees.chain import Chain
@@ -59,13 +60,15 @@ class Draft:
         return f"{self.policy.draw.value}, {self.policy.shape.value}"
 
 
-# 63 draws each: 7 + 14 + 14 + 14 + 14, 9 x 7, 63 x 1. Equal independent draws share a node, so these may be fewer nodes.
+# 63 nodes: 7 + 14 + 14 + 14 + 14, and 63 x 1. Equal independent draws share a node, so there are more of them: 7 + 28 + 56 +
+# 56 + 56, and 10 x 7. How many nodes they make is chance: trees are drawn until one nearly fills the room.
 DRAFTS = (
     Draft(Static((7, 2, 1, 1, 1), Draw.DISTINCT), 5),
-    Draft(Static((7, 2, 1, 1, 1), Draw.IID), 5),
-    Draft(Paths(9), 7),
+    Draft(Static((7, 4, 2, 1, 1), Draw.IID), 5),
+    Draft(Paths(10), 7),
     Draft(Chain(Draw.IID), NODES - 1),
 )
+DRAWS, FULL, TRIES = 256, 0.9, 40  # draws at most; what counts as full; how many trees are drawn for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +118,16 @@ def measure(
     """Times of all rules on all trees they are exact for. `vocab`: the model's own if left out."""
     found = known_rules() if rules is None else rules
     tokens = loaded.model.vocab if vocab is None else vocab
-    world, least = World(tokens, top_p), min(batches)
     stage = Stage(loaded.model, [context] * max(batches), NODES)
+    cut = stage.model.forward(flat(0, context, stage.tokens(1), [-1], head=True), stage.cache).cut
+    stage.cache.commit([0], [[]])
+    world, least = World(tokens, top_p, cut), min(batches)
     able = {name: rule for name, rule in found.items() if rule is not None}
     case = Case(stage, context, {}, {}, {})
     for draft in DRAFTS:
         for batch in batches:
             case.add(world, draft, batch, able)
-    whole = World(tokens, 1.0)
+    whole = World(tokens, 1.0, cut)
     for draft in DRAFTS:  # every token has a probability: only for one size, which is enough to compare
         case.add(whole, draft, least, able, ALL)
     if rules is None and find_spec("scipy") is not None:
@@ -214,8 +219,8 @@ def _said(goal: str, beyond: list[str]) -> str:
 class World:
     """Pairs of laws that nodes take turns with, and the drafts and rounds over them."""
 
-    def __init__(self, vocab: int, top_p: float, seed: int = 0) -> None:
-        self.vocab, self.top_p = vocab, top_p
+    def __init__(self, vocab: int, top_p: float, cut: Cut | None = None, seed: int = 0) -> None:
+        self.vocab, self.top_p, self.cut = vocab, top_p, cut
         noise = torch.Generator().manual_seed(seed)
         rank = torch.arange(1, vocab + 1, dtype=torch.float32).log()
         fall = torch.empty(LAWS, 1).uniform_(*FALL, generator=noise)
@@ -234,17 +239,22 @@ class World:
 
     def proposal(self, draft: Draft, batch: int) -> Proposal:
         """Rows are drafted one by one, and their laws stored once: 32 rows of a real vocabulary would fill memory."""
-        made: list[Proposal] = []
-        for row in range(batch):
+        return stacked([self._row(draft, row).compact(NODES) for row in range(batch)])
 
-            def laws(frontier: Tensor, row: int = row) -> Laws:
-                return Laws(self.q.prob[self.place(row, frontier.flatten())])
+    def _row(self, draft: Draft, row: int) -> Proposal:
+        def laws(frontier: Tensor) -> Laws:
+            return Laws(self.q.prob[self.place(row, frontier.flatten())])
 
-            rnd = round_of(1, self.vocab, seed=row + 1, top_p=self.top_p)
-            grown = drafted(draft.policy, rnd, draft.depth, NODES - 1, laws)
-            place = self.place(row, torch.arange(grown.tree.num_nodes))[None]
-            made.append(replace(grown, q=self.q, q_row=torch.where(grown.rows() >= 0, place, -1)).compact(NODES))
-        return stacked(made)
+        found: dict[int, Proposal] = {}  # by number of nodes
+        for turn in range(TRIES):
+            rnd = round_of(1, self.vocab, seed=row + 1 + 1000 * turn, top_p=self.top_p)
+            grown = drafted(draft.policy, rnd, draft.depth, DRAWS, laws)
+            found[int(grown.tree.live.sum())] = grown
+            if max((size for size in found if size <= NODES), default=0) >= FULL * NODES:
+                break
+        grown = found[max((size for size in found if size <= NODES), default=min(found))]
+        place = self.place(row, torch.arange(grown.tree.num_nodes))[None]
+        return replace(grown, q=self.q, q_row=torch.where(grown.rows() >= 0, place, -1))
 
     def judge(self, rule: Verifier, proposal: Proposal, kept: list[float]) -> Callable[[], None]:
         """A run of the rule; each is the next round of coins."""
@@ -258,7 +268,8 @@ class World:
             nonlocal turn
             rnd = rounds[turn % SEEDS]
             turn += 1
-            verdict = rule.verify(proposal, scored(self.logits, place, tree, rnd), rnd)
+            with torch.inference_mode():  # as in the engine
+                verdict = rule.verify(proposal, scored(self.logits, place, tree, rnd, self.cut), rnd)
             kept.append(float(verdict.count.float().mean()))
 
         return run

@@ -30,6 +30,8 @@ class Shaping:
         # Whether every law has few tokens, and they are cheap to find.
         few = all(p.greedy or p.top_k or p.top_p < 1 or p.min_p > 0 for p in params)
         self.few = few and host.on_host(device)
+        # Rows whose law a lane's kernels can make. A row's own options decide, never its neighbours'.
+        self.short = [p.greedy or (not p.top_k and (p.top_p < 1 or p.min_p > 0)) for p in params]
 
     def column(self, name: str, dtype: torch.dtype) -> Tensor:
         """One option of all rows."""
@@ -41,23 +43,58 @@ class Shaping:
             return None
         return [1.0 if p.greedy else p.temperature for p in self.params]
 
-    def law(self, logits: Float[Tensor, "B K W"], ranked: bool = False) -> Float[Tensor, "B K W"]:
+    def law(
+        self, logits: Float[Tensor, "B K W"], ranked: bool = False, cut: support.Cut | None = None
+    ) -> Float[Tensor, "B K W"]:
         """Probabilities after temperature and truncation; greedy rows become one-hot. At least float32.
 
         `ranked`: greedy rows keep the probabilities of temperature 1, for whoever asks which token is the second best.
+        `cut`: who makes the laws of short rows, if not stock operations; they differ in the last bits.
         """
         x = logits if logits.dtype == torch.float64 else logits.float()
         if self.all_greedy and not ranked:
             return _one_hot(x)
+        if cut is not None and any(self.short):
+            return self._law_by(cut, x)
         prob = self._cut(x)
         if self.any_top_p:
             prob = _top_p(prob, self.column("top_p", torch.float64))
         greedy = self.column("greedy", torch.bool)[:, None, None]
         return torch.where(greedy, _one_hot(x), prob) if self.any_greedy and not ranked else prob
 
-    def support(self, logits: Float[Tensor, "B W"]) -> support.Support | None:
+    def _law_by(self, cut: support.Cut, x: Float[Tensor, "B K W"]) -> Float[Tensor, "B K W"]:
+        rows = [b for b, short in enumerate(self.short) if short]
+        others = [b for b, short in enumerate(self.short) if not short]
+        each = x.shape[1]
+        at = (put(rows, x.device)[:, None] * each + torch.arange(each, device=x.device)).flatten()
+        few = self.by(cut, x.flatten(0, 1), at, [b for b in rows for _ in range(each)])
+        if few is None:
+            return self.law(x)
+        law = torch.empty_like(x)
+        law[rows] = few.dense().view(len(rows), *x.shape[1:])
+        if others:
+            law[others] = self.take(others).law(x[others])
+        return law
+
+    def by(
+        self, cut: support.Cut, logits: Float[Tensor, "U W"], at: Int[Tensor, "R"], rows: Sequence[int]
+    ) -> support.Few | None:
+        """Laws of some rows of logits by whoever can; `rows`: whose options each has, all of them short."""
+        options = [self.params[b] for b in rows]
+        return cut(
+            logits,
+            at,
+            [0.0 if p.greedy else p.temperature for p in options],
+            [p.top_p for p in options],
+            [p.min_p for p in options],
+        )
+
+    def support(self, logits: Float[Tensor, "B W"], cut: support.Cut | None = None) -> support.Few | None:
         """The same laws, one per row, over the tokens they leave. None where a row is no law."""
         x = logits if logits.dtype == torch.float64 else logits.float()
+        if cut is not None:
+            law = self.law(x[:, None], cut=cut)[:, 0]
+            return support.likeliest(law, torch.ones(len(law), dtype=torch.float64))
         prob = self._cut(x[:, None])[:, 0] if not self.all_greedy else _one_hot(x)
         goal = self.column("top_p", torch.float64)
         if self.any_greedy and not self.all_greedy:

@@ -2,7 +2,8 @@
 
 A key folds (seed, root position, node, turn, purpose, stream) into 64 bits; one uniform comes from one key. The target's
 own sample is keyed by (seed, position) alone, so plain and speculative decoding draw the same token there. Nothing here
-ever makes noise as wide as the vocabulary: a pick is an inverse CDF in float64 over token order, taken in three steps.
+ever makes noise as wide as the vocabulary: a pick is an inverse CDF in float64 over token order, taken in three steps
+(in one where there are few columns).
 
 Three steps, because rounding shifts a CDF by a millionth, and the thousands of improbable tokens of a vocabulary are
 narrower than that: with one step, two passes that differ in their last bits disagree every few hundred tokens. A third of
@@ -26,6 +27,7 @@ from draftwood.core import host
 _GOLDEN = -0x61C8864680B583EB  # 2^64 / golden ratio, as a signed 64-bit number
 _MIX_1 = -0x40A7B892E31B1A47
 _MIX_2 = -0x6B2FB644ECCEEE15
+_NARROW = 64  # columns none of which is narrower than a CDF's rounding
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,9 +42,6 @@ class Places:
         real = torch.where(self.ids < self.vocab, law, 0.0)
         return law.new_zeros(len(law), self.vocab).scatter_add_(1, self.ids.clamp_max(self.vocab - 1), real)
 
-    def take(self, rows: Int[Tensor, "R"]) -> "Places":
-        return Places(self.ids[rows], self.vocab)
-
 
 class Noise(Protocol):
     """Where coins and picks are answered. The engine holds `Keyed`; the exact tester forks every answer."""
@@ -54,9 +53,15 @@ class Noise(Protocol):
         ...
 
     def pick(
-        self, key: Int[Tensor, "B *S"], law: Float[Tensor, "B *S W"], where: Bool[Tensor, "B *S"], who: Sequence[int]
+        self,
+        key: Int[Tensor, "B *S"],
+        law: Float[Tensor, "B *S W"],
+        where: Bool[Tensor, "B *S"],
+        who: Sequence[int],
+        places: Places | None = None,
     ) -> Int[Tensor, "B *S"]:
-        """A column drawn from `law` (any positive total); -1 where `where` is False or nothing has mass."""
+        """A column drawn from `law` (any positive total); -1 where `where` is False or nothing has mass. With `places`, the
+        token that the law would have given if it were spread out."""
         ...
 
 
@@ -69,14 +74,23 @@ class Keyed:
         return where & (uniform(key) < prob)
 
     def pick(
-        self, key: Int[Tensor, "B *S"], law: Float[Tensor, "B *S W"], where: Bool[Tensor, "B *S"], who: Sequence[int]
+        self,
+        key: Int[Tensor, "B *S"],
+        law: Float[Tensor, "B *S W"],
+        where: Bool[Tensor, "B *S"],
+        who: Sequence[int],
+        places: Places | None = None,
     ) -> Int[Tensor, "B *S"]:
+        if places is not None:
+            return invert_among(law, places, digits(key), where)
         return torch.where(where, invert(law, digits(key)), -1)
 
 
 def invert(law: Float[Tensor, "*S W"], u: Float[Tensor, "*S 3"]) -> Int[Tensor, "*S"]:
     """A column of a law (any positive total) from three uniforms: a stretch of columns, a stretch of that, a column.
-    -1 when there is no mass."""
+    -1 when there is no mass. Few columns take one step, which does not feel empty ones behind them."""
+    if law.shape[-1] <= _NARROW:
+        return choose(law.double(), u[..., 0])
     cube = split(law)
     first = choose(cube.sum((-1, -2), dtype=torch.float64), u[..., 0])
     square = take(cube, first)
@@ -88,11 +102,42 @@ def invert(law: Float[Tensor, "*S W"], u: Float[Tensor, "*S 3"]) -> Int[Tensor, 
 
 def split(law: Float[Tensor, "*S W"]) -> Float[Tensor, "*S f f f"]:
     """Columns as three digits, padded with nothing."""
-    side = 1
-    while side**3 < law.shape[-1]:
-        side += 1
+    side = _side(law.shape[-1])
     padded = torch.nn.functional.pad(law, (0, side**3 - law.shape[-1]))
     return padded.view(*law.shape[:-1], side, side, side)
+
+
+@cache
+def _side(columns: int) -> int:
+    """How many values a digit has."""
+    side = 1
+    while side**3 < columns:
+        side += 1
+    return side
+
+
+def invert_among(
+    law: Float[Tensor, "B W"], places: Places, u: Float[Tensor, "B 3"], where: Bool[Tensor, "B"]
+) -> Int[Tensor, "B"]:
+    """The same token from a law over a few, without spreading it out; -1 where nobody asks."""
+    if places.vocab <= _NARROW or not host.on_host(law.device):
+        return torch.where(where, invert(places.spread(law), u), -1)
+    asked: NDArray[Any] = np.flatnonzero(_array(where))
+    every = len(asked) == len(law)
+    laws, tokens, uniforms = (_array(x) if every else _array(x)[asked] for x in (law, places.ids, u))
+    rows, side = len(asked), _side(places.vocab)
+    held = (laws > 0) & (tokens < places.vocab)  # other columns stand for no token
+    row, mass, rest = np.nonzero(held)[0], laws[held].astype(np.float64), tokens[held]
+    token, found = np.full(len(law), -1), np.zeros(rows, np.int64)
+    for step, unit in enumerate((side * side, side, 1)):
+        digit = rest // unit
+        pieces: NDArray[Any] = np.bincount(row * side + digit, weights=mass, minlength=rows * side)
+        piece = _chosen(pieces.reshape(rows, side), uniforms[:, step])
+        found = np.where(piece < 0, -1, found * side + piece)  # without mass in the first step there is none later
+        stay = digit == piece[row]
+        row, mass, rest = row[stay], mass[stay], rest[stay] - digit[stay] * unit
+    token[asked] = found
+    return _tensor(token)
 
 
 def take(pieces: Float[Tensor, "..."], index: Int[Tensor, "*S"]) -> Float[Tensor, "..."]:
@@ -104,6 +149,8 @@ def take(pieces: Float[Tensor, "..."], index: Int[Tensor, "*S"]) -> Float[Tensor
 
 def choose(mass: Float[Tensor, "*S f"], u: Float[Tensor, "*S"]) -> Int[Tensor, "*S"]:
     """The first entry whose cumulated mass exceeds u times the total; -1 when there is no mass."""
+    if host.on_host(mass.device) and mass.numel() <= _SMALL:
+        return _tensor(_chosen(_array(mass), _array(u)))
     cdf = mass.cumsum(-1)
     total = cdf[..., -1:].contiguous()
     column = torch.searchsorted(cdf, u[..., None] * total, right=True)
@@ -114,22 +161,24 @@ def choose(mass: Float[Tensor, "*S f"], u: Float[Tensor, "*S"]) -> Int[Tensor, "
 
 def digits(key: Int[Tensor, "*S"]) -> Float[Tensor, "*S 3"]:
     """The three uniforms of one pick."""
+    if _quick(key):
+        bits = _bits(key)[..., None]
+        return _tensor(_unit(np.concatenate([bits, _folded(bits, _DIGITS)], axis=-1)))
     return torch.stack([uniform(key), uniform(fold(key, 1)), uniform(fold(key, 2))], dim=-1)
 
 
 def uniform(key: Int[Tensor, "*S"]) -> Float[Tensor, "*S"]:
     """53 random bits of a folded key as a float64 in [0, 1)."""
     if _quick(key):
-        return _tensor((_mixed(_bits(key) + _ODD[0]) >> np.uint64(11)) * 2.0**-53)
+        return _tensor(_unit(_bits(key)))
     return _shift(_mix(key + _GOLDEN), 11).to(torch.float64) * 2.0**-53
 
 
 def fold(key: Int[Tensor, "..."], word: Int[Tensor, "..."] | int) -> Int[Tensor, "..."]:
     """One more word into a key, broadcasting. Order matters, so (1, 2) and (2, 1) are different places."""
     if _quick(key) and (isinstance(word, int) or _quick(word)):
-        bits = _bits(key)
         other = np.uint64(word & _ONES) if isinstance(word, int) else _bits(word)
-        return _tensor((_mixed((bits ^ other) + _ODD[0]) ^ (bits * _ODD[1])).view(np.int64))
+        return _tensor(_folded(_bits(key), other).view(np.int64))
     return _mix((key ^ word) + _GOLDEN) ^ (key * _MIX_1)
 
 
@@ -142,24 +191,49 @@ def word(text: str) -> int:
 # The same in numpy: a few numbers take a third of the time there, and coins are a few numbers.
 _ONES = 2**64 - 1
 _ODD = [np.uint64(x & _ONES) for x in (_GOLDEN, _MIX_1, _MIX_2)]
+_SHIFTS, _ELEVEN, _DIGITS = [np.uint64(x) for x in (30, 27, 31)], np.uint64(11), np.array([1, 2], np.uint64)
+
+
+_SMALL = 4096
 
 
 def _quick(x: Tensor) -> bool:
-    return x.ndim > 0 and x.numel() <= 4096 and x.dtype == torch.int64 and host.on_host(x.device)
+    return x.ndim > 0 and x.numel() <= _SMALL and x.dtype == torch.int64 and host.on_host(x.device)
 
 
 def _bits(x: Tensor) -> NDArray[np.uint64]:
     return x.numpy().view(np.uint64)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 
+def _array(x: Tensor) -> NDArray[Any]:
+    return x.numpy()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
+
+def _chosen(mass: NDArray[Any], u: NDArray[Any]) -> NDArray[Any]:
+    """`choose` for few numbers."""
+    cdf = mass.cumsum(-1)
+    total = cdf[..., -1]
+    column = (cdf <= (u * total)[..., None]).sum(-1)
+    last = (cdf < total[..., None]).sum(-1)
+    return np.where(total > 0, np.minimum(column, last), -1)
+
+
 def _tensor(x: NDArray[Any]) -> Tensor:
     return torch.from_numpy(x)  # pyright: ignore[reportUnknownMemberType]
 
 
+def _unit(bits: NDArray[np.uint64]) -> NDArray[Any]:
+    return (_mixed(bits + _ODD[0]) >> _ELEVEN) * 2.0**-53
+
+
+def _folded(bits: NDArray[np.uint64], other: Any) -> NDArray[np.uint64]:
+    return _mixed((bits ^ other) + _ODD[0]) ^ (bits * _ODD[1])
+
+
 def _mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    x = (x ^ (x >> np.uint64(30))) * _ODD[1]
-    x = (x ^ (x >> np.uint64(27))) * _ODD[2]
-    return x ^ (x >> np.uint64(31))
+    x = (x ^ (x >> _SHIFTS[0])) * _ODD[1]
+    x = (x ^ (x >> _SHIFTS[1])) * _ODD[2]
+    return x ^ (x >> _SHIFTS[2])
 
 
 def _mix(x: Tensor) -> Tensor:

@@ -93,6 +93,13 @@ class Outline:
         """Nodes of every row, dead ones counted."""
         return len(self.tokens[0]) if self.tokens else 1
 
+    def path(self, row: int, node: int) -> list[int]:
+        """From the root down to a node."""
+        found = [node]
+        while found[-1] > 0:
+            found.append(self.parents[row][found[-1]])
+        return found[::-1]
+
     def follow(self, choice: list[list[int]], device: torch.device) -> Verdict:
         """From the root down: the chosen token after each node, as long as a scored child carries it."""
         paths: list[list[int]] = []

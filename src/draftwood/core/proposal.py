@@ -53,6 +53,21 @@ class Laws:
         ids = self.ids if self.ids.ndim == 1 else self.ids[rows.clamp_min(0)]
         return prob.new_zeros(len(rows), vocab).scatter_(1, ids.expand_as(prob), prob)
 
+    def at(self, rows: Int[Tensor, "*#S"], tokens: Int[Tensor, "*S"], vocab: int) -> Float[Tensor, "*S"]:
+        """Of single tokens, each in the row beside it; row -1 and the id `vocab` have nothing."""
+        there = (rows >= 0) & (tokens < vocab)
+        row, token = rows.clamp_min(0), tokens.clamp_max(vocab - 1)
+        if self.ids is None:
+            return torch.where(there, self.prob[row, token], 0.0)
+        if self.ids.ndim == 2:
+            return torch.where(
+                there, self.dense(torch.arange(self.num_rows, device=row.device), vocab)[row, token], 0.0
+            )
+        column = torch.full((vocab,), -1, device=row.device).index_copy_(
+            0, self.ids, torch.arange(len(self.ids), device=row.device)
+        )[token]
+        return torch.where(there & (column >= 0), self.prob[row, column.clamp_min(0)], 0.0)
+
     def to(self, device: torch.device | str) -> "Laws":
         return Laws(self.prob.to(device), None if self.ids is None else self.ids.to(device))
 

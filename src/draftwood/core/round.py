@@ -14,6 +14,7 @@ from draftwood.core.law import Shaping, top
 from draftwood.core.noise import Keyed, Noise, Places, fold, word
 from draftwood.core.proposal import Draw
 from draftwood.core.request import Request
+from draftwood.core.support import Cut
 from draftwood.core.tree import TokenTree
 from draftwood.errors import OptionError
 
@@ -81,6 +82,7 @@ class Round:
         *,
         strict: bool = False,
         ranked: bool = False,
+        cut: Cut | None = None,
     ) -> Float[Tensor, "B K W"]:
         """The one road from logits to a law, p and q alike: history of each node's own path, then temperature and
         truncation. Options act before any token is drawn, so a mask can never bias a draw.
@@ -90,6 +92,8 @@ class Round:
 
         `ranked`, for siblings that differ: a greedy row draws nothing, it takes the best tokens one after another, and a
         one-hot law would forget all but one. Such rows keep the law of temperature 1.
+
+        `cut`: who makes truncated laws, if the model can.
         """
         dead: list[tuple[int, int]] = []
         special = [b for b, r in enumerate(self.requests) if not r.params.plain]
@@ -108,7 +112,7 @@ class Round:
                         if strict:
                             raise
                         dead.append((b, k))
-        law = self.shaping.law(logits, ranked)
+        law = self.shaping.law(logits, ranked, cut)
         for b, k in dead:
             law[b, k] = 0.0
         return law
@@ -149,6 +153,8 @@ class Round:
         turn: int = 0,
     ) -> Bool[Tensor, "B *S"]:
         """True with probability `prob`, in the rows where it is asked."""
+        if not some(where):
+            return torch.zeros_like(where)
         return self.noise.coin(self.key(purpose, at, turn), prob, where, self.ids)
 
     def pick(
@@ -170,18 +176,10 @@ class Round:
         where: Bool[Tensor, "B"],
         places: Places | None,
     ) -> Int[Tensor, "B"]:
-        """The same for a law over a few tokens. It is spread out for the rows that ask, and only those: the token is the one
-        that the whole row would have given."""
-        if places is None:
-            return self.pick(purpose, at, law, where)
-        token, rows = torch.full_like(at, -1), where.nonzero()[:, 0]
-        if not len(rows):
-            return token
-        asked: list[int] = host(rows)
-        key, everyone = self.key(purpose, at)[rows], self.ids
-        whole = places.take(rows).spread(law[rows])
-        drawn = self.noise.pick(key, whole, where[rows], [everyone[b] for b in asked])
-        return token.index_copy(0, rows, drawn)
+        """The same for a law over a few tokens: the one that the whole row would have given."""
+        if places is not None and not some(where):
+            return torch.full_like(at, -1)
+        return self.noise.pick(self.key(purpose, at), law, where, self.ids, places)
 
     def guess(self, depth: Int[Tensor, "B"], law: Float[Tensor, "B V"], where: Bool[Tensor, "B"]) -> Int[Tensor, "B"]:
         """What a draft law would emit with the target's own uniform of that position: a good guess, never a draw. A greedy

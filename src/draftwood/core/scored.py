@@ -10,7 +10,7 @@ from draftwood.core.host import host, put
 from draftwood.core.outline import Outline
 from draftwood.core.passes import Seen
 from draftwood.core.round import TARGET, Round
-from draftwood.core.support import Support, likeliest
+from draftwood.core.support import Few, Support, likeliest
 from draftwood.core.tree import TokenTree
 
 
@@ -43,45 +43,56 @@ class Scored:
 
     def law(self, nodes: Int[Tensor, "B K"]) -> Float[Tensor, "B K V"]:
         """p at these nodes, by the request's own sampling along the node's own path; at least float32."""
-        return self.rnd.law(self.logits(nodes), self.tree, nodes, strict=True)
+        return self.rnd.law(self.logits(nodes), self.tree, nodes, strict=True, cut=self.seen.cut)
 
     def support(self, nodes: Int[Tensor, "B"], where: Bool[Tensor, "B"]) -> Support:
         """p at one node per row, where asked, over the tokens that sampling leaves; the whole vocabulary where it leaves
         them all. Rows that do not ask hold rubbish."""
-        shaping = self.rnd.shaping
-        if not shaping.few:
+        if not self.rnd.shaping.few:
             return Support(self.law(nodes[:, None])[:, 0], None, self.vocab)
         if not self.plain:
             law = self.law(nodes[:, None])[:, 0]
             found = likeliest(law, torch.ones(len(law), dtype=torch.float64))
-            return Support(law, None, self.vocab) if found is None else found
-        everyone = bool(where.all())
-        rows = torch.arange(len(nodes)) if everyone else where.nonzero()[:, 0]
-        found = self.supports(rows, nodes[rows])
-        if everyone:
-            return found
-        if found.ids is None:
+            return Support(law, None, self.vocab) if found is None else found.table()
+        rows = where.nonzero()[:, 0]
+        found = self.few(rows, nodes[rows])
+        if found is None:
             return Support(self.law(nodes[:, None])[:, 0], None, self.vocab)
-        width = found.prob.shape[1]
-        prob = found.prob.new_zeros(len(nodes), width).index_copy_(0, rows, found.prob)
-        ids = found.ids.new_full((len(nodes), width), self.vocab).index_copy_(0, rows, found.ids)
-        return Support(prob, ids, self.vocab)
+        return (found if len(rows) == len(nodes) else found.among(rows, len(nodes))).table()
+
+    def support_of(self, rows: Int[Tensor, "R"], nodes: Int[Tensor, "R"]) -> Support:
+        """The same at one node of each of some rows."""
+        if not self.plain or not self.rnd.shaping.few:
+            part = self if len(rows) == self.rnd.batch else self.take(host(rows))
+            return part.support(nodes, torch.ones_like(nodes, dtype=torch.bool))
+        found = self.few(rows, nodes)
+        return Support(self.laws(rows, nodes), None, self.vocab) if found is None else found.table()
 
     @property
     def plain(self) -> bool:
         """Whether every law follows from its logits alone, whatever stands before it."""
         return all(r.params.plain for r in self.rnd.requests)
 
-    def supports(self, rows: Int[Tensor, "R"], nodes: Int[Tensor, "R"]) -> Support:
-        """The same for any nodes of any rows, all together; only where laws are `plain`."""
+    def few(self, rows: Int[Tensor, "R"], nodes: Int[Tensor, "R"]) -> Few | None:
+        """p at any nodes of any rows, all together, where laws are `plain` and sampling leaves few tokens. None where it
+        does not, or where a row is no law."""
         at = self.seen.at[self._row[rows, nodes.clamp_min(0)]]
+        shaping, cut, listed = self.rnd.shaping, self.seen.cut, host(rows)
+        if cut is not None and all(shaping.short):
+            return shaping.by(cut, self.seen.logits, at, listed)
+        shaping = shaping.take(listed)
+        return shaping.support(self._rows(at), cut) if shaping.few else None
+
+    def laws(self, rows: Int[Tensor, "R"], nodes: Int[Tensor, "R"]) -> Float[Tensor, "R V"]:
+        """The same over the whole vocabulary, however sampling is."""
+        at = self.seen.at[self._row[rows, nodes.clamp_min(0)]]
+        return self.rnd.shaping.take(host(rows)).law(self._rows(at)[:, None], cut=self.seen.cut)[:, 0]
+
+    def _rows(self, at: Int[Tensor, "R"]) -> Float[Tensor, "R V"]:
+        """Logits; one behind the other, they need no copy."""
         first, last = host(at[:1]), host(at[-1:])
-        # One behind the other, they need no copy.
         together = last == [first[0] + len(at) - 1] and bool((at.diff() == 1).all()) if len(at) else False
-        logits = self.seen.logits[first[0] : last[0] + 1] if together else self.seen.logits[at]
-        shaping = self.rnd.shaping.take(host(rows))
-        found = shaping.support(logits) if shaping.few else None
-        return Support(shaping.law(logits[:, None])[:, 0], None, self.vocab) if found is None else found
+        return self.seen.logits[first[0] : last[0] + 1] if together else self.seen.logits[at]
 
     def best(self) -> Int[Tensor, "B N"]:
         """The most probable token after every node, without making a law; dead nodes hold rubbish."""

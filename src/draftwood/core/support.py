@@ -4,8 +4,9 @@ Top-p leaves a few hundred of a vocabulary of fifty thousand. Whoever works with
 the whole vocabulary is gone through once, by the softmax and by the search for what stays.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -45,6 +46,61 @@ class Support:
         return Support(prob, ids, self.vocab)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Few:
+    """Laws of R rows one behind the other, on the host: as long as they are, however broad the broadest is."""
+
+    prob: Float[Tensor, "Z"]
+    ids: Int[Tensor, "Z"]  # rising within a row
+    count: Int[Tensor, "R"]  # how many each row has
+    vocab: int
+
+    def row(self) -> Int[Tensor, "Z"]:
+        """Whose entry it is."""
+        return torch.repeat_interleave(self.count, output_size=len(self.ids))
+
+    def take(self, rows: Int[Tensor, "S"]) -> "Few":
+        """Some of the rows, which may come several times."""
+        count = self.count[rows]
+        shift = (self.count.cumsum(0) - self.count)[rows] - (count.cumsum(0) - count)
+        at = torch.repeat_interleave(shift, count)
+        at += torch.arange(len(at))
+        return Few(self.prob[at], self.ids[at], count, self.vocab)
+
+    def among(self, rows: Int[Tensor, "R"], batch: int) -> "Few":
+        """The same laws as those rows of a batch, rising, whose others have none."""
+        return Few(self.prob, self.ids, self.count.new_zeros(batch).index_copy_(0, rows, self.count), self.vocab)
+
+    def table(self) -> Support:
+        """As wide as the broadest, and one column at least."""
+        if len(self.count) == 1 and len(self.ids):
+            return Support(self.prob[None], self.ids[None], self.vocab)
+        shape = len(self.count), max(1, int(self.count.max())) if len(self.count) else 1
+        filled = torch.arange(shape[1]) < self.count[:, None]
+        prob = self.prob.new_zeros(shape).masked_scatter_(filled, self.prob)
+        return Support(prob, self.ids.new_full(shape, self.vocab).masked_scatter_(filled, self.ids), self.vocab)
+
+    def dense(self) -> Float[Tensor, "R V"]:
+        """Over the whole vocabulary."""
+        law = self.prob.new_zeros(len(self.count), self.vocab)
+        return law.index_put_((self.row(), self.ids), self.prob)
+
+
+class Cut(Protocol):
+    """Who can go from logits to what sampling leaves of them, faster than stock operations: a lane with kernels. Rows `at`
+    of `logits`, each with its own options; heat 0 means the best token alone. None: some row is no law."""
+
+    def __call__(
+        self,
+        logits: Float[Tensor, "U V"],
+        at: Int[Tensor, "R"],
+        heat: Sequence[float],
+        top_p: Sequence[float],
+        min_p: Sequence[float],
+        /,
+    ) -> "Few | None": ...
+
+
 def widened(x: Tensor, y: Tensor, fill: float) -> tuple[Tensor, Tensor]:
     """Both with as many columns as the wider one."""
     width = max(x.shape[-1], y.shape[-1])
@@ -54,7 +110,7 @@ def widened(x: Tensor, y: Tensor, fill: float) -> tuple[Tensor, Tensor]:
     return one, two
 
 
-def likeliest(prob: Float[Tensor, "R V"], top_p: Float[Tensor, "R"]) -> Support | None:
+def likeliest(prob: Float[Tensor, "R V"], top_p: Float[Tensor, "R"]) -> Few | None:
     """The most probable tokens until their mass reaches top_p, ties included, with sum 1; where top_p is 1, all that have
     any, as they are. On the host. None: some row is no law.
 
@@ -65,7 +121,7 @@ def likeliest(prob: Float[Tensor, "R V"], top_p: Float[Tensor, "R"]) -> Support 
     values, goal = _array(prob), _array(top_p)
     rows, vocab = values.shape
     least: Array = np.where(goal < 1, (1 - goal) / vocab, 0.0)
-    done: list[tuple[Array, Array, Array, Array]] = []  # rows; of their tokens: row among these, column, probability
+    done: list[tuple[Array, Array, Array]] = []  # row, column and probability of tokens
     left: Array = np.nonzero(np.ones(rows))[0]
     for factor in _CUTS:
         part: Array = values if len(left) == rows else values[left]
@@ -80,19 +136,15 @@ def likeliest(prob: Float[Tensor, "R V"], top_p: Float[Tensor, "R"]) -> Support 
         stay = _reaching(row, found, np.where(short | ~on, np.inf, goal[left])) & ~short[row]
         row, column, found = row[stay], column[stay], found[stay]
         mass = np.bincount(row, weights=found, minlength=len(left))
-        done.append((left, row, column, (found / np.where(on, mass, 1.0)[row]).astype(values.dtype)))
+        done.append((left[row], column, (found / np.where(on, mass, 1.0)[row]).astype(values.dtype)))
         left = left[short]
         if not len(left):
             break
-    if len(done) == 1:
-        _, row, column, found = done[0]
-        return Support(_tensor(_table(row, found, rows, 0.0)), _tensor(_table(row, column, rows, vocab)), vocab)
-    tables = [(group, _table(r, f, len(group), 0.0), _table(r, c, len(group), vocab)) for group, r, c, f in done]
-    width = max(law.shape[1] for _, law, _ in tables)
-    laws, ids = np.zeros((rows, width), values.dtype), np.full((rows, width), vocab)
-    for group, law, tokens in tables:
-        laws[group, : law.shape[1]], ids[group, : law.shape[1]] = law, tokens
-    return Support(_tensor(laws), _tensor(ids), vocab)
+    row, column, found = (np.concatenate(parts) for parts in zip(*done, strict=True))
+    if len(done) > 1:
+        order = np.argsort(row, kind="stable")
+        row, column, found = row[order], column[order], found[order]
+    return Few(_tensor(found), _tensor(column), _tensor(np.bincount(row, minlength=rows)), vocab)
 
 
 def _reaching(row: Array, found: Array, goal: Array) -> Array:

@@ -19,6 +19,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from draftwood.core.config import EngineConfig
+from draftwood.core.noise import Places
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.sampling import SamplingParams
@@ -82,8 +83,14 @@ class Forking:
         return out
 
     def pick(
-        self, key: Int[Tensor, "B *S"], law: Float[Tensor, "B *S W"], where: Bool[Tensor, "B *S"], who: Sequence[int]
+        self,
+        key: Int[Tensor, "B *S"],
+        law: Float[Tensor, "B *S W"],
+        where: Bool[Tensor, "B *S"],
+        who: Sequence[int],
+        places: Places | None = None,
     ) -> Int[Tensor, "B *S"]:
+        law = law if places is None else places.spread(law)
         out = torch.full_like(key, -1)
         each = key[0].numel() if len(key) else 0
         laws, keys, asked = law.reshape(-1, law.shape[-1]).tolist(), key.flatten().tolist(), where.flatten().tolist()

@@ -25,12 +25,13 @@ from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored
 from draftwood.core.support import Support
-from draftwood.core.tree import TokenTree
+from draftwood.core.tree import SCORED, TokenTree
 from draftwood.core.verdict import Verdict
+from draftwood.verifiers.draws import of
+from draftwood.verifiers.family import Families, Family
+from draftwood.verifiers.line import at_once, missing, pairs_at, unless_empty
 from draftwood.verifiers.onward import Judge, drawn, inner, onward
-from draftwood.verifiers.pair import Pair, pair_at, pairs_at
-
-_ROWS = 64  # laws that exist at the same time
+from draftwood.verifiers.pair import Pair, pair_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +58,9 @@ def judge_drawn(
     none to follow it."""
     if target.plain:
         return judge_line(proposal, target, rnd, start, where)
-    tree = proposal.tree
-    chosen = drawn(tree)
-
-    def follow(
-        node: Int[Tensor, "B"], pair: Pair, where: Bool[Tensor, "B"]
-    ) -> tuple[Int[Tensor, "B"], Float[Tensor, "B W"]]:
-        return (chosen & (tree.parents == node[:, None])).int().argmax(1), pair.q
-
-    return judge_chain(proposal, target, rnd, start, where, follow)
+    return judge_chain(
+        proposal, target, rnd, start, where, lambda here, pair: ((here.copies > 0).int().argmax(1), pair.q)
+    )
 
 
 def judge_line(
@@ -75,9 +70,10 @@ def judge_line(
     tree = proposal.tree
     nodes, count = line(tree, start, where)
     w = torch.ones_like(start, dtype=torch.float64)
-    last, after = start, None
-    step = max(1, _ROWS // max(tree.batch, 1))
-    for first in range(0, nodes.shape[1] - 1, step):
+    last, after, pairs = start, None, None
+    first = step = 0
+    while (first := first + step) < nodes.shape[1] - 1:
+        step = max(1, at_once(pairs) // max(tree.batch, 1))
         here, child = nodes[:, first : first + step], nodes[:, first + 1 : first + step + 1]
         here = here[:, : child.shape[1]]
         position = torch.arange(first, first + here.shape[1], device=here.device)
@@ -85,28 +81,21 @@ def judge_line(
         if not some(asked):
             break
         row, column = asked.nonzero().unbind(1)
-        pair = pairs_at(proposal, target, row, here[asked], child[asked])
-        p, q, at = pair.p, pair.q, pair.columns
+        pairs = pairs_at(proposal, target, row, here[asked], child[asked])
         top, bottom = (torch.ones_like(here, dtype=torch.float64) for _ in range(2))  # where nothing is asked w stays
-        top[asked], bottom[asked] = p.gather(1, at)[:, 0].double(), q.gather(1, at)[:, 0].double()
+        top[asked], bottom[asked] = pairs.top, pairs.bottom
         along = weights(w, top, bottom)
         before, w = along[:, :-1], along[:, -1]
-        rest = missing(before[asked], p, q)
         chance = torch.zeros_like(top)
-        total = rest.sum(-1, dtype=torch.float64)
-        chance[asked] = share(total, before[asked])
+        chance[asked] = share(pairs.missing(before[asked]), before[asked])
         kept = rnd.coin("accept", here, chance, asked & (before > 0))
         if not some(kept):
             continue
-        place = (kept * (1 + torch.arange(kept.shape[1], device=kept.device))).argmax(1)
+        place = (kept * (1 + torch.arange(kept.shape[1], device=kept.device))).argmax(1, keepdim=True)
         hit = kept.any(1)
-        last = torch.where(hit, here.gather(1, place[:, None])[:, 0], last)
+        last = torch.where(hit, here.gather(1, place)[:, 0], last)
         index = torch.zeros_like(here).index_put_((row, column), torch.arange(len(row), device=row.device))
-        chosen = index.gather(1, place[:, None])[:, 0]
-        # Nothing is missing only where p and q agree; the child is kept then, up to rounding.
-        left = torch.where((total > 0)[chosen, None], rest[chosen], p[chosen])
-        ids = None if pair.support.ids is None else pair.support.ids[chosen]
-        found = Support(left, ids, pair.support.vocab)
+        found = pairs.left(index.gather(1, place)[:, 0], before.gather(1, place)[:, 0])
         after = found if after is None else after.put(found, hit)
     end = nodes.gather(1, count[:, None])[:, 0]
     last = torch.where(rnd.coin("accept", end, w, where & (w > 0)), end, last)
@@ -140,29 +129,38 @@ def line(
     tree: TokenTree, start: Int[Tensor, "B"], where: Bool[Tensor, "B"]
 ) -> tuple[Int[Tensor, "B L"], Int[Tensor, "B"]]:
     """`start` and the chain that was drawn below it, in order, and how many nodes that chain has."""
-    ancestors, chosen = tree.ancestors(), drawn(tree)
-    below = ancestors.gather(2, start[:, None, None].expand(-1, tree.num_nodes, 1))[..., 0]
-    given = below & ~chosen & (torch.arange(tree.num_nodes, device=start.device) != start[:, None])
-    member = chosen & below & ~(ancestors & given[:, None]).any(2) & where[:, None]
+    chosen = drawn(tree)
+    if not some(start > 0) and not some((~chosen & tree.live & (tree.role == SCORED))[:, 1:]):
+        member = chosen & where[:, None]
+    else:
+        member = _drawn_below(tree, start, chosen) & where[:, None]
     count = member.sum(1)
     order = (~member).int().sort(dim=1, stable=True).indices[:, : max(int(count.max()), 0) if len(count) else 0]
     return torch.cat([start[:, None], order], dim=1), count
 
 
+def _drawn_below(tree: TokenTree, start: Int[Tensor, "B"], chosen: Bool[Tensor, "B N"]) -> Bool[Tensor, "B N"]:
+    """Drawn nodes below `start` with nothing given between."""
+    ancestors = tree.ancestors()
+    below = ancestors.gather(2, start[:, None, None].expand(-1, tree.num_nodes, 1))[..., 0]
+    given = below & ~chosen & (torch.arange(tree.num_nodes, device=start.device) != start[:, None])
+    return chosen & below & ~(ancestors & given[:, None]).any(2)
+
+
 def weights(w: Float[Tensor, "B"], top: Float[Tensor, "B L"], bottom: Float[Tensor, "B L"]) -> Float[Tensor, "B L+1"]:
-    """w and then min(1, w p/q) one after another; a token that q cannot have drawn weighs nothing."""
-    found = [w]
-    for ratio in torch.where(bottom > 0, top / bottom, 0.0).unbind(1):
-        found.append((found[-1] * ratio).clamp_max(1.0))
-    return torch.stack(found, dim=1)
+    """w and then min(1, w p/q) one after another; a token that q cannot have drawn weighs nothing.
+
+    All at once: a product that is cut off at 1 is the whole product, divided by the greatest it had been if that is above 1.
+    """
+    ratio = torch.where(bottom > 0, top / bottom, 0.0)
+    way = torch.cat([w[:, None], ratio], dim=1).log().cumsum(1)
+    return (way - way.cummax(1).values.clamp_min(0.0)).exp()
 
 
 class Follow(Protocol):
-    """The next node of the chain after `node`, and the law it was drawn from; where the chain goes on."""
+    """Which child goes on the chain, and the law it was drawn from; where the chain goes on."""
 
-    def __call__(
-        self, node: Int[Tensor, "B"], pair: Pair, where: Bool[Tensor, "B"], /
-    ) -> tuple[Int[Tensor, "B"], Float[Tensor, "B W"]]: ...
+    def __call__(self, here: Family, pair: Pair, /) -> tuple[Int[Tensor, "B"], Float[Tensor, "B W"]]: ...
 
 
 def judge_chain(
@@ -175,7 +173,7 @@ def judge_chain(
 ) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
     """The block rule along the chain that `follow` names. The target's law is asked at every node that goes on with w > 0,
     where plain decoding could have come too, and at the end only if it is kept: options may have left it no token at all."""
-    goes_on = inner(target.tree)
+    goes_on, families = inner(target.tree), Families.of(target.tree)
     node, last, alive = start, start, where
     w = torch.ones_like(start, dtype=torch.float64)
     after: Support | None = None
@@ -184,19 +182,20 @@ def judge_chain(
         last = torch.where(rnd.coin("accept", node, w, alive & ~going), node, last)
         if not some(going):
             break
-        pair = pair_at(proposal, target, torch.where(going, node, start), going)
-        child, q = follow(node, pair, going)
+        here = families.at(torch.where(going, node, start))
+        pair = pair_at(proposal, target, here, going)
+        place, q = follow(here, pair)
         p = pair.p.to(q.dtype)
         rest = missing(w, p, q)
         total = rest.sum(-1, dtype=torch.float64)
         kept = rnd.coin("accept", node, share(total, w), going)
         last = torch.where(kept, node, last)
-        # Nothing is missing only where p and q agree; the child is kept then, up to rounding.
-        left = replace(pair.support, prob=torch.where((total > 0)[:, None], rest, p))
-        after = left if after is None else after.put(left, kept) if some(kept) else after
-        w = weight(w, p, q, pair.column(child))
+        if some(kept):
+            left = replace(pair.support, prob=unless_empty(rest, p))
+            after = left if after is None else after.put(left, kept)
+        w = weight(w, p, q, pair.columns.gather(1, place[:, None]))
         alive = going & (w > 0)
-        node = torch.where(alive, child, node)
+        node = torch.where(alive, of(here.child, place), node)
     return last, token_after(target, rnd, last, where, goes_on, after)
 
 
@@ -220,13 +219,12 @@ def weight(
     w: Float[Tensor, "B"], p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], token: Int[Tensor, "B 1"]
 ) -> Float[Tensor, "B"]:
     """min(1, w p/q), in float64, at a child's token; one that q cannot have drawn weighs nothing."""
-    top, bottom = p.gather(1, token)[:, 0].double(), q.gather(1, token)[:, 0].double()
+    return heaviness(w, p.gather(1, token)[:, 0], q.gather(1, token)[:, 0])
+
+
+def heaviness(w: Float[Tensor, "B"], top: Float[Tensor, "B"], bottom: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
+    top, bottom = top.double(), bottom.double()
     return torch.where(bottom > 0, (w * top / bottom).clamp_max(1.0), torch.zeros_like(top))
-
-
-def missing(w: Float[Tensor, "B"], p: Float[Tensor, "B V"], q: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
-    """(w p - q)+: what the drawn child cannot supply."""
-    return (w.to(p.dtype)[:, None] * p - q).clamp_min(0)
 
 
 def share(total: Float[Tensor, "B"], w: Float[Tensor, "B"]) -> Float[Tensor, "B"]:

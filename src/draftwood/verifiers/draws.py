@@ -7,13 +7,6 @@ from torch import Tensor
 from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round, some
 
-_COLUMNS = 27  # different tokens among the draws of one node; more are rare and only lose this one courtesy
-
-
-def untried(proposal: Proposal, node: Int[Tensor, "B"]) -> Int[Tensor, "B N"]:
-    """Draws behind each child of one node per row; given children have none."""
-    return torch.where(proposal.tree.children(node), proposal.tree.copies, 0)
-
 
 def law_at(
     proposal: Proposal, node: Int[Tensor, "B"], where: Bool[Tensor, "B"], like: Float[Tensor, "B V"]
@@ -27,9 +20,10 @@ def law_at(
 
 
 def next_draw(
-    left: Int[Tensor, "B N"], shuffle: Bool[Tensor, "B"], rnd: Round, node: Int[Tensor, "B"], turn: int
+    left: Int[Tensor, "B C"], shuffle: Bool[Tensor, "B"], rnd: Round, node: Int[Tensor, "B"], turn: int
 ) -> Int[Tensor, "B"]:
-    """The child whose draw comes next: in draw order, or where `shuffle` is set any of the draws left, equally likely.
+    """Which of a node's children has the next draw: in draw order, or where `shuffle` is set any of the draws left, equally
+    likely.
 
     Merged iid copies must come in random order, to the last of them: equal ones together would bias the output. Where
     nothing was merged, the draw order of iid draws is a random order already.
@@ -37,16 +31,15 @@ def next_draw(
     first = (left > 0).int().argmax(1)
     if not some(shuffle):
         return first
-    # A pick depends on how many columns its law has, and the tree's are as many as the largest row of the batch wants. So
-    # the children come to the front, and their number is always the same.
-    children = (left == 0).int().sort(dim=1, stable=True).indices
-    law = left.gather(1, children).to(torch.float64)
-    width = _COLUMNS if int((left > 0).sum(1).max()) <= _COLUMNS else law.shape[1]
-    law = torch.nn.functional.pad(law[:, :width], (0, max(width - law.shape[1], 0)))
-    place = rnd.pick("order", node, law, shuffle, turn)
-    return torch.where(shuffle, children.gather(1, place.clamp_min(0)[:, None])[:, 0], first)
+    # As many columns as the largest family of the batch: a pick from few does not feel empty ones behind them.
+    return torch.where(shuffle, rnd.pick("order", node, left.double(), shuffle, turn).clamp_min(0), first)
 
 
-def taken(left: Int[Tensor, "B N"], child: Int[Tensor, "B"]) -> Int[Tensor, "B N"]:
+def taken(left: Int[Tensor, "B C"], place: Int[Tensor, "B"]) -> Int[Tensor, "B C"]:
     """One draw of this child less."""
-    return left.scatter_add(1, child[:, None], torch.full_like(child, -1)[:, None])
+    return left.scatter_add(1, place[:, None], torch.full_like(place, -1)[:, None])
+
+
+def of(x: Int[Tensor, "B C"], place: Int[Tensor, "B"]) -> Int[Tensor, "B"]:
+    """What a table says of one child per row."""
+    return x.gather(1, place[:, None])[:, 0]

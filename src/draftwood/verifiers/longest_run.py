@@ -40,15 +40,12 @@ class LongestRun:
         begins = tree.children(torch.zeros_like(tree.tokens[:, 0])) & (tree.source < 0)
         begun = begins.any(1)
 
-        def choose(node: Int[Tensor, "B"], depth: int, alive: Bool[Tensor, "B"]) -> Int[Tensor, "B"]:
-            return try_children(proposal, target, rnd, node, alive & ~begun)
-
         # A row whose first tokens are drawn: the last kept one is its end, or if none is, the token that took its place.
-        first = walk(tree, choose)
+        first = walk(tree, lambda here, _, alive: try_children(proposal, target, rnd, here, alive & ~begun))
         end = first.path.gather(1, first.count[:, None])[:, 0]
         end = torch.where(begun, _furthest(proposal, target, rnd, begins), end)
         token = torch.where(end > 0, tree.tokens.gather(1, end[:, None])[:, 0], first.next_token)
-        return verdict_at(tree, tree.parents.gather(1, end[:, None])[:, 0].clamp_min(0), token)
+        return verdict_at(target.outline, tree.parents.gather(1, end[:, None])[:, 0].clamp_min(0), token)
 
 
 def _furthest(proposal: Proposal, target: Scored, rnd: Round, begins: Bool[Tensor, "B N"]) -> Int[Tensor, "B"]:

@@ -28,4 +28,4 @@ class Match:
     def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
         if target.simple:  # nothing to draw: the whole walk is a look-up
             return target.outline.follow(host(target.best()), rnd.device)
-        return walk(proposal.tree, target.token)
+        return walk(proposal.tree, lambda here, depth, where: target.token(here.node, depth, where))

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from draftwood.core.host import host
+from draftwood.core.outline import Outline, verdict
 from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored
 from draftwood.core.tree import SCORED, TokenTree
@@ -44,7 +45,7 @@ def onward(tree: TokenTree, target: Scored, rnd: Round, judge: Judge) -> Verdict
         if not some(alive):
             break
         start = torch.where(alive, hit.int().argmax(1), start)
-    return verdict_at(tree, last, token)
+    return verdict_at(target.outline, last, token)
 
 
 def drawn(tree: TokenTree) -> Bool[Tensor, "B N"]:
@@ -58,9 +59,7 @@ def inner(tree: TokenTree) -> Bool[Tensor, "B N"]:
     return torch.zeros_like(below).scatter_add(1, tree.parents.clamp_min(0), below) > 0
 
 
-def verdict_at(tree: TokenTree, last: Int[Tensor, "B"], token: Int[Tensor, "B"]) -> Verdict:
-    """The path to a node is the node's ancestors: parents stand before children, so index order is path order."""
-    on_path = tree.ancestors().gather(1, last[:, None, None].expand(-1, 1, tree.num_nodes))[:, 0]
-    order = torch.argsort((~on_path).long(), dim=1, stable=True)
-    path = torch.where(on_path.gather(1, order), order, -1)
-    return Verdict(path=path, count=on_path.sum(1) - 1, next_token=token)
+def verdict_at(outline: Outline, last: Int[Tensor, "B"], token: Int[Tensor, "B"]) -> Verdict:
+    """The path to a node, and the token after it."""
+    nodes, after = host(torch.stack([last, token]))
+    return verdict([outline.path(b, node) for b, node in enumerate(nodes)], after, last.device)

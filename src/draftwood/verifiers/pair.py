@@ -16,7 +16,7 @@ from draftwood.core.proposal import Laws, Proposal
 from draftwood.core.round import Round
 from draftwood.core.scored import Scored
 from draftwood.core.support import Support
-from draftwood.verifiers.draws import law_at, untried
+from draftwood.verifiers.family import Family
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,11 +26,7 @@ class Pair:
     p: Float[Tensor, "B W"]
     q: Float[Tensor, "B W"]  # zeros where nothing was drawn
     support: Support  # p with the tokens of the columns
-    columns: Int[Tensor, "B N"]  # of the drawn children's tokens; any for other nodes
-
-    def column(self, node: Int[Tensor, "B"]) -> Int[Tensor, "B 1"]:
-        """Of a drawn child."""
-        return self.columns.gather(1, node[:, None])
+    columns: Int[Tensor, "B C"]  # of the drawn children's tokens; any for others
 
     def pick(
         self, rnd: Round, node: Int[Tensor, "B"], law: Float[Tensor, "B W"], where: Bool[Tensor, "B"]
@@ -39,30 +35,23 @@ class Pair:
         return rnd.pick_among("residual", node, law, where, self.support.places)
 
 
-def pair_at(proposal: Proposal, target: Scored, node: Int[Tensor, "B"], where: Bool[Tensor, "B"]) -> Pair:
+def pair_at(proposal: Proposal, target: Scored, here: Family, where: Bool[Tensor, "B"]) -> Pair:
     """At one node per row, where asked."""
-    tree, support = proposal.tree, target.support(node, where)
-    if support.ids is None:
-        return Pair(support.prob, law_at(proposal, node, where, support.prob), support, tree.tokens)
-    drawn = untried(proposal, node) > 0
-    most = int(drawn.sum(1).max())
-    child = (~drawn).int().sort(dim=1, stable=True).indices[:, :most]  # [B, C] drawn children first
-    token = torch.where(drawn.gather(1, child), tree.tokens.gather(1, child), support.vocab)
-    law = torch.where(where, proposal.rows().gather(1, node[:, None])[:, 0], -1)
-    found = _beside(proposal, support, law, token)
-    return replace(found, columns=torch.zeros_like(tree.tokens).scatter_(1, child, found.columns))
+    law = torch.where(where, proposal.rows().gather(1, here.node[:, None])[:, 0], -1)
+    return _pair(proposal, target.support(here.node, where), law, here)
 
 
-def pairs_at(
-    proposal: Proposal, target: Scored, row: Int[Tensor, "R"], node: Int[Tensor, "R"], child: Int[Tensor, "R"]
-) -> Pair:
-    """At any nodes of any rows, each with one drawn child; `columns` are of those."""
-    support, token = target.supports(row, node), proposal.tree.tokens[row, child][:, None]
-    law = proposal.rows()[row, node]
+def pair_of(proposal: Proposal, target: Scored, rows: Int[Tensor, "R"], here: Family) -> Pair:
+    """At one node of each of some rows, `here` being of those."""
+    return _pair(proposal, target.support_of(rows, here.node), proposal.rows()[rows, here.node], here)
+
+
+def _pair(proposal: Proposal, support: Support, law: Int[Tensor, "B"], here: Family) -> Pair:
     if support.ids is not None:
-        return _beside(proposal, support, law, token)
-    q = torch.zeros_like(support.prob) if proposal.q is None else proposal.q.dense(law, support.vocab)
-    return Pair(support.prob, q.to(support.prob.dtype), support, token)
+        return _beside(proposal, support, law, torch.where(here.copies > 0, here.token, support.vocab))
+    p = support.prob
+    q = torch.zeros_like(p) if proposal.q is None else proposal.q.dense(law, support.vocab).to(p.dtype)
+    return Pair(p, q, support, here.token.clamp_min(0))
 
 
 def _beside(proposal: Proposal, support: Support, law: Int[Tensor, "B"], token: Int[Tensor, "B C"]) -> Pair:
@@ -82,16 +71,7 @@ def _beside(proposal: Proposal, support: Support, law: Int[Tensor, "B"], token: 
 
 def _read(laws: Laws, rows: Int[Tensor, "B"], ids: Int[Tensor, "B W"], vocab: int) -> Float[Tensor, "B W"]:
     """q at these tokens, and what it has elsewhere in the last column; zeros for row -1."""
-    there = (rows >= 0)[:, None] & (ids < vocab)
-    if laws.ids is None:
-        at = rows.clamp_min(0)
-        # Many rows are not copied to be added up. In float64, because the order of a sum depends on the number of rows.
-        many = 2 * len(at) > laws.num_rows
-        total = laws.prob.sum(-1, dtype=torch.float64)[at] if many else laws.prob[at].sum(-1, dtype=torch.float64)
-        found = laws.prob[at[:, None], ids.clamp_max(vocab - 1)]
-    else:
-        whole = laws.dense(rows, vocab)
-        total, found = whole.sum(-1, dtype=torch.float64), whole.gather(1, ids.clamp_max(vocab - 1))
-    q = torch.where(there, found.double(), 0.0)
-    q[:, -1] = torch.where(rows >= 0, (total - q.sum(-1)).clamp_min(0.0), 0.0)
+    q = laws.at(rows[:, None], ids, vocab).double()
+    # A law's sum is one, up to rounding: to add up a vocabulary would take longer than all the rest.
+    q[:, -1] = torch.where(rows >= 0, (1.0 - q.sum(-1)).clamp_min(0.0), 0.0)
     return q

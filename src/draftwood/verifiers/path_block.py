@@ -22,7 +22,8 @@ from draftwood.core.round import Round
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
 from draftwood.verifiers.block import chains_apart, judge_chain
-from draftwood.verifiers.onward import drawn, onward
+from draftwood.verifiers.family import Family
+from draftwood.verifiers.onward import onward
 from draftwood.verifiers.pair import Pair
 
 
@@ -44,7 +45,7 @@ class PathBlock:
 
     def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
         def several(start: Int[Tensor, "B"], where: Bool[Tensor, "B"]) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
-            return judge_chain(proposal, target, rnd, start, where, _Chosen(proposal, self.counted))
+            return judge_chain(proposal, target, rnd, start, where, _Chosen(self.counted))
 
         # The best of one path is that path; copies of it are several.
         judge = chains_apart(proposal, target, rnd, several, (proposal.tree.copies <= 1).all(1))
@@ -55,31 +56,26 @@ class PathBlock:
 class _Chosen:
     """The chosen path, node by node, in float64."""
 
-    proposal: Proposal
     counted: bool
     paths: Int[Tensor, "B"] | None = None  # K
     lower: Float[Tensor, "B"] = field(init=False)  # A and J, divided by A + J: the law depends on their ratio alone
     own: Float[Tensor, "B"] = field(init=False)
 
-    def __call__(
-        self, node: Int[Tensor, "B"], pair: Pair, where: Bool[Tensor, "B"]
-    ) -> tuple[Int[Tensor, "B"], Float[Tensor, "B W"]]:
-        tree = self.proposal.tree
-        children = drawn(tree) & (tree.parents == node[:, None])
+    def __call__(self, here: Family, pair: Pair) -> tuple[Int[Tensor, "B"], Float[Tensor, "B W"]]:
         if self.paths is None or self.counted:
-            self.paths = torch.where(children, tree.copies, 0).sum(1)
-            self.lower, self.own = (torch.full_like(node, x, dtype=torch.float64) for x in (0, 1))
+            self.paths = here.copies.sum(1)
+            self.lower, self.own = (torch.full_like(here.node, x, dtype=torch.float64) for x in (0, 1))
         p, q = pair.p.double(), pair.q.double()
         q = q / q.sum(-1, keepdim=True).clamp_min(torch.finfo(q.dtype).tiny)
         rank, below = ranked(p, q)
-        child = _highest(pair.columns, children, rank)
+        place = _highest(pair.columns, here.copies > 0, rank)
         law = skew(q, below, self.lower, self.own, self.paths)
-        column = pair.column(child)
+        column = pair.columns.gather(1, place[:, None])
         lower = self.lower + self.own * below.gather(1, column)[:, 0]
         own = self.own * q.gather(1, column)[:, 0]
         whole = (lower + own).clamp_min(torch.finfo(q.dtype).tiny)
         self.lower, self.own = lower / whole, own / whole
-        return child, law
+        return place, law
 
 
 def ranked(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"]) -> tuple[Int[Tensor, "B V"], Float[Tensor, "B V"]]:
@@ -93,7 +89,7 @@ def ranked(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"]) -> tuple[Int[Tensor
     return torch.empty_like(order).scatter_(1, order, place), torch.empty_like(q).scatter_(1, order, mass)
 
 
-def _highest(columns: Int[Tensor, "B N"], children: Bool[Tensor, "B N"], rank: Int[Tensor, "B V"]) -> Int[Tensor, "B"]:
+def _highest(columns: Int[Tensor, "B C"], children: Bool[Tensor, "B C"], rank: Int[Tensor, "B V"]) -> Int[Tensor, "B"]:
     return torch.where(children, rank.gather(1, columns), -1).argmax(1)
 
 
@@ -112,8 +108,10 @@ def skew(
 
 def _powers(a: Float[Tensor, "B V"], b: Float[Tensor, "B V"], count: Int[Tensor, "B"]) -> Float[Tensor, "B V"]:
     """S = a^(K-1) + a^(K-2) b + ... + b^(K-1)"""
-    total, power = torch.ones_like(a), b
-    for k in range(1, int(count.max())):
-        total = torch.where((k < count)[:, None], total * a + power, total)
-        power = power * b
+    total, power = torch.ones_like(a), b.clone()
+    least, most = (int(x) for x in count.aminmax())
+    for k in range(1, most):
+        more = (total * a).add_(power)
+        total = more if k < least else torch.where((k < count)[:, None], more, total)
+        power.mul_(b)
     return total

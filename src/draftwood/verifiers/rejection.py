@@ -17,7 +17,8 @@ from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
-from draftwood.verifiers.draws import next_draw, taken, untried
+from draftwood.verifiers.draws import next_draw, of, taken
+from draftwood.verifiers.family import Family
 from draftwood.verifiers.pair import pair_at
 from draftwood.verifiers.walk import walk
 
@@ -32,38 +33,34 @@ class Rejection:
     shapes: frozenset[Shape] = RULES["Rejection"].shapes
 
     def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
-        def choose(node: Int[Tensor, "B"], depth: int, alive: Bool[Tensor, "B"]) -> Int[Tensor, "B"]:
-            return try_children(proposal, target, rnd, node, alive)
-
-        return walk(proposal.tree, choose)
+        return walk(proposal.tree, lambda here, _, alive: try_children(proposal, target, rnd, here, alive))
 
 
 def try_children(
-    proposal: Proposal, target: Scored, rnd: Round, node: Int[Tensor, "B"], alive: Bool[Tensor, "B"]
+    proposal: Proposal, target: Scored, rnd: Round, here: Family, alive: Bool[Tensor, "B"]
 ) -> Int[Tensor, "B"]:
     """The token after each node, in the rows where it is asked: a drawn child's, or one from what the others left."""
-    tree = proposal.tree
-    token = torch.full_like(node, -1)
-    left = untried(proposal, node)
-    trying = alive & (left.sum(1) > 0)
-    pair = pair_at(proposal, target, node, alive)
+    pair = pair_at(proposal, target, here, alive)
+    token, left = torch.full_like(here.node, -1), here.copies
+    count = left.sum(1)
+    trying = alive & (count > 0)
     r, q = pair.p, pair.q  # [B, W]
-    if proposal.q is not None and some(trying):
-        shuffle = (left > 1).any(1) & (proposal.draw is Draw.IID)
-        turn = 0
-        while some(trying) and turn < int(tree.copies.sum(1).max()):
-            child = next_draw(left, shuffle & trying, rnd, node, turn)
-            drawn = pair.column(child)
-            keep = rnd.coin("accept", child, ratio(r, q, drawn), trying, turn)
-            token = torch.where(keep, tree.tokens.gather(1, child[:, None])[:, 0], token)
-            rejected = trying & ~keep
-            r = torch.where(rejected[:, None], residual(r, q), r)
+    shuffle = (left > 1).any(1) & (proposal.draw is Draw.IID)
+    for turn in range(int(count.max())):
+        if not some(trying):
+            break
+        place = next_draw(left, shuffle & trying, rnd, here.node, turn)
+        drawn = pair.columns.gather(1, place[:, None])
+        keep = rnd.coin("accept", of(here.child, place), ratio(r, q, drawn), trying, turn)
+        token = torch.where(keep, of(here.token, place), token)
+        trying = trying & ~keep
+        if some(trying):
+            r = torch.where(trying[:, None], residual(r, q), r)
             if proposal.draw is Draw.DISTINCT:
-                q = torch.where(rejected[:, None], _without(q, drawn), q)
-            left = taken(left, child)
-            trying = rejected & (left.sum(1) > 0)
-            turn += 1
-    rest = pair.pick(rnd, node, r, alive & (token < 0))
+                q = torch.where(trying[:, None], _without(q, drawn), q)
+        left = taken(left, place)
+        trying = trying & (left.sum(1) > 0)
+    rest = pair.pick(rnd, here.node, r, alive & (token < 0))
     return torch.where(token < 0, rest, token)
 
 

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Literal
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core.host import on_host
 from draftwood.core.legality import RULES, Shape
 from draftwood.core.passes import Needs
 from draftwood.core.proposal import Draw, Proposal
@@ -25,13 +27,14 @@ from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
 from draftwood.errors import OptionError, need_at_least
-from draftwood.verifiers.draws import next_draw, taken, untried
+from draftwood.verifiers.draws import next_draw, of, taken
+from draftwood.verifiers.family import Family
 from draftwood.verifiers.pair import pair_at
 from draftwood.verifiers.rejection import ratio, residual
 from draftwood.verifiers.selection_lp import best_chances
 from draftwood.verifiers.walk import walk
 
-_SORTED = 4096  # columns that a meeting ranks one by one
+_SORTED, _STABLE = 4096, 256  # columns that a meeting ranks one by one; so few that equal ones keep their order
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,48 +60,46 @@ class Selection:
 
     def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
         size = self.size if self.solver == "lp" else 0
-
-        def choose(node: Int[Tensor, "B"], depth: int, alive: Bool[Tensor, "B"]) -> Int[Tensor, "B"]:
-            return _choose(proposal, target, rnd, node, alive, size)
-
-        return walk(proposal.tree, choose)
+        return walk(proposal.tree, lambda here, _, alive: _choose(proposal, target, rnd, here, alive, size))
 
 
 def _choose(
-    proposal: Proposal, target: Scored, rnd: Round, node: Int[Tensor, "B"], alive: Bool[Tensor, "B"], size: int
+    proposal: Proposal, target: Scored, rnd: Round, here: Family, alive: Bool[Tensor, "B"], size: int
 ) -> Int[Tensor, "B"]:
-    tree = proposal.tree
-    left = untried(proposal, node)
-    drawn = alive & (left.sum(1) > 0)
-    token = torch.full_like(node, -1)
-    pair = pair_at(proposal, target, node, alive)
-    rest = pair.p  # [B, W]
-    if proposal.q is not None and some(drawn):
-        p, q = (
-            pair.p.double(),
-            pair.q.double(),
-        )  # sums over all columns make the winner's law, which has to be the true one
-        q = q / q.sum(-1, keepdim=True).clamp_min(1e-300)  # its sum's rounding would enter every meeting anew
+    pair = pair_at(proposal, target, here, alive)
+    token, left = torch.full_like(here.node, -1), here.copies
+    count = left.sum(1)
+    drawn, rest = alive & (count > 0), pair.p  # [B, W]
+    if some(drawn):
+        # Sums over all columns make the winner's law, which has to be the true one: float64, and a sum of one, whose
+        # rounding would enter every meeting anew.
+        p, q = pair.p.double(), pair.q.double()
+        q = q / q.sum(-1, keepdim=True).clamp_min(1e-300)
         shuffle = (left > 1).any(1)
-        child = next_draw(left, shuffle & drawn, rnd, node, 0)
-        winner, won = child, q
-        left = taken(left, child)
-        playing = drawn & (left.sum(1) > 0)
-        turn = 1
-        while some(playing) and turn < int(tree.copies.sum(1).max()):
-            child = next_draw(left, shuffle & playing, rnd, node, turn)
-            contest = play(p, won, q, size, playing)
-            chance = contest.chance(pair.column(winner), pair.column(child))
-            lost = playing & ~rnd.coin("select", node, chance, playing, turn)
-            winner = torch.where(lost, child, winner)
-            won = torch.where(playing[:, None], contest.won, won)
-            left = taken(left, child)
-            playing = playing & (left.sum(1) > 0)
-            turn += 1
-        keep = rnd.coin("accept", node, ratio(p, won, pair.column(winner)), drawn)
-        token = torch.where(keep, tree.tokens.gather(1, winner[:, None])[:, 0], token)
-        rest = torch.where(drawn[:, None], residual(p, won), p)
-    after = pair.pick(rnd, node, rest, alive & (token < 0))
+        winner = next_draw(left, shuffle & drawn, rnd, here.node, 0)
+        won, left = q, taken(left, winner)
+        for turn in range(1, int(count.max())):
+            playing = drawn & (count > turn)
+            if not some(playing):
+                break
+            other = next_draw(left, shuffle & playing, rnd, here.node, turn)
+            both = [pair.columns.gather(1, place[:, None]) for place in (winner, other)]
+            if on_host(p.device) and not bool(playing.all()):  # there it costs nothing to ask who they are
+                rows = playing.nonzero()[:, 0]
+                contest = play(p[rows], won[rows], q[rows], size, playing[rows])
+                chance = p.new_ones(len(p)).index_copy_(0, rows, contest.chance(*(x[rows] for x in both)))
+                won = won.index_copy(0, rows, contest.won)
+            else:
+                contest = play(p, won, q, size, playing)
+                chance, won = contest.chance(*both), torch.where(playing[:, None], contest.won, won)
+            lost = playing & ~rnd.coin("select", here.node, chance, playing, turn)
+            winner = torch.where(lost, other, winner)
+            left = taken(left, other)
+        kept = ratio(p, won, pair.columns.gather(1, winner[:, None]))
+        token = torch.where(rnd.coin("accept", here.node, kept, drawn), of(here.token, winner), token)
+        if some(alive & (token < 0)):
+            rest = torch.where(drawn[:, None], residual(p, won), p)
+    after = pair.pick(rnd, here.node, rest, alive & (token < 0))
     return torch.where(token < 0, after, token)
 
 
@@ -131,21 +132,24 @@ def play(
     ranked = order.shape[1]
     rank = torch.full_like(p, ranked, dtype=torch.int64)
     rank = rank.scatter_(1, order, torch.arange(ranked, device=p.device).expand_as(order))
-    best_p, best_r, best_q = (law.gather(1, order) for law in (p, r, q))
-    # Of two that rank alike the first goes on: r(i) times the others' q, and nothing for the second.
-    other_r, other_q = (law.scatter(1, order, 0.0).sum(-1, keepdim=True) for law in (r, q))
-    below_r, below_q = (
-        law.flip(-1).cumsum(-1).flip(-1) - law + other for law, other in ((best_r, other_r), (best_q, other_q))
-    )
-    won_best = best_r * best_q + best_r * below_q + below_r * best_q
+    both, twice = torch.stack([r, q]), order.expand(2, -1, -1)
+    best = both.gather(2, twice)
+    below = best.flip(-1).cumsum(-1).flip(-1) - best
+    won = torch.zeros_like(r)
+    if ranked < p.shape[1]:
+        # Of two that rank alike the first goes on: r(i) times the others' q, and nothing for the second.
+        others = both.scatter(2, twice, 0.0).sum(-1, keepdim=True)
+        below, won = below + others, r * others[1]
+    (best_r, best_q), (below_r, below_q) = best, below
+    won_best = best_r * (best_q + below_q) + below_r * best_q
     size = min(size, p.shape[-1])
     chances = p.new_zeros(len(p), size, size)
     if size:
-        best, first, second = (law[:, :size] for law in (best_p, best_r, best_q))
+        first, second = best_r[:, :size], best_q[:, :size]
         lower_r, lower_q = below_r[:, size - 1], below_q[:, size - 1]
-        chances = best_chances(best, first, second, lower_r, lower_q, where)
+        chances = best_chances(p.gather(1, order[:, :size]), first, second, lower_r, lower_q, where)
         won_best = torch.cat([_among(chances, first, second, lower_r, lower_q), won_best[:, size:]], dim=1)
-    won = (r * other_q).scatter(1, order, won_best)
+    won = won.scatter_(1, order, won_best)
     # A ranking is a guess at what helps. Where it would not raise the mass shared with p, nobody plays.
     stands = torch.minimum(p, won).sum(-1) <= torch.minimum(p, r).sum(-1)
     return Contest(rank, chances, stands, torch.where(stands[:, None], r, won))
@@ -154,6 +158,8 @@ def play(
 def _best_first(score: Float[Tensor, "B V"]) -> Int[Tensor, "B s"]:
     """Columns with the highest scores in falling order. Any order is exact; what ranks behind the best thousands hardly
     ever wins, and to sort a whole vocabulary takes longer than everything else."""
+    if _STABLE < score.shape[-1] <= _SORTED and on_host(score.device):
+        return torch.from_numpy(np.argsort(-score.numpy(), axis=1))  # pyright: ignore  # a fifth of the time
     if score.shape[-1] <= _SORTED:
         return score.sort(dim=-1, descending=True, stable=True).indices
     return score.topk(_SORTED, dim=-1).indices

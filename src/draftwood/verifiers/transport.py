@@ -8,12 +8,14 @@ p and q are read once per node, not once per draw.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core.host import on_host
 from draftwood.core.legality import RULES, Shape
 from draftwood.core.passes import Needs
 from draftwood.core.proposal import Draw, Proposal
@@ -21,7 +23,8 @@ from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
 from draftwood.errors import OptionError
-from draftwood.verifiers.draws import next_draw, taken, untried
+from draftwood.verifiers.draws import next_draw, of, taken
+from draftwood.verifiers.family import Family
 from draftwood.verifiers.pair import pair_at
 from draftwood.verifiers.walk import walk
 
@@ -46,85 +49,84 @@ class Transport:
 
     def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
         least = 1.0 if self.rho == "best" else float(self.rho)
-
-        def choose(node: Int[Tensor, "B"], depth: int, alive: Bool[Tensor, "B"]) -> Int[Tensor, "B"]:
-            return _choose(proposal, target, rnd, node, alive, least)
-
-        return walk(proposal.tree, choose)
+        return walk(proposal.tree, lambda here, _, alive: _choose(proposal, target, rnd, here, alive, least))
 
 
 def _choose(
-    proposal: Proposal, target: Scored, rnd: Round, node: Int[Tensor, "B"], alive: Bool[Tensor, "B"], least: float
+    proposal: Proposal, target: Scored, rnd: Round, here: Family, alive: Bool[Tensor, "B"], least: float
 ) -> Int[Tensor, "B"]:
-    tree = proposal.tree
-    token = torch.full_like(node, -1)
-    left = untried(proposal, node)
-    count = left.sum(1)
-    trying = alive & (count > 0)
-    pair = pair_at(proposal, target, node, alive)
+    pair = pair_at(proposal, target, here, alive)
     p, q = pair.p, pair.q  # [B, W]
-    rest = p
-    if proposal.q is not None and some(trying):
+    token, left = torch.full_like(here.node, -1), here.copies
+    count = left.sum(1)
+    trying, rest = alive & (count > 0), p
+    if some(trying):
         rho = best_rho(p, q, count).clamp_min(least).to(p.dtype)
         shuffle = (left > 1).any(1)
-        turn = 0
-        while some(trying) and turn < int(tree.copies.sum(1).max()):
-            child = next_draw(left, shuffle & trying, rnd, node, turn)
-            keep = rnd.coin("accept", child, _kept(p, q, rho, pair.column(child)), trying, turn)
-            token = torch.where(keep, tree.tokens.gather(1, child[:, None])[:, 0], token)
-            left = taken(left, child)
+        for turn in range(int(count.max())):
+            place = next_draw(left, shuffle & trying, rnd, here.node, turn)
+            kept = _kept(p, q, rho, pair.columns.gather(1, place[:, None]))
+            keep = rnd.coin("accept", of(here.child, place), kept, trying, turn)
+            token = torch.where(keep, of(here.token, place), token)
+            left = taken(left, place)
             trying = trying & ~keep & (left.sum(1) > 0)
-            turn += 1
-        rest = torch.where((count > 0)[:, None], _rest(p, q, rho, count), p)
-    after = pair.pick(rnd, node, rest, alive & (token < 0))
+            if not some(trying):
+                break
+        if some(alive & (token < 0)):
+            rest = torch.where((count > 0)[:, None], _rest(p, q, rho, count), p)
+    after = pair.pick(rnd, here.node, rest, alive & (token < 0))
     return torch.where(token < 0, after, token)
 
 
 def best_rho(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], count: Int[Tensor, "B"]) -> Float[Tensor, "B"]:
-    """The root of a(rho) = rho beta(rho) in [1, k], from above: a hair too great is exact, a hair too small is not.
-
-    By false position, every step one pass over the laws; what is returned was tried and is great enough.
-    """
-    high = count.clamp_min(1).to(torch.float64)
-    low = torch.ones_like(high)
+    """The root of a(rho) = rho beta(rho) in [1, k], from above: a hair too great is exact, a hair too small is not."""
     if not some(count > 1):
-        return high
-    above, below = _excess(p, q, high, count), _excess(p, q, low, count)
-    high = torch.where(below >= 0, low, high)
-    side, spare = torch.zeros_like(count), above
+        return torch.ones_like(count, dtype=torch.float64)
+    if on_host(p.device):  # a search is many steps with few numbers, for which numpy takes a third of the time
+        with np.errstate(divide="ignore", invalid="ignore"):  # as torch does: log 0 is -inf, and 1 - e^-inf is 1
+            return torch.from_numpy(_search(np, *(x.numpy() for x in (p, q, count))))  # pyright: ignore
+    return _search(torch, p, q, count)
+
+
+def _search(xp: Any, p: Any, q: Any, count: Any) -> Any:
+    """By false position, every step one pass over the laws; what is returned was tried and is great enough. `xp`: numpy or
+    torch, which agree about every function used here."""
+    high = xp.clip(count, 1, None) * xp.ones_like(count, dtype=xp.float64)
+    low = xp.ones_like(high)
+
+    def excess(rho: Any) -> Any:
+        """rho beta - a: not negative where rho is exact."""
+        beta = xp.sum(_overlap(xp, p, q, rho), -1, dtype=xp.float64)
+        return rho * beta - _reached(xp, beta, count)
+
+    above, below = excess(high), excess(low)
+    high = xp.where(below >= 0, low, high)
+    side, spare = xp.zeros_like(count), above
     for _ in range(_STEPS):
         wide = (high - low > _HAIR * high) & (spare > _HAIR)
-        if not some(wide):
+        if not bool(wide.any()):
             break
-        chord = (below / (below - above)).clamp(0.0, 1.0).nan_to_num(0.5)
-        middle = torch.minimum(low + (high - low) * chord + _HAIR / 2 * high, high)
-        excess = _excess(p, q, middle, count)
-        up, down = wide & (excess >= 0), wide & (excess < 0)
+        gap = xp.where(below < above, above - below, 1.0)
+        middle = xp.minimum(low + (high - low) * xp.clip(-below / gap, 0.0, 1.0) + _HAIR / 2 * high, high)
+        found = excess(middle)
+        up, down = wide & (found >= 0), wide & (found < 0)
         # An end that has stayed for two steps counts half, so that it gets its turn (the Illinois rule).
-        above = torch.where(up, excess, torch.where(down & (side < 0), above / 2, above))
-        below = torch.where(down, excess, torch.where(up & (side > 0), below / 2, below))
-        spare = torch.where(up, excess, spare)
-        high, low = torch.where(up, middle, high), torch.where(down, middle, low)
-        side = up.long() - down.long()
+        above = xp.where(up, found, xp.where(down & (side < 0), above / 2, above))
+        below = xp.where(down, found, xp.where(up & (side > 0), below / 2, below))
+        spare = xp.where(up, found, spare)
+        high, low = xp.where(up, middle, high), xp.where(down, middle, low)
+        side = xp.where(up, 1, xp.where(down, -1, 0))
     return high
 
 
-def _excess(
-    p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], rho: Float[Tensor, "B"], count: Int[Tensor, "B"]
-) -> Float[Tensor, "B"]:
-    """rho beta - a: not negative where rho is exact."""
-    beta = _overlap(p, q, rho.to(p.dtype)).sum(-1, dtype=torch.float64)
-    return rho * beta - _reached(beta, count)
-
-
-def _overlap(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], rho: Float[Tensor, "B"]) -> Float[Tensor, "B V"]:
+def _overlap(xp: Any, p: Any, q: Any, rho: Any) -> Any:
     """m = min(p/rho, q)."""
-    return torch.minimum(p / rho[:, None], q)
+    return xp.minimum(p / rho[:, None], q)
 
 
-def _reached(beta: Float[Tensor, "B"], count: Int[Tensor, "B"]) -> Float[Tensor, "B"]:
+def _reached(xp: Any, beta: Any, count: Any) -> Any:
     """1 - (1 - beta)^k, without losing small betas."""
-    return -torch.expm1(count * torch.log1p(-beta.clamp_max(1.0)))
+    return -xp.expm1(count * xp.log1p(-xp.clip(beta, None, 1.0)))
 
 
 def _kept(
@@ -139,9 +141,9 @@ def _rest(
     p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], rho: Float[Tensor, "B"], count: Int[Tensor, "B"]
 ) -> Float[Tensor, "B V"]:
     """p less what k trials keep, not normalised."""
-    m = _overlap(p, q, rho)
+    m = _overlap(torch, p, q, rho)
     beta = m.sum(-1, dtype=torch.float64)
-    share = torch.where(beta > 0, _reached(beta, count) / beta, torch.zeros_like(beta))
+    share = torch.where(beta > 0, _reached(torch, beta, count) / beta, torch.zeros_like(beta))
     gap = (p - m * share[:, None].to(p.dtype)).clamp_min(0)
     # Rounding can leave nothing when p and q agree; then p itself is the right law.
     return torch.where(gap.sum(-1, keepdim=True) > 0, gap, p)

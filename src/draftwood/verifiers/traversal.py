@@ -21,13 +21,15 @@ from torch import Tensor
 from draftwood.core.legality import RULES, Shape
 from draftwood.core.passes import Needs
 from draftwood.core.proposal import Draw, Proposal
-from draftwood.core.round import Round, some
+from draftwood.core.round import Round
 from draftwood.core.scored import Scored
 from draftwood.core.support import Support
 from draftwood.core.verdict import Verdict
-from draftwood.verifiers.block import chains_apart, missing, share, token_after, weight
+from draftwood.verifiers.block import chains_apart, heaviness, share, token_after
+from draftwood.verifiers.family import Families, Family
+from draftwood.verifiers.line import missing
 from draftwood.verifiers.onward import drawn, inner, onward
-from draftwood.verifiers.pair import Pair, pair_at
+from draftwood.verifiers.pair import Pair, pair_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,95 +55,106 @@ class _Stack:
     asked again, and a node not yet visited has its laws unchanged. Made on the way down, for nodes with drawn children."""
 
     def __init__(self, batch: int, levels: int, columns: Int[Tensor, "B N"]) -> None:
-        self.each, self.levels = torch.arange(batch, device=columns.device), levels
+        self.first, self.levels = torch.arange(batch, device=columns.device) * levels, levels
         self.columns = columns  # of each node's token in its parent's laws
-        self.p: Tensor | None = None  # [B, levels, W]
+        self.p: Tensor | None = None  # [B * levels, W], the levels of a row one behind the other
         self.q: Tensor | None = None
         self.ids: Tensor | None = None
         self.vocab = 0
 
-    def top(self, level: Int[Tensor, "B"]) -> tuple[Float[Tensor, "B W"], Float[Tensor, "B W"]]:
+    def at(self, level: Int[Tensor, "B"]) -> Int[Tensor, "B"]:
+        return self.first + level.clamp(0, self.levels - 1)
+
+    def of(self, level: Int[Tensor, "B"], column: Int[Tensor, "B"]) -> tuple[Float[Tensor, "B"], Float[Tensor, "B"]]:
+        """p and q of one token."""
         assert self.p is not None and self.q is not None
-        at = level.clamp(0, self.levels - 1)
-        return self.p[self.each, at], self.q[self.each, at]
+        at = self.at(level)
+        return self.p[at, column], self.q[at, column]
 
     def left(self, level: Int[Tensor, "B"]) -> Support | None:
         """What is left of p, and of which tokens; None if no law was asked for."""
         if self.p is None:
             return None
-        at = level.clamp(0, self.levels - 1)
-        return Support(self.p[self.each, at], None if self.ids is None else self.ids[self.each, at], self.vocab)
+        at = self.at(level)
+        return Support(self.p[at], None if self.ids is None else self.ids[at], self.vocab)
 
-    def add(self, level: Int[Tensor, "B"], pair: Pair, below: Bool[Tensor, "B N"], where: Bool[Tensor, "B"]) -> None:
-        """The laws of a node just reached; the stack gets as wide as the widest so far."""
+    def add(self, rows: Int[Tensor, "R"], level: Int[Tensor, "B"], pair: Pair, here: Family) -> None:
+        """The laws of a node just reached, in some rows; the stack gets as wide as the widest so far."""
         ids, width = pair.support.ids, pair.p.shape[1]
         if self.p is None or self.q is None:
-            shape = (len(pair.p), self.levels, width)
+            shape = (len(self.first) * self.levels, width)
             # Never read before it is written, and of many levels most are never reached: so it is not filled.
             self.p, self.q, self.vocab = pair.p.new_empty(shape), pair.q.new_empty(shape), pair.support.vocab
             self.ids = None if ids is None else ids.new_full(shape, self.vocab)
-        elif self.ids is not None and width > self.p.shape[2]:
-            more = (0, max(width, 2 * self.p.shape[2]) - self.p.shape[2])
-            self.p, self.q = (torch.nn.functional.pad(x, more) for x in (self.p, self.q))
-            self.ids = torch.nn.functional.pad(self.ids, more, value=self.vocab)
-        more = (0, self.p.shape[2] - width)
-        p, q = (torch.nn.functional.pad(x, more) for x in (pair.p, pair.q))
-        self.put(level, p, q, where)
+        elif self.ids is not None and width > self.p.shape[1]:
+            wide = max(width, 2 * self.p.shape[1])
+            self.p, self.q, self.ids = _wide(self.p, wide), _wide(self.q, wide), _wide(self.ids, wide, self.vocab)
+        at, width = self.at(level)[rows], self.p.shape[1]
+        self.p.index_copy_(0, at, _wide(pair.p, width))
+        self.q.index_copy_(0, at, _wide(pair.q, width))
         if self.ids is not None and ids is not None:
-            row = where.nonzero()[:, 0]
-            self.ids[row, level[row]] = torch.nn.functional.pad(ids, more, value=self.vocab)[row]
-            self.columns = torch.where(below & where[:, None], pair.columns, self.columns)
+            self.ids.index_copy_(0, at, _wide(ids, width, self.vocab))
+            # Empty places of a family are the root's, which nobody asks for.
+            self.columns = self.columns.index_copy(0, rows, self.columns[rows].scatter(1, here.child, pair.columns))
 
-    def put(
-        self, level: Int[Tensor, "B"], p: Float[Tensor, "B W"], q: Float[Tensor, "B W"], where: Bool[Tensor, "B"]
-    ) -> None:
+    def settle(
+        self, rows: Int[Tensor, "R"], level: Int[Tensor, "B"], w: Float[Tensor, "B"], token: Int[Tensor, "B"]
+    ) -> Float[Tensor, "B"]:
+        """A child was rejected in some rows: what their parents are left with, their weight being returned."""
         assert self.p is not None and self.q is not None
-        at = level.clamp(0, self.levels - 1)
-        for stack, x in ((self.p, p), (self.q, q)):
-            stack[self.each, at] = torch.where(where[:, None], x, stack[self.each, at])
+        at = self.at(level)[rows]
+        settled, p, q = settle(w[rows], self.p[at], self.q[at], token[rows][:, None])
+        self.p.index_copy_(0, at, p)
+        self.q.index_copy_(0, at, q)
+        return w.index_copy(0, rows, settled)
+
+
+def _wide(x: Shaped[Tensor, "R W"], width: int, fill: float = 0) -> Shaped[Tensor, "R w"]:
+    return x if x.shape[1] == width else torch.nn.functional.pad(x, (0, width - x.shape[1]), value=fill)
 
 
 def _judge(
     proposal: Proposal, target: Scored, rnd: Round, start: Int[Tensor, "B"], where: Bool[Tensor, "B"]
 ) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
     """Every row at its own node of its own tree: in one step a row goes down to its node's next child, or tries the node,
-    which has none left. A tree of N nodes takes 2N steps at most; on a CPU they end with the last row."""
+    which has none left. A tree of N nodes takes 2N steps at most. Laws are wide and most steps concern few rows, so which
+    they are is asked, and the steps end with the last row."""
     tree = proposal.tree
-    left, judged = drawn(tree), inner(tree)  # not yet rejected; something was drawn below
+    families, left, judged = Families.of(tree), drawn(tree), inner(tree)  # not yet rejected; something was drawn below
     stack = _Stack(tree.batch, max(1, *target.outline.deepest), tree.tokens)
     weights = torch.ones(tree.batch, stack.levels + 1, dtype=torch.float64, device=rnd.device)  # w along the way down
     node, level, alive = start, torch.zeros_like(start), where
-    _make(stack, proposal, target, start, level, where & _at(judged, start))
+    _make(stack, families, proposal, target, start, level, where & _at(judged, start))
     for _ in range(2 * max(target.outline.drafted) + 1):
         below, w = left & (tree.parents == node[:, None]), _at(weights, level)
         down = alive & below.any(1) & (w > 0)  # below a node that weighs nothing nothing is kept
         alive = alive & ~rnd.coin("accept", node, w, alive & ~down)
-        if not some(alive):
+        if not bool(alive.any()):
             break
         # A rejected node hands back to its parent; a child that weighs nothing is rejected without a visit.
         up = alive & ~down
         child = below.int().argmax(1)
         at, level = torch.where(up, node, child), level - up.long()
         node = torch.where(up, _at(tree.parents, node), node)
-        token = torch.where(alive[:, None], stack.columns.gather(1, at[:, None]), 0)  # others may have no column at all
-        w, (p, q) = _at(weights, level), stack.top(level)
-        heavy = weight(w, p, q, token)
+        token = torch.where(alive, _at(stack.columns, at), 0)  # others may have no column at all
+        w = _at(weights, level)
+        heavy = heaviness(w, *stack.of(level, token))
         rejected = up | (down & (heavy <= 0))
-        if some(rejected):
-            settled, p, q = settle(w, p, q, token)
-            stack.put(level, p, q, rejected)
-            weights = _set(weights, level, settled, rejected)
+        rows = rejected.nonzero()[:, 0]
+        if len(rows):
+            weights = _set(weights, level, stack.settle(rows, level, w, token), rejected)
             left = _set(left, at, ~rejected, rejected)
         down = down & ~rejected
         level = level + down.long()
         node = torch.where(down, child, node)
         weights = _set(weights, level, heavy, down)
-        _make(stack, proposal, target, node, level, down & _at(judged, node))
+        _make(stack, families, proposal, target, node, level, down & _at(judged, node))
     return node, token_after(target, rnd, node, where, judged, stack.left(level))
 
 
 def _make(
     stack: _Stack,
+    families: Families,
     proposal: Proposal,
     target: Scored,
     node: Int[Tensor, "B"],
@@ -149,9 +162,10 @@ def _make(
     where: Bool[Tensor, "B"],
 ) -> None:
     """Laws of the nodes just reached, which plain decoding could have reached too: their weight is not zero."""
-    if some(where):
-        below = drawn(proposal.tree) & (proposal.tree.parents == node[:, None])
-        stack.add(level, pair_at(proposal, target, torch.where(where, node, 0), where), below, where)
+    rows = where.nonzero()[:, 0]
+    if len(rows):
+        here = families.at(node[rows], rows)
+        stack.add(rows, level, pair_of(proposal, target, rows, here), here)
 
 
 def settle(

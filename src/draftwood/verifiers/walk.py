@@ -13,27 +13,31 @@ from torch import Tensor
 from draftwood.core.round import some
 from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Verdict
+from draftwood.verifiers.family import Families, Family
 
 
 class Choose(Protocol):
     """A token with the target's law at each node, in the rows still walking."""
 
-    def __call__(self, nodes: Int[Tensor, "B"], depth: int, where: Bool[Tensor, "B"], /) -> Int[Tensor, "B"]: ...
+    def __call__(self, here: Family, depth: int, where: Bool[Tensor, "B"], /) -> Int[Tensor, "B"]: ...
 
 
 def walk(tree: TokenTree, choose: Choose) -> Verdict:
     """From the root down, all rows together; a row that has stopped waits for the others."""
+    families = Families.of(tree)
     node = torch.zeros_like(tree.tokens[:, 0])
     alive = torch.ones_like(node, dtype=torch.bool)
     next_token = torch.full_like(node, -1)
     path = [node]
     for depth in range(tree.num_nodes):
-        token = choose(node, depth, alive)
+        here = families.at(node)
+        token = choose(here, depth, alive)
         next_token = torch.where(alive, token, next_token)
-        child = tree.child(node, token)
-        alive = alive & (child >= 0)
+        hit = here.token == token[:, None]
+        alive = alive & hit.any(1)
         if not some(alive):
             break
+        child = here.child.gather(1, hit.int().argmax(1, keepdim=True))[:, 0]
         node = torch.where(alive, child, node)
         path.append(torch.where(alive, child, -1))
     nodes = torch.stack(path, dim=1)

@@ -110,6 +110,11 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
         None,
         [c_void_p, c_int64, c_int, c_int, POINTER(c_float), c_int, c_void_p, c_void_p, c_void_p],
     ),
+    "draftwood_nucleus": (
+        c_int64,
+        [c_void_p, c_int64, c_void_p, c_int, c_int, c_void_p, c_void_p, c_void_p, c_void_p],
+    ),
+    "draftwood_nucleus_read": (None, [c_int, c_void_p, c_void_p]),
     "draftwood_embed": (c_int, [POINTER(Matrix), c_void_p, c_int, c_void_p]),
     "draftwood_norm": (None, [c_void_p, c_void_p, c_float, c_int, c_int, c_void_p]),
     "draftwood_product": (None, [POINTER(Matrix), c_void_p, c_int, c_void_p]),

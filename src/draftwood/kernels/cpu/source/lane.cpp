@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <new>
 #include "attention.hpp"
+#include "nucleus.hpp"
 
 struct Layer {
   Matrix qkv, out, gate_up, down;
@@ -330,6 +331,40 @@ extern "C" void draftwood_rank(const float* y, int64_t stride, int count, int co
     rank(y + (size_t)i * stride, columns, heat[i], k, prob + (size_t)i * k, found);
     for (int j = 0; ids != nullptr && j < k; j++) found[j] = ids[found[j]];
   });
+}
+
+// The tokens that sampling leaves of `count` rows, which are the rows `at` of y, each with heat, top_p and min_p of its own.
+// `kept`: how many each row has; their sum is returned, or -1 if some row is no law. The tokens themselves wait in the calling
+// thread until it asks for them: how much room they need is not known before.
+static thread_local std::vector<Kept> answer;
+extern "C" int64_t draftwood_nucleus(const float* y, int64_t stride, const int64_t* at, int count, int columns,
+                                     const float* heat, const double* top_p, const float* min_p, int64_t* kept) {
+  std::vector<Kept>& rows = answer;
+  if ((int)rows.size() < count) rows.resize(count);
+  Call call;
+  call.team.each(count, [&](int i, int) {
+    static thread_local Nucleus own;
+    own.kept = &rows[i];
+    const bool law = own.find(y + (size_t)at[i] * stride, columns, heat[i], top_p[i], min_p[i]);
+    kept[i] = law ? (int64_t)rows[i].prob.size() : -1;
+  });
+  int64_t all = 0;
+  for (int i = 0; i < count; i++) {
+    if (kept[i] < 0) return -1;
+    all += kept[i];
+  }
+  return all;
+}
+
+// The answer of this thread's last call for as many rows, one behind the other, ids rising within a row.
+extern "C" void draftwood_nucleus_read(int count, float* prob, int64_t* tokens) {
+  for (int i = 0; i < count; i++) {
+    prob = std::copy(answer[i].prob.begin(), answer[i].prob.end(), prob);
+    tokens = std::copy(answer[i].token.begin(), answer[i].token.end(), tokens);
+  }
+  size_t held = 0;
+  for (const Kept& row : answer) held += row.prob.capacity();
+  if (held > (1 << 20)) std::vector<Kept>().swap(answer);  // room that is used again, unless it is much
 }
 
 // A chain of guesses of one text: the tokens of `pass`, then token after token the most probable one at this heat, each in

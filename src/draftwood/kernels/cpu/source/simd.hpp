@@ -34,6 +34,7 @@ static inline F exp2_whole(F n) {
   return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127)), 23))};
 }
 static inline void store_bytes(int8_t* p, F a) { _mm_storeu_si128((__m128i*)p, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a.v))); }
+static inline uint32_t at_least(F a, F b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_GE_OQ); }
 static inline __m256 fold8(F a) {
   return _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a.v), 1)));
 }
@@ -74,6 +75,10 @@ static inline void store_bytes(int8_t* p, F x) {
   __m256i w = _mm256_packs_epi32(_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b));  // a0-3 b0-3 | a4-7 b4-7
   w = _mm256_permute4x64_epi64(w, 0xd8);                                             // a0-7 | b0-7
   _mm_storeu_si128((__m128i*)p, _mm_packs_epi16(_mm256_castsi256_si128(w), _mm256_extracti128_si256(w, 1)));
+}
+static inline uint32_t at_least(F x, F y) {
+  return (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(x.a, y.a, _CMP_GE_OQ)) |
+         (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(x.b, y.b, _CMP_GE_OQ)) << 8;
 }
 static inline __m256 fold8(F x) { return _mm256_add_ps(x.a, x.b); }
 
@@ -123,6 +128,7 @@ static inline F exp2_whole(F n) {
   return n;
 }
 static inline void store_bytes(int8_t* p, F a) { EACH p[i] = (int8_t)(int32_t)a.v[i]; }
+static inline uint32_t at_least(F a, F b) { uint32_t m = 0; EACH m |= (uint32_t)(a.v[i] >= b.v[i]) << i; return m; }
 #undef EACH
 
 #endif

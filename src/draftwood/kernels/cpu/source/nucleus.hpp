@@ -1,0 +1,116 @@
+// From logits to the few tokens that sampling leaves: softmax, min-p, top-p. A row's answer depends on nothing but the row.
+#pragma once
+#include <algorithm>
+#include <functional>
+#include <vector>
+#include "simd.hpp"
+
+struct Kept {  // tokens of one row in the order of their ids
+  std::vector<float> prob;
+  std::vector<int32_t> token;
+
+  double sum() const {
+    double all = 0.0;
+    for (float p : prob) all += p;
+    return all;
+  }
+  void scale(double by) {
+    for (float& p : prob) p = (float)(p * by);
+  }
+  void clear() {
+    prob.clear();
+    token.clear();
+  }
+  void add(float p, int at) {
+    prob.push_back(p);
+    token.push_back(at);
+  }
+};
+
+constexpr double TIMES[] = {64, 16, 4, 0};
+
+struct Nucleus {  // one per thread; room that is used again
+  Kept* kept = nullptr;
+  std::vector<float> weight, edge;
+  std::vector<double> mass;
+
+  // e^((x - peak) / heat) of every token, and their sum. What stands 87 below the best, or was forbidden, weighs nothing.
+  double weigh(const float* x, int n, float peak, float heat) {
+    const F top = set1(peak), by = set1(1.0f / heat), none = set1(1.7e-38f), zero = set1(0.0f);
+    weight.resize(n);
+    double total = 0.0;
+    for (int i = 0; i < n;) {
+      F some = zero;
+      for (const int end = std::min(n, i + 256 * LANES); i < end; i += LANES) {
+        const F e = max(zero, exponential((load_some(x + i, n - i, -INFINITY) - top) * by) - none);
+        some = some + e;
+        store_some(weight.data() + i, e, n - i);
+      }
+      total += sum(some);
+    }
+    return total;
+  }
+
+  void collect(float least) {
+    const int n = (int)weight.size();
+    const F floor = set1(least);
+    kept->clear();
+    for (int i = 0; i < n; i += LANES)
+      for (uint32_t m = at_least(load_some(weight.data() + i, n - i, -1.0f), floor); m != 0; m &= m - 1)
+        kept->add(weight[i + __builtin_ctz(m)], i + __builtin_ctz(m));
+  }
+
+  // Of what was collected, the most probable that reach `goal`, equal ones together. They are counted into 64 bins for every
+  // halving, and only the bin that reaches it is sorted.
+  void reach(double goal) {
+    std::vector<float>& prob = kept->prob;
+    const auto bin = [](float p) { uint32_t b; memcpy(&b, &p, 4); return (int)(b >> 17); };
+    int high = 0, low = INT32_MAX;
+    for (float p : prob) high = std::max(high, bin(p)), low = std::min(low, bin(p));
+    mass.assign(high - low + 1, 0.0);
+    for (float p : prob) mass[high - bin(p)] += p;
+    double before = 0.0;
+    size_t last = 0, j = 0, stay = 0;
+    while (last < mass.size() && before + mass[last] < goal) before += mass[last++];
+    if (last == mass.size()) return;  // out of reach: all stay
+    edge.clear();
+    for (float p : prob)
+      if (high - bin(p) == (int)last) edge.push_back(p);
+    std::sort(edge.begin(), edge.end(), std::greater<float>());
+    for (; j + 1 < edge.size() && before + edge[j] < goal; j++) before += edge[j];
+    for (size_t i = 0; i < prob.size(); i++)
+      if (prob[i] >= edge[j]) prob[stay] = prob[i], kept->token[stay++] = kept->token[i];
+    prob.resize(stay);
+    kept->token.resize(stay);
+  }
+
+  // False: the row is no law. heat 0: the best token and no other.
+  bool find(const float* x, int n, float heat, double top_p, float min_p) {
+    F best = set1(-INFINITY);
+    for (int i = 0; i < n; i += LANES) best = max(best, load_some(x + i, n - i, -INFINITY));
+    const float peak = greatest(best);
+    const double total = weigh(x, n, peak, heat > 0 ? heat : 1.0f);  // not a number if one of the row is none
+    if (!(total > 0.0 && total < INFINITY)) return false;
+    if (heat <= 0) {
+      kept->clear();
+      kept->add(1.0f, (int)(std::find(x, x + n, peak) - x));
+      return true;
+    }
+    if (min_p > 0) {
+      collect(min_p);  // the best weighs one
+      kept->scale(1.0 / kept->sum());
+    } else {
+      // All below (1 - top_p) / n can go together, so that bound always serves, and most rows are served by a higher one.
+      for (const double times : TIMES) {
+        collect((float)std::max((1.0 - top_p) / n * times * total, 1e-38));
+        kept->scale(1.0 / total);
+        if (top_p >= 1.0 || kept->sum() >= top_p) break;
+      }
+    }
+    if (top_p < 1.0) {
+      reach(top_p);
+      kept->scale(1.0 / kept->sum());
+    }
+    return true;
+  }
+};

@@ -1,0 +1,38 @@
+"""The tokens that sampling leaves, found by the kernels: the same laws as stock operations make, up to rounding."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from draftwood.core.support import Few
+from draftwood.kernels.cpu.library import Library
+
+
+def nucleus(
+    library: Library,
+    logits: Float[Tensor, "U V"],
+    at: Int[Tensor, "R"],
+    heat: Sequence[float],
+    top_p: Sequence[float],
+    min_p: Sequence[float],
+) -> Few | None:
+    """Of these rows of logits, each with options of its own; heat 0 leaves the best token. None: a row is no law."""
+    rows, vocab = len(at), logits.shape[1]
+    logits = logits if logits.stride(1) == 1 else logits.contiguous()
+    at = at.contiguous()
+    if rows and not 0 <= int(at.min()) <= int(at.max()) < len(logits):
+        raise IndexError(f"there are {len(logits)} rows of logits, not {at.tolist()[:16]}")
+    count = torch.empty(rows, dtype=torch.int64)
+    options = np.array(heat, np.float32), np.array(top_p, np.float64), np.array(min_p, np.float32)
+    total: int = library.calls.draftwood_nucleus(
+        logits.data_ptr(), logits.stride(0), at.data_ptr(), rows, vocab, *(x.ctypes.data for x in options),
+        count.data_ptr(),
+    )  # fmt: skip
+    if total < 0:
+        return None
+    prob, ids = torch.empty(total), torch.empty(total, dtype=torch.int64)
+    library.calls.draftwood_nucleus_read(rows, prob.data_ptr(), ids.data_ptr())
+    return Few(prob, ids, count, vocab)

@@ -1,0 +1,109 @@
+"""What the kernels leave of a row is what stock operations leave, whoever stands beside it, at every level."""
+
+import pytest
+import torch
+from torch import Tensor
+
+import native_levels
+from draftwood.core.law import Shaping
+from draftwood.core.sampling import SamplingParams
+from draftwood.core.support import Few
+from draftwood.kernels.cpu.library import Library
+from draftwood.models.lanes.nucleus import nucleus
+from native_levels import EVERY_LEVEL
+
+OPTIONS = [
+    {"top_p": 0.95},
+    {"top_p": 0.3, "temperature": 0.6},
+    {"top_p": 0.999999},
+    {"min_p": 0.05},
+    {"min_p": 0.01, "top_p": 0.9, "temperature": 1.4},
+    {"top_p": 1e-6},
+    {"min_p": 1.0},
+    {"top_p": 0.5, "temperature": 1e-4},
+    {"temperature": 0.0},
+]
+
+
+def rows(count: int, vocab: int, seed: int = 0) -> Tensor:
+    """Sharp ones and flat ones."""
+    noise = torch.Generator().manual_seed(seed)
+    return torch.randn(count, vocab, generator=noise) * torch.linspace(0.1, 6, count)[:, None]
+
+
+def by_kernels(library: Library, x: Tensor, options: list[SamplingParams], at: list[int] | None = None) -> Few | None:
+    def cut(*given) -> Few | None:
+        return nucleus(library, *given)
+
+    at = list(range(len(x))) if at is None else at
+    return Shaping(options, "cpu").by(cut, x, torch.tensor(at, dtype=torch.int64), range(len(options)))
+
+
+@pytest.mark.parametrize("vocab", [1, 5, 16, 33, 1000, 49_152])
+@pytest.mark.parametrize("level", EVERY_LEVEL)
+def test_laws_are_those_of_stock_operations(level: str, vocab: int) -> None:
+    x = rows(6, vocab)
+    for options in OPTIONS:
+        params = [SamplingParams(**{"temperature": 1.0, **options})] * len(x)  # type: ignore[arg-type]
+        found, want = by_kernels(native_levels.opened(level), x, params), Shaping(params, "cpu").law(x[:, None])[:, 0]
+        assert found is not None
+        law = found.dense()
+        torch.testing.assert_close(law, want, atol=1e-6, rtol=2e-5)
+        apart = (law > 0) != (want > 0)
+        assert law[apart].sum() + want[apart].sum() < 1e-5, f"{options}: only what stands at the very edge may differ"
+        assert law.sum(1, dtype=torch.float64).tolist() == pytest.approx([1.0] * len(x), abs=1e-5)
+        table = found.table()
+        assert table.ids is not None and (table.ids.diff(dim=1) >= 0).all(), "tokens rise, empty columns stand last"
+
+
+def test_control_another_goal_leaves_other_tokens() -> None:
+    x, library = rows(6, 1000), native_levels.opened(native_levels.BEST)
+    found = by_kernels(library, x, [SamplingParams(temperature=1.0, top_p=0.95)] * 6)
+    want = Shaping([SamplingParams(temperature=1.0, top_p=0.93)] * 6, "cpu").law(x[:, None])[:, 0]
+    assert found is not None and ((found.dense() > 0) != (want > 0)).sum() > 20
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_row_is_the_same_to_the_last_bit_in_any_company(threads: int) -> None:
+    x, library = rows(9, 3000), native_levels.opened(native_levels.BEST)
+    params = [SamplingParams(**{"temperature": 1.0, **options}) for options in OPTIONS]  # type: ignore[arg-type]
+    library.threads(threads)
+    together = by_kernels(library, x, params)
+    assert together is not None
+    for b, law in enumerate(together.dense()):
+        alone = by_kernels(library, x, params[b : b + 1], [b])
+        assert alone is not None and torch.equal(alone.dense()[0], law)
+
+
+def test_equal_tokens_stay_together_and_forbidden_ones_never_come_back() -> None:
+    library = native_levels.opened(native_levels.BEST)
+    x = torch.zeros(1, 40)
+    found = by_kernels(library, x, [SamplingParams(temperature=1.0, top_p=0.3)])
+    assert found is not None and len(found.ids) == 40
+    x[0, ::2] = -torch.inf
+    for top_p in (0.3, 0.99, 1 - 1e-9, 1 - 1e-16):
+        found = by_kernels(library, x, [SamplingParams(temperature=1.0, top_p=top_p)])
+        assert found is not None and (found.ids % 2 == 1).all() and len(found.ids) == 20
+
+
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf, -torch.inf])
+def test_a_row_that_is_no_law_is_told(wrong: float) -> None:
+    x, library = rows(2, 100), native_levels.opened(native_levels.BEST)
+    x[1] = wrong if wrong < 0 else x[1]
+    x[1, 50] = wrong
+    assert by_kernels(library, x, [SamplingParams(temperature=1.0, top_p=0.9)] * 2) is None
+    assert by_kernels(library, x, [SamplingParams(temperature=1.0, top_p=0.9)], [0]) is not None
+
+
+def test_rows_may_lie_apart_and_must_exist() -> None:
+    x, library = rows(4, 64), native_levels.opened(native_levels.BEST)
+    params = [SamplingParams(temperature=1.0, top_p=0.9)] * 2
+    wide = torch.zeros(4, 80)
+    wide[:, :64] = x
+    one, two = by_kernels(library, x, params, [2, 0]), by_kernels(library, wide[:, :64], params, [2, 0])
+    assert one is not None and two is not None and torch.equal(one.dense(), two.dense())
+    for at in ([0, 4], [-1, 0]):
+        with pytest.raises(IndexError, match="4 rows of logits"):
+            by_kernels(library, x, params, at)
+    nothing = by_kernels(library, x, [], [])
+    assert nothing is not None and not len(nothing.ids)
