@@ -101,7 +101,7 @@ def test_heat_is_all_there_is_to_a_ranked_law_that_nothing_truncates() -> None:
 
 def halved(*given: object) -> Few | None:
     """A lane's kernels, whose laws are those of stock operations with half the weight: so it shows who made a law."""
-    x, at, heat, top_p, min_p = given
+    x, at, heat, top_p, min_p, _ = given
     params = [SamplingParams(temperature=t, top_p=g, min_p=m) for t, g, m in zip(heat, top_p, min_p, strict=True)]  # type: ignore[call-overload]
     found = Shaping(params, "cpu").support(x[at])  # type: ignore[index]
     return None if found is None else replace(found, prob=found.prob / 2)

@@ -20,6 +20,20 @@ def test_weights_of_fixture_b_are_those_of_the_card() -> None:
     assert block.weight(w, p, q, torch.tensor([[1]])).item() == 1, "and keep both"
 
 
+def test_weights_of_a_whole_chain_are_those_of_one_step_after_another() -> None:
+    noise = torch.Generator().manual_seed(2)
+    top, bottom = torch.rand(2, 50, 63, generator=noise, dtype=torch.float64) ** 4
+    top[3, 5], bottom[4, 7], bottom[5, 2] = 0, 0, 1e-320  # never wanted, never drawn, hardly ever drawn
+    w = torch.rand(50, generator=noise, dtype=torch.float64)
+    w[0], w[1] = 1, 0
+    one_by_one = [w]
+    for p, q in zip(top.unbind(1), bottom.unbind(1), strict=True):
+        one_by_one.append(block.heaviness(one_by_one[-1], p, q))
+    found = block.weights(w, top, bottom)
+    torch.testing.assert_close(found, torch.stack(one_by_one, dim=1), rtol=1e-12, atol=0)
+    assert (found == 1).any(1).sum() > 20, "what is cut off at one is one, to the last bit"
+
+
 def test_a_root_is_always_kept() -> None:
     """With w = 1 the share is 1 to the last bit, whatever is missing; rounding must not leave a row with nothing."""
     one, total = torch.ones(1000, dtype=torch.float64), torch.rand(1000, dtype=torch.float64) * 1e-8

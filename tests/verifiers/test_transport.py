@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -17,6 +18,7 @@ from draftwood.testing.drafts import TableDrafter
 from draftwood.testing.exact import acceptance, distance, first_token, joint_error, law_of, leaves
 from draftwood.testing.tables import TableModel, context_free
 from draftwood.trees.static import Static
+from draftwood.verifiers import transport
 from draftwood.verifiers.transport import Transport, best_rho
 from token_rules import P, Q, laws, one_round, optimum, recipe_of
 
@@ -31,6 +33,16 @@ def test_the_best_rho_is_found_from_above() -> None:
     assert rho.tolist() == pytest.approx([1, 1.5, 1.939500, 2.314383], abs=1e-6)
     assert float(rho[1]) >= 1.5
     assert best_rho(p.float(), q.float(), torch.tensor([1, 2, 3, 4])).tolist() == pytest.approx(rho.tolist(), abs=1e-5)
+
+
+def test_both_libraries_search_alike() -> None:
+    noise = torch.Generator().manual_seed(4)
+    p, q = torch.softmax(2 * torch.randn(2, 40, 30, generator=noise, dtype=torch.float64), -1)
+    q[:3], p[3, 1:], p[3, 0] = p[:3], 0, 1  # equal ones, a sure one
+    count = torch.randint(0, 9, (40,), generator=noise)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        one = torch.from_numpy(transport._search(np, p.numpy(), q.numpy(), count.numpy()))
+    torch.testing.assert_close(transport._search(torch, p, q, count), one, rtol=0, atol=1e-6)  # each within its hair
 
 
 def test_a_rho_that_is_too_small_is_not_used() -> None:

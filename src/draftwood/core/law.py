@@ -77,7 +77,12 @@ class Shaping:
         return law
 
     def by(
-        self, cut: support.Cut, logits: Float[Tensor, "U W"], at: Int[Tensor, "R"], rows: Sequence[int]
+        self,
+        cut: support.Cut,
+        logits: Float[Tensor, "U W"],
+        at: Int[Tensor, "R"],
+        rows: Sequence[int],
+        best: Int[Tensor, "U"] | None = None,
     ) -> support.Few | None:
         """Laws of some rows of logits by whoever can; `rows`: whose options each has, all of them short."""
         options = [self.params[b] for b in rows]
@@ -87,6 +92,7 @@ class Shaping:
             [0.0 if p.greedy else p.temperature for p in options],
             [p.top_p for p in options],
             [p.min_p for p in options],
+            best,
         )
 
     def support(self, logits: Float[Tensor, "B W"], cut: support.Cut | None = None) -> support.Few | None:

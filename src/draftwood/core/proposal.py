@@ -58,7 +58,8 @@ class Laws:
         there = (rows >= 0) & (tokens < vocab)
         row, token = rows.clamp_min(0), tokens.clamp_max(vocab - 1)
         if self.ids is None:
-            return torch.where(there, self.prob[row, token], 0.0)
+            found = self.prob.view(-1)[row * vocab + token] if self.prob.is_contiguous() else self.prob[row, token]
+            return torch.where(there, found, 0.0)
         if self.ids.ndim == 2:
             return torch.where(
                 there, self.dense(torch.arange(self.num_rows, device=row.device), vocab)[row, token], 0.0

@@ -79,7 +79,7 @@ class Scored:
         at = self.seen.at[self._row[rows, nodes.clamp_min(0)]]
         shaping, cut, listed = self.rnd.shaping, self.seen.cut, host(rows)
         if cut is not None and all(shaping.short):
-            return shaping.by(cut, self.seen.logits, at, listed)
+            return shaping.by(cut, self.seen.logits, at, listed, self.seen.best)
         shaping = shaping.take(listed)
         return shaping.support(self._rows(at), cut) if shaping.few else None
 

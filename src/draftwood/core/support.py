@@ -88,7 +88,8 @@ class Few:
 
 class Cut(Protocol):
     """Who can go from logits to what sampling leaves of them, faster than stock operations: a lane with kernels. Rows `at`
-    of `logits`, each with its own options; heat 0 means the best token alone. None: some row is no law."""
+    of `logits`, each with its own options; heat 0 means the best token alone. `best`: the greatest logit's place in every
+    row, where somebody knows it. None: some row is no law."""
 
     def __call__(
         self,
@@ -97,6 +98,7 @@ class Cut(Protocol):
         heat: Sequence[float],
         top_p: Sequence[float],
         min_p: Sequence[float],
+        best: Int[Tensor, "U"] | None,
         /,
     ) -> "Few | None": ...
 

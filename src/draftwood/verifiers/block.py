@@ -152,8 +152,8 @@ def weights(w: Float[Tensor, "B"], top: Float[Tensor, "B L"], bottom: Float[Tens
 
     All at once: a product that is cut off at 1 is the whole product, divided by the greatest it had been if that is above 1.
     """
-    ratio = torch.where(bottom > 0, top / bottom, 0.0)
-    way = torch.cat([w[:, None], ratio], dim=1).log().cumsum(1)
+    ratio = torch.where(bottom > 0, top.log() - bottom.log(), -torch.inf)  # as logarithms nothing overflows
+    way = torch.cat([w[:, None].log(), ratio], dim=1).cumsum(1)
     return (way - way.cummax(1).values.clamp_min(0.0)).exp()
 
 

@@ -73,9 +73,12 @@ def pairs_at(
         q, at = q.to(p.dtype), token[:, None]
         return Tables(p, q, p.gather(1, at)[:, 0].double(), q.gather(1, at)[:, 0].double())
     whose, prob = few.row(), few.prob.double()
-    bottom = proposal.q.at(law, token, target.vocab).double()
-    top = torch.zeros_like(bottom).index_add_(0, whose, torch.where(few.ids == token[whose], prob, 0.0))
     q = proposal.q.at(law[whose], few.ids, target.vocab).double()
+    bottom = proposal.q.at(law, token, target.vocab).double()
+    # Rows and tokens rise, so each child is looked up in one search.
+    entry, asked = whose * target.vocab + few.ids, torch.arange(len(law)) * target.vocab + token
+    at = torch.searchsorted(entry, asked).clamp_max(len(entry) - 1)
+    top = torch.where(entry[at] == asked, prob[at], 0.0)
     return Lists(Few(prob, few.ids, few.count, few.vocab), whose, q, top, bottom)
 
 

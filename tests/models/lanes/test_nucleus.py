@@ -107,3 +107,13 @@ def test_rows_may_lie_apart_and_must_exist() -> None:
             by_kernels(library, x, params, at)
     nothing = by_kernels(library, x, [], [])
     assert nothing is not None and not len(nothing.ids)
+
+
+@pytest.mark.parametrize("level", EVERY_LEVEL)
+def test_who_knows_the_best_token_gets_the_same(level: str) -> None:
+    x, library, at = rows(5, 700), native_levels.opened(level), torch.arange(5)
+    options = [0.0, 1.0, 0.7, 1.0, 1.0], [0.9] * 5, [0.0, 0.0, 0.0, 0.1, 0.0]
+    alone, told = nucleus(library, x, at, *options), nucleus(library, x, at, *options, x.argmax(-1))
+    unknown = nucleus(library, x, at, *options, torch.full((5,), -1))
+    for other in (told, unknown):
+        assert alone is not None and other is not None and torch.equal(alone.dense(), other.dense())

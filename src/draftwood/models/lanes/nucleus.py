@@ -18,6 +18,7 @@ def nucleus(
     heat: Sequence[float],
     top_p: Sequence[float],
     min_p: Sequence[float],
+    best: Int[Tensor, "U"] | None = None,
 ) -> Few | None:
     """Of these rows of logits, each with options of its own; heat 0 leaves the best token. None: a row is no law."""
     rows, vocab = len(at), logits.shape[1]
@@ -29,7 +30,7 @@ def nucleus(
     options = np.array(heat, np.float32), np.array(top_p, np.float64), np.array(min_p, np.float32)
     total: int = library.calls.draftwood_nucleus(
         logits.data_ptr(), logits.stride(0), at.data_ptr(), rows, vocab, *(x.ctypes.data for x in options),
-        count.data_ptr(),
+        None if best is None else best.data_ptr(), count.data_ptr(),
     )  # fmt: skip
     if total < 0:
         return None

@@ -333,19 +333,24 @@ extern "C" void draftwood_rank(const float* y, int64_t stride, int count, int co
   });
 }
 
-// The tokens that sampling leaves of `count` rows, which are the rows `at` of y, each with heat, top_p and min_p of its own.
+// The tokens that sampling leaves of `count` rows, which are the rows `at` of y, each with heat, top_p and min_p of its own;
+// `best`: where the greatest number of each row of y stands, if it is known.
 // `kept`: how many each row has; their sum is returned, or -1 if some row is no law. The tokens themselves wait in the calling
 // thread until it asks for them: how much room they need is not known before.
 static thread_local std::vector<Kept> answer;
 extern "C" int64_t draftwood_nucleus(const float* y, int64_t stride, const int64_t* at, int count, int columns,
-                                     const float* heat, const double* top_p, const float* min_p, int64_t* kept) {
+                                     const float* heat, const double* top_p, const float* min_p, const int64_t* best,
+                                     int64_t* kept) {
   std::vector<Kept>& rows = answer;
   if ((int)rows.size() < count) rows.resize(count);
   Call call;
   call.team.each(count, [&](int i, int) {
     static thread_local Nucleus own;
     own.kept = &rows[i];
-    const bool law = own.find(y + (size_t)at[i] * stride, columns, heat[i], top_p[i], min_p[i]);
+    const float* x = y + (size_t)at[i] * stride;
+    const int64_t top = best == nullptr ? -1 : best[at[i]];
+    const float peak = 0 <= top && top < columns ? x[top] : Nucleus::peak(x, columns);
+    const bool law = own.find(x, columns, peak, heat[i], top_p[i], min_p[i]);
     kept[i] = law ? (int64_t)rows[i].prob.size() : -1;
   });
   int64_t all = 0;

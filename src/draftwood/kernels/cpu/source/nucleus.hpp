@@ -84,11 +84,14 @@ struct Nucleus {  // one per thread; room that is used again
     kept->token.resize(stay);
   }
 
-  // False: the row is no law. heat 0: the best token and no other.
-  bool find(const float* x, int n, float heat, double top_p, float min_p) {
+  static float peak(const float* x, int n) {
     F best = set1(-INFINITY);
     for (int i = 0; i < n; i += LANES) best = max(best, load_some(x + i, n - i, -INFINITY));
-    const float peak = greatest(best);
+    return greatest(best);
+  }
+
+  // False: the row is no law. heat 0: the best token and no other.
+  bool find(const float* x, int n, float peak, float heat, double top_p, float min_p) {
     const double total = weigh(x, n, peak, heat > 0 ? heat : 1.0f);  // not a number if one of the row is none
     if (!(total > 0.0 && total < INFINITY)) return false;
     if (heat <= 0) {
