@@ -14,11 +14,10 @@ from draftwood.testing.runs import make_engine
 from draftwood.testing.tiny import tiny_decoder
 
 
-@pytest.mark.parametrize(("temperature", "waits"), [(0.0, 3), (1.0, 4)])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("rows", [2, 40])
-def test_plain_round_asks_the_device_a_few_times_whatever_the_number_of_rows(rows, temperature, waits, monkeypatch):
-    # Limits, roots and choice; with chance, on a processor, whether the walk goes on. (An accelerator is not asked that,
-    # but with a large vocabulary whether the best tokens hold enough mass for top-p.)
+def test_plain_round_asks_the_device_a_few_times_whatever_the_number_of_rows(rows, temperature, monkeypatch):
+    # Limits, roots and choice. (With a large vocabulary also whether the best tokens hold enough mass for top-p.)
     monkeypatch.setattr(stacked, "stacking_pays", lambda segments, device: True)
     monkeypatch.setattr(host, "on_host", lambda device: False)  # a processor asks more often, and never waits for it
     model = tiny_decoder()
@@ -36,4 +35,4 @@ def test_plain_round_asks_the_device_a_few_times_whatever_the_number_of_rows(row
 
         monkeypatch.setattr(torch.Tensor, name, counted)
     engine.step()
-    assert asked.total() == waits, asked
+    assert asked.total() == 3, asked

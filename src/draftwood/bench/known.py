@@ -61,5 +61,5 @@ def scored(
 ) -> Scored:
     """What a target would have said whose logits after node n of row b are `logits[place[b, n]]`; `cut`: what its lane
     brings along."""
-    at = torch.arange(len(logits))
+    at = torch.arange(len(logits), device=logits.device)
     return Scored(Seen(logits=logits, hidden=logits[:, :0], at=at, row=place, cut=cut), tree, rnd)

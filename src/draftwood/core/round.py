@@ -250,5 +250,6 @@ class Round:
 
 
 def some(mask: Bool[Tensor, "*S"]) -> bool:
-    """Whether a masked loop has work left. On an accelerator it always says yes: asking would stop the device."""
+    """Whether there is anything to do. On an accelerator it always says yes: asking would stop the device, which is dearer
+    than a few operations for nobody. Loops, whose steps are many operations, ask."""
     return mask.device.type != "cpu" or bool(mask.any())

@@ -114,7 +114,7 @@ def chains_apart(
     def judge(start: Int[Tensor, "B"], where: Bool[Tensor, "B"]) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
         node, token = start, torch.full_like(start, -1)
         for rule, rows in ((other, where & ~straight), (line_judge, where & straight)):
-            if some(rows):
+            if bool(rows.any()):
                 found, said = rule(start, rows)
                 node, token = torch.where(rows, found, node), torch.where(rows, said, token)
         return node, token
@@ -180,7 +180,7 @@ def judge_chain(
     for _ in range(1 + max(target.outline.deepest, default=0)):
         going = goes_on.gather(1, node[:, None])[:, 0] & alive
         last = torch.where(rnd.coin("accept", node, w, alive & ~going), node, last)
-        if not some(going):
+        if not bool(going.any()):
             break
         here = families.at(torch.where(going, node, start))
         pair = pair_at(proposal, target, here, going)

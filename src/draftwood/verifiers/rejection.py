@@ -47,7 +47,7 @@ def try_children(
     r, q = pair.p, pair.q  # [B, W]
     shuffle = (left > 1).any(1) & (proposal.draw is Draw.IID)
     for turn in range(int(count.max())):
-        if not some(trying):
+        if not bool(trying.any()):
             break
         place = next_draw(left, shuffle & trying, rnd, here.node, turn)
         drawn = pair.columns.gather(1, place[:, None])

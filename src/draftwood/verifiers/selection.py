@@ -80,7 +80,7 @@ def _choose(
         won, left = q, taken(left, winner)
         for turn in range(1, int(count.max())):
             playing = drawn & (count > turn)
-            if not some(playing):
+            if not bool(playing.any()):
                 break
             other = next_draw(left, shuffle & playing, rnd, here.node, turn)
             both = [pair.columns.gather(1, place[:, None]) for place in (winner, other)]

@@ -70,7 +70,7 @@ def _choose(
             token = torch.where(keep, of(here.token, place), token)
             left = taken(left, place)
             trying = trying & ~keep & (left.sum(1) > 0)
-            if not some(trying):
+            if not bool(trying.any()):
                 break
         if some(alive & (token < 0)):
             rest = torch.where((count > 0)[:, None], _rest(p, q, rho, count), p)
