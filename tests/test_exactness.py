@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from draftwood import recipes
 from draftwood.core import check
+from draftwood.core.keys import fold, word
 from draftwood.core.legality import RULES, Shape
 from draftwood.core.limit import Limit
-from draftwood.core.noise import fold, word
 from draftwood.core.passes import Seen
 from draftwood.core.proposal import Draw, Laws, Proposal
 from draftwood.core.recipe import Recipe

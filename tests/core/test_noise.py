@@ -2,42 +2,12 @@
 
 import math
 
-import pytest
 import torch
 
-from draftwood.core import host
-from draftwood.core.noise import Keyed, Places, digits, fold, invert, uniform, word
+from draftwood.core.keys import digits, fold
+from draftwood.core.noise import Keyed, Places, invert
 from draftwood.core.round import TARGET, Round
 from draftwood.testing.contracts import toy_round
-
-
-def test_uniforms_are_uniform_and_neighbours_are_independent() -> None:
-    key = fold(torch.arange(40_000), word("x"))
-    u, v = uniform(key), uniform(fold(torch.arange(1, 40_001), word("x")))
-    assert u.min() >= 0 and u.max() < 1
-    count = torch.histc(u, bins=100, min=0, max=1)
-    chi = float(((count - 400) ** 2 / 400).sum())
-    assert 60 < chi < 150, "chi-square with 99 degrees of freedom"
-    assert abs(float(torch.corrcoef(torch.stack([u, v]))[0, 1])) < 0.02
-
-
-def test_words_of_a_key_are_ordered() -> None:
-    zero = torch.zeros(1, dtype=torch.int64)
-    assert uniform(fold(fold(zero, 1), 2)) != uniform(fold(fold(zero, 2), 1))
-
-
-def test_the_hash_is_the_one_of_whole_numbers_modulo_two_to_the_sixty_four() -> None:
-    full = 2**64
-
-    def mix(x: int) -> int:
-        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 % full
-        x = (x ^ (x >> 27)) * 0x94D049BB133111EB % full
-        return x ^ (x >> 31)
-
-    golden, key, other = 0x9E3779B97F4A7C15, 7, word("accept") % full
-    folded = mix(((key ^ other) + golden) % full) ^ (key * 0xBF58476D1CE4E5B9 % full)
-    by_hand = (mix((folded + golden) % full) >> 11) * 2.0**-53
-    assert uniform(fold(torch.tensor([key]), word("accept"))).item() == by_hand
 
 
 def test_a_pick_follows_its_law_and_never_takes_a_token_without_mass() -> None:
@@ -92,15 +62,6 @@ def test_a_row_draws_the_same_alone_and_in_a_batch() -> None:
     together = rnd.pick("residual", at, law, yes)
     alone = [int(rnd.take([b]).pick("residual", at[b : b + 1], law[b : b + 1], yes[:1])) for b in range(3)]
     assert together.tolist() == alone
-
-
-def test_a_few_numbers_are_hashed_in_numpy_to_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    key = torch.randint(-(2**62), 2**62, (50, 1))
-    word = torch.arange(-3, 4)[None].expand(50, 7)
-    quick = [fold(key, word), fold(key, -5), fold(key, 2**40), uniform(key)]
-    monkeypatch.setattr(host, "on_host", lambda device: False)
-    for ours, theirs in zip(quick, [fold(key, word), fold(key, -5), fold(key, 2**40), uniform(key)], strict=True):
-        assert ours.dtype == theirs.dtype and torch.equal(ours, theirs)
 
 
 def test_a_pick_among_few_tokens_is_the_pick_of_the_whole_row() -> None:

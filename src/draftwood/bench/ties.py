@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import torch
 
 from draftwood.cache.dense import DenseCache
-from draftwood.core.noise import digits, split
+from draftwood.core.keys import digits
+from draftwood.core.noise import split
 from draftwood.core.proposal import Proposal
 from draftwood.core.request import Request
 from draftwood.core.review import Chain, score

@@ -1,16 +1,14 @@
 """Chance, handed over: counter-based coins and picks, keyed so that nothing depends on batch, order or device.
 
-A key folds (seed, root position, node, turn, purpose, stream) into 64 bits; one uniform comes from one key. The target's
-own sample is keyed by (seed, position) alone, so plain and speculative decoding draw the same token there. Nothing here
-ever makes noise as wide as the vocabulary: a pick is an inverse CDF in float64 over token order, taken in three steps
-(in one where there are few columns).
+One uniform comes from one key (`keys.py`). The target's own sample is keyed by (seed, position) alone, so plain and
+speculative decoding draw the same token there. Nothing here ever makes noise as wide as the vocabulary: a pick is an
+inverse CDF in float64 over token order, taken in three steps (in one where there are few columns).
 
 Three steps, because rounding shifts a CDF by a millionth, and the thousands of improbable tokens of a vocabulary are
 narrower than that: with one step, two passes that differ in their last bits disagree every few hundred tokens. A third of
 the vocabulary's digits at a time, each with a uniform of its own, no piece is that narrow.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -23,10 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from draftwood.core import host
+from draftwood.core.keys import SMALL, digits, uniform
 
-_GOLDEN = -0x61C8864680B583EB  # 2^64 / golden ratio, as a signed 64-bit number
-_MIX_1 = -0x40A7B892E31B1A47
-_MIX_2 = -0x6B2FB644ECCEEE15
 _NARROW = 64  # columns none of which is narrower than a CDF's rounding
 
 
@@ -149,7 +145,7 @@ def take(pieces: Float[Tensor, "..."], index: Int[Tensor, "*S"]) -> Float[Tensor
 
 def choose(mass: Float[Tensor, "*S f"], u: Float[Tensor, "*S"]) -> Int[Tensor, "*S"]:
     """The first entry whose cumulated mass exceeds u times the total; -1 when there is no mass."""
-    if host.on_host(mass.device) and mass.numel() <= _SMALL:
+    if host.on_host(mass.device) and mass.numel() <= SMALL:
         return _tensor(_chosen(_array(mass), _array(u)))
     cdf = mass.cumsum(-1)
     total = cdf[..., -1:].contiguous()
@@ -157,52 +153,6 @@ def choose(mass: Float[Tensor, "*S f"], u: Float[Tensor, "*S"]) -> Int[Tensor, "
     # u < 1, but the product may round up to the total: then the last entry that has mass is the right one.
     last = torch.searchsorted(cdf, total, right=False)
     return torch.where(total > 0, torch.minimum(column, last), -1)[..., 0]
-
-
-def digits(key: Int[Tensor, "*S"]) -> Float[Tensor, "*S 3"]:
-    """The three uniforms of one pick."""
-    if _quick(key):
-        bits = _bits(key)[..., None]
-        return _tensor(_unit(np.concatenate([bits, _folded(bits, _DIGITS)], axis=-1)))
-    return torch.stack([uniform(key), uniform(fold(key, 1)), uniform(fold(key, 2))], dim=-1)
-
-
-def uniform(key: Int[Tensor, "*S"]) -> Float[Tensor, "*S"]:
-    """53 random bits of a folded key as a float64 in [0, 1)."""
-    if _quick(key):
-        return _tensor(_unit(_bits(key)))
-    return _shift(_mix(key + _GOLDEN), 11).to(torch.float64) * 2.0**-53
-
-
-def fold(key: Int[Tensor, "..."], word: Int[Tensor, "..."] | int) -> Int[Tensor, "..."]:
-    """One more word into a key, broadcasting. Order matters, so (1, 2) and (2, 1) are different places."""
-    if _quick(key) and (isinstance(word, int) or _quick(word)):
-        other = np.uint64(word & _ONES) if isinstance(word, int) else _bits(word)
-        return _tensor(_folded(_bits(key), other).view(np.int64))
-    return _mix((key ^ word) + _GOLDEN) ^ (key * _MIX_1)
-
-
-@cache
-def word(text: str) -> int:
-    """A name (purpose, stream) as a signed 64-bit number that no run, version or platform changes."""
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
-
-
-# The same in numpy: a few numbers take a third of the time there, and coins are a few numbers.
-_ONES = 2**64 - 1
-_ODD = [np.uint64(x & _ONES) for x in (_GOLDEN, _MIX_1, _MIX_2)]
-_SHIFTS, _ELEVEN, _DIGITS = [np.uint64(x) for x in (30, 27, 31)], np.uint64(11), np.array([1, 2], np.uint64)
-
-
-_SMALL = 4096
-
-
-def _quick(x: Tensor) -> bool:
-    return x.ndim > 0 and x.numel() <= _SMALL and x.dtype == torch.int64 and host.on_host(x.device)
-
-
-def _bits(x: Tensor) -> NDArray[np.uint64]:
-    return x.numpy().view(np.uint64)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 
 def _array(x: Tensor) -> NDArray[Any]:
@@ -220,28 +170,3 @@ def _chosen(mass: NDArray[Any], u: NDArray[Any]) -> NDArray[Any]:
 
 def _tensor(x: NDArray[Any]) -> Tensor:
     return torch.from_numpy(x)  # pyright: ignore[reportUnknownMemberType]
-
-
-def _unit(bits: NDArray[np.uint64]) -> NDArray[Any]:
-    return (_mixed(bits + _ODD[0]) >> _ELEVEN) * 2.0**-53
-
-
-def _folded(bits: NDArray[np.uint64], other: Any) -> NDArray[np.uint64]:
-    return _mixed((bits ^ other) + _ODD[0]) ^ (bits * _ODD[1])
-
-
-def _mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    x = (x ^ (x >> _SHIFTS[0])) * _ODD[1]
-    x = (x ^ (x >> _SHIFTS[1])) * _ODD[2]
-    return x ^ (x >> _SHIFTS[2])
-
-
-def _mix(x: Tensor) -> Tensor:
-    x = (x ^ _shift(x, 30)) * _MIX_1
-    x = (x ^ _shift(x, 27)) * _MIX_2
-    return x ^ _shift(x, 31)
-
-
-def _shift(x: Tensor, bits: int) -> Tensor:
-    # int64 shifts copy the sign; the mask makes it the logical shift the hash is defined with.
-    return (x >> bits) & ((1 << (64 - bits)) - 1)

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from draftwood.core.history import adjust
 from draftwood.core.host import host, put
+from draftwood.core.keys import fold, word
 from draftwood.core.law import Shaping, top
-from draftwood.core.noise import Keyed, Noise, Places, fold, word
+from draftwood.core.noise import Keyed, Noise, Places
 from draftwood.core.proposal import Draw
 from draftwood.core.request import Request
 from draftwood.core.support import Cut
@@ -127,14 +128,14 @@ class Round:
         shape = (-1,) + (1,) * (at.ndim - 1)
         if purpose == TARGET and not self.stream:
             return fold(self._begun(purpose).view(shape), (self.lengths - 1).view(shape) + at)
-        return fold(fold(self._begun(purpose).view(shape), at), turn)
+        return fold(self._begun(purpose).view(shape), at, turn)
 
     def _begun(self, purpose: str) -> Int[Tensor, "B"]:
         """What all keys of one purpose begin with. Folding is most of what a coin costs, so it is done once a round."""
         if purpose not in self._keys:
             key = fold(self.seeds, word(purpose))
             if purpose != TARGET or self.stream:
-                key = fold(fold(key, word(self.stream)), self.lengths - 1)
+                key = fold(key, word(self.stream), self.lengths - 1)
             self._keys[purpose] = key
         return self._keys[purpose]
 
