@@ -30,7 +30,7 @@ from draftwood.core.verdict import Verdict
 from draftwood.verifiers.draws import of
 from draftwood.verifiers.family import Families, Family
 from draftwood.verifiers.line import at_once, missing, pairs_at, unless_empty
-from draftwood.verifiers.onward import Judge, drawn, inner, onward
+from draftwood.verifiers.onward import Judge, Judged, Nodes, Rows, drawn, inner, onward
 from draftwood.verifiers.pair import Pair, pair_at
 
 
@@ -44,7 +44,7 @@ class Block:
     shapes: frozenset[Shape] = RULES["Block"].shapes
 
     def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
-        def judge(start: Int[Tensor, "B"], where: Bool[Tensor, "B"]) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
+        def judge(start: Nodes, where: Rows) -> Judged:
             return judge_drawn(proposal, target, rnd, start, where)
 
         return onward(proposal.tree, target, rnd, judge)
@@ -111,7 +111,7 @@ def chains_apart(
     straight = put([a == b for a, b in zip(outline.drafted, outline.deepest, strict=True)], rnd.device, torch.bool)
     straight = straight if among is None else straight & among
 
-    def judge(start: Int[Tensor, "B"], where: Bool[Tensor, "B"]) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
+    def judge(start: Nodes, where: Rows) -> Judged:
         node, token = start, torch.full_like(start, -1)
         for rule, rows in ((other, where & ~straight), (line_judge, where & straight)):
             if bool(rows.any()):
@@ -119,7 +119,7 @@ def chains_apart(
                 node, token = torch.where(rows, found, node), torch.where(rows, said, token)
         return node, token
 
-    def line_judge(start: Int[Tensor, "B"], where: Bool[Tensor, "B"]) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
+    def line_judge(start: Nodes, where: Rows) -> Judged:
         return judge_drawn(proposal, target, rnd, start, where)
 
     return judge

@@ -19,6 +19,11 @@ def law_at(
     return proposal.q.dense(torch.where(where, rows, -1), like.shape[-1]).to(like.dtype)
 
 
+def merged(left: Int[Tensor, "B C"]) -> Bool[Tensor, "B"]:
+    """Where equal draws share a child and others stand beside it, so that their order is not the children's."""
+    return (left > 1).any(1) & ((left > 0).sum(1) > 1)
+
+
 def next_draw(
     left: Int[Tensor, "B C"], shuffle: Bool[Tensor, "B"], rnd: Round, node: Int[Tensor, "B"], turn: int
 ) -> Int[Tensor, "B"]:

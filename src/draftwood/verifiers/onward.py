@@ -19,13 +19,16 @@ from draftwood.core.scored import Scored
 from draftwood.core.tree import SCORED, TokenTree
 from draftwood.core.verdict import Verdict
 
+# Rules define functions of this kind anew for every round, and to make an annotation takes as long as five operations.
+Nodes = Int[Tensor, "B"]
+Rows = Bool[Tensor, "B"]
+Judged = tuple[Nodes, Nodes]
+
 
 class Judge(Protocol):
     """The deepest node kept among the drawn ones below `start` (itself if none is), and the token after it."""
 
-    def __call__(
-        self, start: Int[Tensor, "B"], where: Bool[Tensor, "B"], /
-    ) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]: ...
+    def __call__(self, start: Nodes, where: Rows, /) -> Judged: ...
 
 
 def onward(tree: TokenTree, target: Scored, rnd: Round, judge: Judge) -> Verdict:

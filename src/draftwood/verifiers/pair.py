@@ -61,10 +61,11 @@ def _beside(proposal: Proposal, support: Support, law: Int[Tensor, "B"], token: 
     place = torch.searchsorted(support.ids, token).clamp_max(support.ids.shape[1] - 1)
     inside = support.ids.gather(1, place) == token
     own = torch.arange(support.ids.shape[1], support.ids.shape[1] + most, device=token.device)
-    ids = torch.cat([support.ids, torch.where(inside, support.vocab, token)], dim=1)
-    ids = torch.nn.functional.pad(ids, (0, 1), value=support.vocab)
+    rest = torch.full_like(token[:, :1], support.vocab)
+    ids = torch.cat([support.ids, torch.where(inside, support.vocab, token), rest], dim=1)
     # Float64, because the width, and with it the order of sums, depends on other rows: no coin should feel that.
-    p = torch.nn.functional.pad(support.prob.double(), (0, most + 1))
+    p = torch.zeros_like(ids, dtype=torch.float64)
+    p[:, : support.prob.shape[1]] = support.prob
     q = torch.zeros_like(p) if proposal.q is None else _read(proposal.q, law, ids, support.vocab)
     return Pair(p, q, replace(support, prob=p, ids=ids), torch.where(inside, place, own))
 

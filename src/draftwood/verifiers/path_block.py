@@ -23,7 +23,7 @@ from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
 from draftwood.verifiers.block import chains_apart, judge_chain
 from draftwood.verifiers.family import Family
-from draftwood.verifiers.onward import onward
+from draftwood.verifiers.onward import Judged, Nodes, Rows, onward
 from draftwood.verifiers.pair import Pair
 
 
@@ -44,7 +44,7 @@ class PathBlock:
     shapes: frozenset[Shape] = RULES["PathBlock"].shapes
 
     def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
-        def several(start: Int[Tensor, "B"], where: Bool[Tensor, "B"]) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
+        def several(start: Nodes, where: Rows) -> Judged:
             return judge_chain(proposal, target, rnd, start, where, _Chosen(self.counted))
 
         # The best of one path is that path; copies of it are several.

@@ -17,7 +17,7 @@ from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
-from draftwood.verifiers.draws import next_draw, of, taken
+from draftwood.verifiers.draws import merged, next_draw, of, taken
 from draftwood.verifiers.family import Family
 from draftwood.verifiers.pair import pair_at
 from draftwood.verifiers.walk import walk
@@ -45,7 +45,7 @@ def try_children(
     count = left.sum(1)
     trying = alive & (count > 0)
     r, q = pair.p, pair.q  # [B, W]
-    shuffle = (left > 1).any(1) & (proposal.draw is Draw.IID)
+    shuffle = merged(left) & (proposal.draw is Draw.IID)
     for turn in range(int(count.max())):
         if not bool(trying.any()):
             break

@@ -27,7 +27,7 @@ from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
 from draftwood.errors import OptionError, need_at_least
-from draftwood.verifiers.draws import next_draw, of, taken
+from draftwood.verifiers.draws import merged, next_draw, of, taken
 from draftwood.verifiers.family import Family
 from draftwood.verifiers.pair import pair_at
 from draftwood.verifiers.rejection import ratio, residual
@@ -75,7 +75,7 @@ def _choose(
         # rounding would enter every meeting anew.
         p, q = pair.p.double(), pair.q.double()
         q = q / q.sum(-1, keepdim=True).clamp_min(1e-300)
-        shuffle = (left > 1).any(1)
+        shuffle = merged(left)
         winner = next_draw(left, shuffle & drawn, rnd, here.node, 0)
         won, left = q, taken(left, winner)
         for turn in range(1, int(count.max())):

@@ -23,7 +23,7 @@ from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
 from draftwood.errors import OptionError
-from draftwood.verifiers.draws import next_draw, of, taken
+from draftwood.verifiers.draws import merged, next_draw, of, taken
 from draftwood.verifiers.family import Family
 from draftwood.verifiers.pair import pair_at
 from draftwood.verifiers.walk import walk
@@ -62,7 +62,7 @@ def _choose(
     trying, rest = alive & (count > 0), p
     if some(trying):
         rho = best_rho(p, q, count).clamp_min(least).to(p.dtype)
-        shuffle = (left > 1).any(1)
+        shuffle = merged(left)
         for turn in range(int(count.max())):
             place = next_draw(left, shuffle & trying, rnd, here.node, turn)
             kept = _kept(p, q, rho, pair.columns.gather(1, place[:, None]))

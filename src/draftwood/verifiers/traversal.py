@@ -28,7 +28,7 @@ from draftwood.core.verdict import Verdict
 from draftwood.verifiers.block import chains_apart, heaviness, share, token_after
 from draftwood.verifiers.family import Families, Family
 from draftwood.verifiers.line import missing
-from draftwood.verifiers.onward import drawn, inner, onward
+from draftwood.verifiers.onward import Judged, Nodes, Rows, drawn, inner, onward
 from draftwood.verifiers.pair import Pair, pair_of
 
 
@@ -42,7 +42,7 @@ class Traversal:
     shapes: frozenset[Shape] = RULES["Traversal"].shapes
 
     def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
-        def branched(start: Int[Tensor, "B"], where: Bool[Tensor, "B"]) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
+        def branched(start: Nodes, where: Rows) -> Judged:
             return _judge(proposal, target, rnd, start, where)
 
         judge = chains_apart(proposal, target, rnd, branched)

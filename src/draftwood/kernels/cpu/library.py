@@ -112,7 +112,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     ),
     "draftwood_nucleus": (
         c_int64,
-        [c_void_p, c_int64, c_void_p, c_int, c_int, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p],
+        [c_void_p, c_int64, c_int64, c_void_p, c_int, c_int, *5 * [c_void_p]],
     ),
     "draftwood_nucleus_read": (None, [c_int, c_void_p, c_void_p]),
     "draftwood_embed": (c_int, [POINTER(Matrix), c_void_p, c_int, c_void_p]),

@@ -1,14 +1,16 @@
 """The tokens that sampling leaves, found by the kernels: the same laws as stock operations make, up to rounding."""
 
 from collections.abc import Sequence
+from ctypes import c_double, c_float
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.core.support import Few
 from draftwood.kernels.cpu.library import Library
+
+_NO_ROW = -2  # said by the kernel
 
 
 def nucleus(
@@ -24,14 +26,14 @@ def nucleus(
     rows, vocab = len(at), logits.shape[1]
     logits = logits if logits.stride(1) == 1 else logits.contiguous()
     at = at.contiguous()
-    if rows and not 0 <= int(at.min()) <= int(at.max()) < len(logits):
-        raise IndexError(f"there are {len(logits)} rows of logits, not {at.tolist()[:16]}")
     count = torch.empty(rows, dtype=torch.int64)
-    options = np.array(heat, np.float32), np.array(top_p, np.float64), np.array(min_p, np.float32)
+    options = (c_float * rows)(*heat), (c_double * rows)(*top_p), (c_float * rows)(*min_p)
     total: int = library.calls.draftwood_nucleus(
-        logits.data_ptr(), logits.stride(0), at.data_ptr(), rows, vocab, *(x.ctypes.data for x in options),
+        logits.data_ptr(), len(logits), logits.stride(0), at.data_ptr(), rows, vocab, *options,
         None if best is None else best.data_ptr(), count.data_ptr(),
     )  # fmt: skip
+    if total == _NO_ROW:
+        raise IndexError(f"there are {len(logits)} rows of logits, not {at.tolist()[:16]}")
     if total < 0:
         return None
     prob, ids = torch.empty(total), torch.empty(total, dtype=torch.int64)

@@ -338,9 +338,11 @@ extern "C" void draftwood_rank(const float* y, int64_t stride, int count, int co
 // `kept`: how many each row has; their sum is returned, or -1 if some row is no law. The tokens themselves wait in the calling
 // thread until it asks for them: how much room they need is not known before.
 static thread_local std::vector<Kept> answer;
-extern "C" int64_t draftwood_nucleus(const float* y, int64_t stride, const int64_t* at, int count, int columns,
+extern "C" int64_t draftwood_nucleus(const float* y, int64_t there, int64_t stride, const int64_t* at, int count, int columns,
                                      const float* heat, const double* top_p, const float* min_p, const int64_t* best,
                                      int64_t* kept) {
+  for (int i = 0; i < count; i++)
+    if (at[i] < 0 || at[i] >= there) return -2;
   std::vector<Kept>& rows = answer;
   if ((int)rows.size() < count) rows.resize(count);
   Call call;
