@@ -46,7 +46,7 @@ from draftwood.trees.shaped import Shaped
 from draftwood.trees.static import Static
 from draftwood.trees.stochastic_beam import StochasticBeam
 from draftwood.trees.threshold import Threshold
-from draftwood.verifiers import block, line, path_block, rejection, transport, traversal
+from draftwood.verifiers import block, draws, line, path_block, rejection, transport, traversal
 from draftwood.verifiers.block import Block
 from draftwood.verifiers.bounds import best_distinct, best_iid
 from draftwood.verifiers.match import Match
@@ -564,12 +564,7 @@ def test_n3_siblings_in_another_order_than_drawn(policy: Any) -> None:
 
 
 def test_n3_siblings_in_random_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = rejection.next_draw
-
-    def shuffled(left: torch.Tensor, shuffle: torch.Tensor, *where: Any) -> torch.Tensor:
-        return real(left, torch.ones_like(shuffle), *where)
-
-    monkeypatch.setattr(rejection, "next_draw", shuffled)
+    monkeypatch.setattr(draws, "merged", lambda copies: copies.sum(1) > 0)
     law = first_token(fixture(Rejection(), Static((2,))), 4)
     assert distance(law, P) == pytest.approx(0.0125, abs=1e-4)
 
@@ -738,7 +733,7 @@ def test_bias_grouped_copies(rule: Any, laws: Any, cost: float, monkeypatch: pyt
     """Three draws, equal ones tried one after another instead of all in random order."""
     size = len(laws[0])
     assert distance(first_token(fixture(rule, iid(3), laws), size), laws[0]) < ROUNDING
-    monkeypatch.setattr(inspect.getmodule(type(rule)), "next_draw", lambda left, *_: (left > 0).int().argmax(1))
+    monkeypatch.setattr(draws, "merged", lambda copies: copies.sum(1) < 0)
     assert distance(first_token(fixture(rule, iid(3), laws), size), laws[0]) == pytest.approx(cost, abs=1e-4)
 
 
@@ -822,8 +817,16 @@ def test_bias_one_coin_for_all_siblings(monkeypatch: pytest.MonkeyPatch) -> None
         return real(self, purpose, torch.zeros_like(at) if alike else at, 0 if alike else turn)
 
     monkeypatch.setattr(Round, "key", same)
-    for rule, policy in ((Rejection(), Static((2,))), (Transport(), iid(2))):
-        assert distance(first_token(fixture(rule, policy), 4), P) > 0.01
+    assert distance(first_token(fixture(Rejection(), Static((2,))), 4), P) > 0.01
+
+
+def test_bias_one_coin_for_all_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_one_coin(kept: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+        most = torch.nn.functional.pad(kept.double(), (1, 1)).cummax(1).values
+        return torch.cat([most.diff(dim=1)[:, :-1], 1 - most[:, -1:]], dim=1)
+
+    monkeypatch.setattr(transport, "_first", of_one_coin)
+    assert distance(first_token(fixture(Transport(), iid(2)), 4), P) > 0.01
 
 
 @dataclass(frozen=True)

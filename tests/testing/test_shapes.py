@@ -44,7 +44,7 @@ DEAR = (
     "test_any_two_laws_come_out_exactly_and_near_the_optimum",
     "test_the_shipped_rules_keep_what_the_formulas_say",
     "test_paths_that_end_by_others_tokens_need_counting",
-    "test_every_draw_left_is_equally_likely",
+    "test_every_order_of_merged_draws_is_equally_likely",
     "test_a_drafter_that_breaks_because_of_what_it_drew_does_not_bias",
     "test_text_and_accounts_are_those_of_the_loop",
     "test_a_token_outside_can_still_be_emitted",

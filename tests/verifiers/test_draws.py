@@ -1,40 +1,49 @@
-"""Which draw comes next: each of those left equally likely, the same for a row alone and in a batch."""
+"""In which order draws come: every one equally likely where some were merged, the same for a row alone and in a batch."""
+
+from collections import Counter
+from itertools import permutations
 
 import pytest
 import torch
 
 from draftwood.core import noise
-from draftwood.core.proposal import Draw
 from draftwood.testing.contracts import toy_round
 from draftwood.testing.tables import TableModel, near, random_law
-from draftwood.trees.static import Static
-from draftwood.verifiers.draws import next_draw, of, taken
+from draftwood.trees.paths import Paths
+from draftwood.verifiers.draws import of, order
 from draftwood.verifiers.rejection import Rejection
 from token_rules import recipe_of, texts, texts_alone
 
 ASKED = [([1, 2], 12, 1.0), ([3], 1, 1.0), ([4], 3, 0.7), ([5, 0, 1], 9, 0.0), ([2], 20, 1.3)]
 
 
-def test_a_draw_less_is_one_copy_less() -> None:
-    assert taken(torch.tensor([[0, 2, 0], [1, 1, 0]]), torch.tensor([1, 0])).tolist() == [[0, 1, 0], [0, 1, 0]]
+def test_of_says_one_child_per_row() -> None:
     assert of(torch.tensor([[4, 5], [6, 7]]), torch.tensor([1, 0])).tolist() == [5, 6]
 
 
-def test_every_draw_left_is_equally_likely() -> None:
-    rows = 4000
-    rnd = toy_round([[1]] * rows, 9)
-    left = torch.tensor([[0, 3, 0, 1]]).expand(rows, -1)
+def test_draws_that_were_not_merged_come_in_draw_order() -> None:
+    copies = torch.tensor([[1, 0, 1, 1], [0, 3, 0, 0], [0, 0, 0, 0]])
+    rnd, node = toy_round([[1]] * 3, 9), torch.zeros(3, dtype=torch.int64)
+    found = order(copies, rnd, node, torch.ones(3, dtype=torch.bool))
+    assert found.shape == (3, 3) and found[:2].tolist() == [[0, 2, 3], [1, 1, 1]]
+    assert order(copies[2:], rnd.take([2]), node[2:], torch.ones(1, dtype=torch.bool)).shape == (1, 0)
+
+
+def test_every_order_of_merged_draws_is_equally_likely() -> None:
+    rows = 6000
+    rnd, copies = toy_round([[1]] * rows, 9), torch.tensor([[0, 2, 0, 1, 1]]).expand(rows, -1)
     node, yes = torch.zeros(rows, dtype=torch.int64), torch.ones(rows, dtype=torch.bool)
-    assert (next_draw(left, ~yes, rnd, node, 0) == 1).all(), "in draw order unless asked otherwise"
-    found = next_draw(left, yes, rnd, node, 0).bincount(minlength=4) / rows
-    assert found.tolist() == pytest.approx([0, 0.75, 0, 0.25], abs=0.03)
+    assert order(copies, rnd, node, ~yes)[:, 0].eq(1).all(), "in draw order where nobody asks"
+    found = Counter(map(tuple, order(copies, rnd, node, yes).tolist()))
+    assert set(found) == set(permutations((1, 1, 3, 4)))
+    assert all(seen / rows == pytest.approx(1 / 12, abs=0.015) for seen in found.values())
 
 
 def sampled(together: bool) -> list[list[int]]:
-    """Families of more than eight and of fewer: three steps would divide them differently."""
-    law = random_law(14, 3)
-    made = recipe_of(Rejection(), Static((12,), Draw.IID), near(law, 14, 4, 0.4), 1, 12)
-    return (texts if together else texts_alone)(TableModel(14, law), made, ASKED)
+    """Families of more than eight draws and of fewer: three steps would divide them differently."""
+    law = random_law(6, 3)
+    made = recipe_of(Rejection(), Paths(24), near(law, 6, 4, 0.4), 2, 64)
+    return (texts if together else texts_alone)(TableModel(6, law), made, ASKED)
 
 
 def test_order_of_merged_draws_does_not_depend_on_the_batch() -> None:

@@ -1,13 +1,18 @@
 """Pairs of laws over few columns: exact for every rule, whatever truncation leaves of p and of q."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+import native_levels
 from draftwood.core.legality import Shape
-from draftwood.core.proposal import Draw, Laws
+from draftwood.core.passes import Seen
+from draftwood.core.proposal import Draw, Laws, Proposal
 from draftwood.core.recipe import Recipe
 from draftwood.core.sampling import SamplingParams
+from draftwood.core.support import Beside
+from draftwood.models.lanes.nucleus import Nucleus
 from draftwood.testing.contracts import Always
 from draftwood.testing.drafts import TableDrafter
 from draftwood.testing.exact import joint_error, leaves
@@ -101,3 +106,67 @@ def test_control_a_draft_whose_mass_elsewhere_is_forgotten_fails(
 
     monkeypatch.setattr(pair, "_read", forgetful)
     assert max(error(rule, policy, options, seed) for options in CUTS[:2] for seed in range(4)) > 0.01
+
+
+# --- by a lane's kernels: the same columns, with p and q in float32
+
+
+class Lane(TableModel):
+    """Tables whose laws the kernels cut."""
+
+    def __init__(self, law: Law, cutter: Any) -> None:
+        super().__init__(VOCAB, law)
+        self.cutter = cutter
+
+    def forward(self, x: Any, cache: Any, **more: Any) -> Seen:
+        seen = super().forward(x, cache, **more)
+        return replace(seen, logits=seen.logits.float(), cut=self.cutter)
+
+
+class Single(TableDrafter):
+    def propose(self, state: Any, rnd: Any, base: Any, limit: Any, policy: Any) -> Proposal:
+        made = super().propose(state, rnd, base, limit, policy)
+        return made if made.q is None else replace(made, q=Laws(made.q.prob.float(), made.q.ids))
+
+
+class Watched(Nucleus):
+    """Counts, so that nothing else can have made the laws."""
+
+    asked = 0
+
+    def beside(self, *given: Any) -> Beside | None:
+        Watched.asked += 1
+        return super().beside(*given)
+
+
+class Forgetful(Nucleus):
+    def beside(self, *given: Any) -> Beside | None:
+        found = super().beside(*given)
+        assert found is not None
+        found.q[:, -1] = 0
+        return found
+
+
+def error_on_lane(rule: Any, policy: Any, cutter: Any, seed: int = 1) -> float:
+    p, q = random_law(VOCAB, seed), random_law(VOCAB, seed + 50)
+    depth = len(policy.widths) if isinstance(policy, Static) else 2
+    made = lambda: Recipe(drafter=Single(q), policy=policy, verifier=rule, controller=Always(depth, 6))  # noqa: E731
+    found = leaves(Lane(p, cutter), made, params=SamplingParams(temperature=1.0, top_p=0.7))
+    return joint_error(found, truncated(p, top_p=0.7), VOCAB, depth + 1)
+
+
+@pytest.mark.parametrize(("rule", "policy"), RULES, ids=name)
+def test_what_kernels_leave_comes_out_exactly(rule: Any, policy: Any) -> None:
+    before = Watched.asked
+    assert error_on_lane(rule, policy, Watched(native_levels.opened(native_levels.BEST))) < 1e-6
+    assert (Watched.asked > before) == (not isinstance(rule, Match | Block)), "these two ask for p and q apart"
+
+
+@pytest.mark.parametrize(
+    ("rule", "policy"),
+    [(Rejection(), Static((2,), Draw.DISTINCT)), (Traversal(), Static((2,))), (Selection(), Static((2,), Draw.IID))],
+    ids=name,
+)
+def test_control_kernels_that_forget_mass_elsewhere_fail(rule: Any, policy: Any) -> None:
+    cutter = Forgetful(native_levels.opened(native_levels.BEST))
+    assert max(error_on_lane(rule, policy, cutter, seed) for seed in range(4)) > 0.01

@@ -19,7 +19,7 @@ from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.sampling import SamplingParams
 from draftwood.core.scored import Scored
-from draftwood.core.support import Cut
+from draftwood.core.support import Cutter
 from draftwood.core.tree import TokenTree
 from draftwood.trees.grow import grow
 
@@ -57,7 +57,7 @@ def drafted(policy: TreePolicy, rnd: Round, depth: int, nodes: int, laws: ChildL
 
 
 def scored(
-    logits: Float[Tensor, "U V"], place: Int[Tensor, "B N"], tree: TokenTree, rnd: Round, cut: Cut | None = None
+    logits: Float[Tensor, "U V"], place: Int[Tensor, "B N"], tree: TokenTree, rnd: Round, cut: Cutter | None = None
 ) -> Scored:
     """What a target would have said whose logits after node n of row b are `logits[place[b, n]]`; `cut`: what its lane
     brings along."""

@@ -25,7 +25,7 @@ from draftwood.core.protocols import TreePolicy, Verifier
 from draftwood.core.round import Round
 from draftwood.core.sampling import SamplingParams
 from draftwood.core.scored import Scored
-from draftwood.core.support import Cut
+from draftwood.core.support import Cutter
 from draftwood.core.tree import TokenTree
 from draftwood.models.load import Loaded
 from draftwood.trees.chain import Chain
@@ -221,7 +221,7 @@ def _said(goal: str, beyond: list[str]) -> str:
 class World:
     """Pairs of laws that nodes take turns with, and the drafts and rounds over them."""
 
-    def __init__(self, vocab: int, top_p: float, cut: Cut | None = None, seed: int = 0) -> None:
+    def __init__(self, vocab: int, top_p: float, cut: Cutter | None = None, seed: int = 0) -> None:
         self.vocab, self.top_p, self.cut = vocab, top_p, cut
         noise = torch.Generator().manual_seed(seed)
         rank = torch.arange(1, vocab + 1, dtype=torch.float32).log()

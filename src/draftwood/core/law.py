@@ -85,14 +85,15 @@ class Shaping:
         best: Int[Tensor, "U"] | None = None,
     ) -> support.Few | None:
         """Laws of some rows of logits by whoever can; `rows`: whose options each has, all of them short."""
-        options = [self.params[b] for b in rows]
-        return cut(
-            logits,
-            at,
-            [0.0 if p.greedy else p.temperature for p in options],
-            [p.top_p for p in options],
-            [p.min_p for p in options],
-            best,
+        return cut(logits, at, *self.options(rows), best)
+
+    def options(self, rows: Sequence[int]) -> tuple[list[float], list[float], list[float]]:
+        """Heat, top-p and min-p of some rows, as a `Cut` wants them."""
+        params = [self.params[b] for b in rows]
+        return (
+            [0.0 if p.greedy else p.temperature for p in params],
+            [p.top_p for p in params],
+            [p.min_p for p in params],
         )
 
     def support(self, logits: Float[Tensor, "B W"], cut: support.Cut | None = None) -> support.Few | None:

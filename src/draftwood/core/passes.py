@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from draftwood.core.host import host, put
-from draftwood.core.support import Cut
+from draftwood.core.support import Cutter
 
 FINAL = -1
 """Tap after the final norm. Taps 0..L: the residual after layer l, 0 being the embedding, L before the final norm."""
@@ -135,7 +135,7 @@ class Seen:
     best: Int[Tensor, "U"] | None = (
         None  # the greatest logit's place, from models that know it for nothing; -1: no numbers
     )
-    cut: Cut | None = None  # from models that go from logits to laws by themselves
+    cut: Cutter | None = None  # from models that go from logits to laws by themselves
 
 
 def logit_places(want: Int[Tensor, "U"], size: int) -> Int[Tensor, "T"]:

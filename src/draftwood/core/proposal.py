@@ -38,6 +38,11 @@ class Laws:
     def num_rows(self) -> int:
         return self.prob.shape[0]
 
+    def whole(self, vocab: int) -> bool:
+        """Whether kernels can read it: whole rows one behind the other."""
+        prob = self.prob
+        return self.ids is None and prob.shape[1] == vocab and prob.dtype == torch.float32 and prob.is_contiguous()
+
     def join(self, other: "Laws") -> "Laws":
         """Rows of `other` behind ours; both must have the same columns."""
         if self.ids is other.ids and (self.ids is None or self.ids.ndim == 1):

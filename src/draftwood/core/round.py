@@ -123,7 +123,7 @@ class Round:
         themselves. None: somebody's options ask for `law`."""
         return self.shaping.heat() if all(r.params.plain for r in self.requests) else None
 
-    def key(self, purpose: str, at: Int[Tensor, "B *S"], turn: int = 0) -> Int[Tensor, "B *S"]:
+    def key(self, purpose: str, at: Int[Tensor, "B *S"], turn: int | Int[Tensor, "S"] = 0) -> Int[Tensor, "B *S"]:
         """The place of one random number. For TARGET, `at` is the depth below the root; otherwise the node."""
         shape = (-1,) + (1,) * (at.ndim - 1)
         if purpose == TARGET and not self.stream:
@@ -151,7 +151,7 @@ class Round:
         at: Int[Tensor, "B *S"],
         prob: Float[Tensor, "B *S"],
         where: Bool[Tensor, "B *S"],
-        turn: int = 0,
+        turn: int | Int[Tensor, "S"] = 0,
     ) -> Bool[Tensor, "B *S"]:
         """True with probability `prob`, in the rows where it is asked."""
         if not some(where):
@@ -164,7 +164,7 @@ class Round:
         at: Int[Tensor, "B *S"],
         law: Float[Tensor, "B *S V"],
         where: Bool[Tensor, "B *S"],
-        turn: int = 0,
+        turn: int | Int[Tensor, "S"] = 0,
     ) -> Int[Tensor, "B *S"]:
         """A token drawn from `law`; it need not be normalised."""
         return self.noise.pick(self.key(purpose, at, turn), law, where, self.ids)

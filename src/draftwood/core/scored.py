@@ -9,8 +9,9 @@ from torch import Tensor
 from draftwood.core.host import host, put
 from draftwood.core.outline import Outline
 from draftwood.core.passes import Seen
+from draftwood.core.proposal import Laws
 from draftwood.core.round import TARGET, Round
-from draftwood.core.support import Few, Support, likeliest
+from draftwood.core.support import Beside, Few, Support, likeliest
 from draftwood.core.tree import TokenTree
 
 
@@ -23,6 +24,7 @@ class Scored:
         self._row = seen.row
         self._outline = outline
         self._best: Tensor | None = None
+        self._short: bool | None = None
         # Rows whose choice is the plain argmax need no law at all; known on the host, so no shape depends on data.
         self._simple = [r.params.plain and r.params.greedy for r in rnd.requests]
 
@@ -67,6 +69,31 @@ class Scored:
             return part.support(nodes, torch.ones_like(nodes, dtype=torch.bool))
         found = self.few(rows, nodes)
         return Support(self.laws(rows, nodes), None, self.vocab) if found is None else found.table()
+
+    def beside(
+        self,
+        rows: Int[Tensor, "R"] | None,
+        nodes: Int[Tensor, "R"],
+        where: Bool[Tensor, "R"] | None,
+        tokens: Int[Tensor, "R C"],
+        q: Laws | None,
+        law: Int[Tensor, "R"],
+    ) -> Beside | None:
+        """p at one node of each of some rows, or of all, where asked, and these rows of q beside it, if the lane has kernels
+        for that and sampling leaves few tokens. `tokens` get columns, too; `vocab` is no token."""
+        cut = self.seen.cut
+        if cut is None or q is None or not q.whole(self.vocab) or not self._brief():
+            return None
+        at = self.seen.at[self._row.gather(1, nodes[:, None])[:, 0] if rows is None else self._row[rows, nodes]]
+        at = at if where is None else torch.where(where, at, -1)
+        options = self.rnd.shaping.options(range(self.rnd.batch) if rows is None else host(rows))
+        return cut.beside(self.seen.logits, at, *options, self.seen.best, tokens, q.prob, law)
+
+    def _brief(self) -> bool:
+        """Whether a lane's kernels can make every law there is."""
+        if self._short is None:
+            self._short = self.plain and all(self.rnd.shaping.short)
+        return self._short
 
     @property
     def plain(self) -> bool:

@@ -86,10 +86,21 @@ class Few:
         return law.index_put_((self.row(), self.ids), self.prob)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Beside:
+    """Two laws per row over the same columns: the tokens that p has, tokens that were asked for and are none of these, and
+    last all others together, where p is nothing."""
+
+    p: Float[Tensor, "B W"]
+    q: Float[Tensor, "B W"]
+    ids: Int[Tensor, "B W"]  # as a Support's
+    columns: Int[Tensor, "B C"]  # of the tokens asked for
+
+
 class Cut(Protocol):
     """Who can go from logits to what sampling leaves of them, faster than stock operations: a lane with kernels. Rows `at`
-    of `logits`, each with its own options; heat 0 means the best token alone. `best`: the greatest logit's place in every
-    row, where somebody knows it. None: some row is no law."""
+    of `logits`, -1 where none is asked for, each with its own options; heat 0 means the best token alone. `best`: the
+    greatest logit's place in every row, where somebody knows it. None: some row is no law."""
 
     def __call__(
         self,
@@ -101,6 +112,26 @@ class Cut(Protocol):
         best: Int[Tensor, "U"] | None,
         /,
     ) -> "Few | None": ...
+
+
+class Cutter(Cut, Protocol):
+    """Who can also put another law beside it."""
+
+    def beside(
+        self,
+        logits: Float[Tensor, "U V"],
+        at: Int[Tensor, "R"],
+        heat: Sequence[float],
+        top_p: Sequence[float],
+        min_p: Sequence[float],
+        best: Int[Tensor, "U"] | None,
+        tokens: Int[Tensor, "R C"],
+        q: Float[Tensor, "L V"],
+        law: Int[Tensor, "R"],
+        /,
+    ) -> "Beside | None":
+        """Row `law` of q, -1 for none. `tokens` get columns of their own; V is no token."""
+        ...
 
 
 def widened(x: Tensor, y: Tensor, fill: float) -> tuple[Tensor, Tensor]:

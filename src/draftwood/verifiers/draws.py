@@ -1,4 +1,4 @@
-"""What the rules for several draws read at a node: how many draws there are, which law they came from, which comes next."""
+"""What the rules for several draws read at a node: which law the draws came from, and in which order they come."""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -19,30 +19,37 @@ def law_at(
     return proposal.q.dense(torch.where(where, rows, -1), like.shape[-1]).to(like.dtype)
 
 
-def merged(left: Int[Tensor, "B C"]) -> Bool[Tensor, "B"]:
-    """Where equal draws share a child and others stand beside it, so that their order is not the children's."""
-    return (left > 1).any(1) & ((left > 0).sum(1) > 1)
-
-
-def next_draw(
-    left: Int[Tensor, "B C"], shuffle: Bool[Tensor, "B"], rnd: Round, node: Int[Tensor, "B"], turn: int
-) -> Int[Tensor, "B"]:
-    """Which of a node's children has the next draw: in draw order, or where `shuffle` is set any of the draws left, equally
-    likely.
+def order(
+    copies: Int[Tensor, "B C"], rnd: Round, node: Int[Tensor, "B"], where: Bool[Tensor, "B"]
+) -> Int[Tensor, "B n"]:
+    """Which of a node's children each of its draws belongs to: in draw order, or where draws were merged in any order,
+    equally likely. n is the greatest number of draws of the batch; what stands behind a row's own number is rubbish.
 
     Merged iid copies must come in random order, to the last of them: equal ones together would bias the output. Where
     nothing was merged, the draw order of iid draws is a random order already.
     """
-    first = (left > 0).int().argmax(1)
+    count, edge = copies.sum(1), copies.cumsum(1)
+    turn = torch.arange(int(count.max()) if len(count) else 0, device=copies.device)
+    place = torch.searchsorted(edge, turn.expand(len(copies), -1).contiguous(), right=True)
+    place = place.clamp_max(copies.shape[1] - 1)
+    shuffle = where & merged(copies)
     if not some(shuffle):
-        return first
-    # As many columns as the largest family of the batch: a pick from few does not feel empty ones behind them.
-    return torch.where(shuffle, rnd.pick("order", node, left.double(), shuffle, turn).clamp_min(0), first)
+        return place
+    # At every turn one of the draws left, by its number among them: how many there are is known beforehand, so all turns
+    # ask together.
+    left = count[:, None] - turn
+    among, asked = turn < left[..., None], shuffle[:, None] & (left > 0)
+    number = rnd.pick("order", node[:, None].expand_as(left), among.double(), asked, turn)
+    index, found = torch.arange(copies.shape[1], device=copies.device), list[Tensor]()
+    for t in range(len(turn)):
+        found.append((edge <= number[:, t : t + 1]).sum(1, keepdim=True))
+        edge = edge - (index >= found[-1]).long()  # one draw of this child less
+    return torch.where(asked, torch.cat(found, dim=1), place)
 
 
-def taken(left: Int[Tensor, "B C"], place: Int[Tensor, "B"]) -> Int[Tensor, "B C"]:
-    """One draw of this child less."""
-    return left.scatter_add(1, place[:, None], torch.full_like(place, -1)[:, None])
+def merged(copies: Int[Tensor, "B C"]) -> Bool[Tensor, "B"]:
+    """Where equal draws share a child and others stand beside it."""
+    return (copies > 1).any(1) & ((copies > 0).sum(1) > 1)
 
 
 def of(x: Int[Tensor, "B C"], place: Int[Tensor, "B"]) -> Int[Tensor, "B"]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from draftwood.core.proposal import Laws, Proposal
 from draftwood.core.round import Round
 from draftwood.core.scored import Scored
-from draftwood.core.support import Support
+from draftwood.core.support import Beside, Support
 from draftwood.verifiers.family import Family
 
 
@@ -37,18 +37,34 @@ class Pair:
 
 def pair_at(proposal: Proposal, target: Scored, here: Family, where: Bool[Tensor, "B"]) -> Pair:
     """At one node per row, where asked."""
-    law = torch.where(where, proposal.rows().gather(1, here.node[:, None])[:, 0], -1)
-    return _pair(proposal, target.support(here.node, where), law, here)
+    law, token = proposal.rows().gather(1, here.node[:, None])[:, 0], _drawn(here, target.vocab)
+    found = target.beside(None, here.node, where, token, proposal.q, law)
+    if found is not None:
+        return _known(found, target.vocab)
+    return _pair(proposal, target.support(here.node, where), torch.where(where, law, -1), here, token)
 
 
 def pair_of(proposal: Proposal, target: Scored, rows: Int[Tensor, "R"], here: Family) -> Pair:
     """At one node of each of some rows, `here` being of those."""
-    return _pair(proposal, target.support_of(rows, here.node), proposal.rows()[rows, here.node], here)
+    law, token = proposal.rows()[rows, here.node], _drawn(here, target.vocab)
+    found = target.beside(rows, here.node, None, token, proposal.q, law)
+    if found is not None:
+        return _known(found, target.vocab)
+    return _pair(proposal, target.support_of(rows, here.node), law, here, token)
 
 
-def _pair(proposal: Proposal, support: Support, law: Int[Tensor, "B"], here: Family) -> Pair:
+def _drawn(here: Family, vocab: int) -> Int[Tensor, "B C"]:
+    """The tokens of drawn children."""
+    return torch.where(here.copies > 0, here.token, vocab)
+
+
+def _known(found: Beside, vocab: int) -> Pair:
+    return Pair(found.p, found.q, Support(found.p, found.ids, vocab), found.columns)
+
+
+def _pair(proposal: Proposal, support: Support, law: Int[Tensor, "B"], here: Family, token: Int[Tensor, "B C"]) -> Pair:
     if support.ids is not None:
-        return _beside(proposal, support, law, torch.where(here.copies > 0, here.token, support.vocab))
+        return _beside(proposal, support, law, token)
     p = support.prob
     q = torch.zeros_like(p) if proposal.q is None else proposal.q.dense(law, support.vocab).to(p.dtype)
     return Pair(p, q, support, here.token.clamp_min(0))

@@ -111,7 +111,7 @@ def _powers(a: Float[Tensor, "B V"], b: Float[Tensor, "B V"], count: Int[Tensor,
     total, power = torch.ones_like(a), b.clone()
     least, most = (int(x) for x in count.aminmax())
     for k in range(1, most):
-        more = (total * a).add_(power)
+        more = torch.addcmul(power, total, a)
         total = more if k < least else torch.where((k < count)[:, None], more, total)
         power.mul_(b)
     return total

@@ -17,7 +17,7 @@ from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
-from draftwood.verifiers.draws import merged, next_draw, of, taken
+from draftwood.verifiers.draws import of, order
 from draftwood.verifiers.family import Family
 from draftwood.verifiers.pair import pair_at
 from draftwood.verifiers.walk import walk
@@ -41,15 +41,12 @@ def try_children(
 ) -> Int[Tensor, "B"]:
     """The token after each node, in the rows where it is asked: a drawn child's, or one from what the others left."""
     pair = pair_at(proposal, target, here, alive)
-    token, left = torch.full_like(here.node, -1), here.copies
-    count = left.sum(1)
+    token, count = torch.full_like(here.node, -1), here.copies.sum(1)
     trying = alive & (count > 0)
     r, q = pair.p, pair.q  # [B, W]
-    shuffle = merged(left) & (proposal.draw is Draw.IID)
-    for turn in range(int(count.max())):
+    for turn, place in enumerate(order(here.copies, rnd, here.node, alive).unbind(1)):
         if not bool(trying.any()):
             break
-        place = next_draw(left, shuffle & trying, rnd, here.node, turn)
         drawn = pair.columns.gather(1, place[:, None])
         keep = rnd.coin("accept", of(here.child, place), ratio(r, q, drawn), trying, turn)
         token = torch.where(keep, of(here.token, place), token)
@@ -58,8 +55,7 @@ def try_children(
             r = torch.where(trying[:, None], residual(r, q), r)
             if proposal.draw is Draw.DISTINCT:
                 q = torch.where(trying[:, None], _without(q, drawn), q)
-        left = taken(left, place)
-        trying = trying & (left.sum(1) > 0)
+        trying = trying & (count > turn + 1)
     rest = pair.pick(rnd, here.node, r, alive & (token < 0))
     return torch.where(token < 0, rest, token)
 

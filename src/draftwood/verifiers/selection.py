@@ -27,7 +27,7 @@ from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
 from draftwood.errors import OptionError, need_at_least
-from draftwood.verifiers.draws import merged, next_draw, of, taken
+from draftwood.verifiers.draws import of, order
 from draftwood.verifiers.family import Family
 from draftwood.verifiers.pair import pair_at
 from draftwood.verifiers.rejection import ratio, residual
@@ -67,34 +67,33 @@ def _choose(
     proposal: Proposal, target: Scored, rnd: Round, here: Family, alive: Bool[Tensor, "B"], size: int
 ) -> Int[Tensor, "B"]:
     pair = pair_at(proposal, target, here, alive)
-    token, left = torch.full_like(here.node, -1), here.copies
-    count = left.sum(1)
+    token, count = torch.full_like(here.node, -1), here.copies.sum(1)
     drawn, rest = alive & (count > 0), pair.p  # [B, W]
-    if some(drawn):
+    draws = order(here.copies, rnd, here.node, drawn).unbind(1)
+    if draws and some(drawn):
         # Sums over all columns make the winner's law, which has to be the true one: float64, and a sum of one, whose
         # rounding would enter every meeting anew.
         p, q = pair.p.double(), pair.q.double()
         q = q / q.sum(-1, keepdim=True).clamp_min(1e-300)
-        shuffle = merged(left)
-        winner = next_draw(left, shuffle & drawn, rnd, here.node, 0)
-        won, left = q, taken(left, winner)
-        for turn in range(1, int(count.max())):
+        winner, won = draws[0], q
+        for turn, other in enumerate(draws[1:], 1):
             playing = drawn & (count > turn)
             if not bool(playing.any()):
                 break
-            other = next_draw(left, shuffle & playing, rnd, here.node, turn)
             both = [pair.columns.gather(1, place[:, None]) for place in (winner, other)]
-            if on_host(p.device) and not bool(playing.all()):  # there it costs nothing to ask who they are
+            everyone = on_host(p.device) and bool(playing.all())  # there it costs nothing to ask who they are
+            if on_host(p.device) and not everyone:
                 rows = playing.nonzero()[:, 0]
                 contest = play(p[rows], won[rows], q[rows], size, playing[rows])
                 chance = p.new_ones(len(p)).index_copy_(0, rows, contest.chance(*(x[rows] for x in both)))
                 won = won.index_copy(0, rows, contest.won)
             else:
                 contest = play(p, won, q, size, playing)
-                chance, won = contest.chance(*both), torch.where(playing[:, None], contest.won, won)
-            lost = playing & ~rnd.coin("select", here.node, chance, playing, turn)
-            winner = torch.where(lost, other, winner)
-            left = taken(left, other)
+                chance = contest.chance(*both)
+                won = contest.won if everyone else torch.where(playing[:, None], contest.won, won)
+            # A ranking alone leaves nothing to chance.
+            stays = rnd.coin("select", here.node, chance, playing, turn) if size else chance > 0
+            winner = torch.where(playing & ~stays, other, winner)
         kept = ratio(p, won, pair.columns.gather(1, winner[:, None]))
         token = torch.where(rnd.coin("accept", here.node, kept, drawn), of(here.token, winner), token)
         if some(alive & (token < 0)):
@@ -115,13 +114,13 @@ class Contest:
     def chance(self, first: Int[Tensor, "B 1"], second: Int[Tensor, "B 1"]) -> Float[Tensor, "B"]:
         """That the first goes on."""
         one, two = self.rank.gather(1, first)[:, 0], self.rank.gather(1, second)[:, 0]
-        chance = (one <= two).to(self.won.dtype)
         size = self.chances.shape[1]
-        if size:
-            row = torch.arange(len(one), device=one.device)
-            inside = self.chances[row, one.clamp_max(size - 1), two.clamp_max(size - 1)]
-            chance = torch.where((one < size) & (two < size), inside, chance)
-        return torch.where(self.stands, torch.ones_like(chance), chance)
+        if not size:
+            return (self.stands | (one <= two)).to(self.won.dtype)
+        row = torch.arange(len(one), device=one.device)
+        inside = self.chances[row, one.clamp_max(size - 1), two.clamp_max(size - 1)]
+        chance = torch.where((one < size) & (two < size), inside, (one <= two).to(inside.dtype))
+        return torch.where(self.stands, 1.0, chance)
 
 
 def play(

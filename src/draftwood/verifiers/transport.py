@@ -23,7 +23,7 @@ from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
 from draftwood.errors import OptionError
-from draftwood.verifiers.draws import merged, next_draw, of, taken
+from draftwood.verifiers.draws import of, order
 from draftwood.verifiers.family import Family
 from draftwood.verifiers.pair import pair_at
 from draftwood.verifiers.walk import walk
@@ -57,21 +57,15 @@ def _choose(
 ) -> Int[Tensor, "B"]:
     pair = pair_at(proposal, target, here, alive)
     p, q = pair.p, pair.q  # [B, W]
-    token, left = torch.full_like(here.node, -1), here.copies
-    count = left.sum(1)
+    token, count = torch.full_like(here.node, -1), here.copies.sum(1)
     trying, rest = alive & (count > 0), p
-    if some(trying):
+    place = order(here.copies, rnd, here.node, trying)  # [B, n]
+    if place.shape[1] and some(trying):
         rho = best_rho(p, q, count).clamp_min(least).to(p.dtype)
-        shuffle = merged(left)
-        for turn in range(int(count.max())):
-            place = next_draw(left, shuffle & trying, rnd, here.node, turn)
-            kept = _kept(p, q, rho, pair.columns.gather(1, place[:, None]))
-            keep = rnd.coin("accept", of(here.child, place), kept, trying, turn)
-            token = torch.where(keep, of(here.token, place), token)
-            left = taken(left, place)
-            trying = trying & ~keep & (left.sum(1) > 0)
-            if not bool(trying.any()):
-                break
+        kept = _kept(p, q, rho, pair.columns.gather(1, place))
+        first = rnd.pick("accept", here.node, _first(kept, count), trying)
+        hit = trying & (first < place.shape[1])
+        token = torch.where(hit, of(here.token, of(place, first.clamp(0, place.shape[1] - 1))), token)
         if some(alive & (token < 0)):
             rest = torch.where((count > 0)[:, None], _rest(p, q, rho, count), p)
     after = pair.pick(rnd, here.node, rest, alive & (token < 0))
@@ -130,11 +124,20 @@ def _reached(xp: Any, beta: Any, count: Any) -> Any:
 
 
 def _kept(
-    p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], rho: Float[Tensor, "B"], token: Int[Tensor, "B 1"]
-) -> Float[Tensor, "B"]:
-    """min(1, p/(rho q)) at the drawn token; a token that q cannot have drawn is never kept."""
-    top, bottom = p.gather(1, token)[:, 0] / rho, q.gather(1, token)[:, 0]
+    p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], rho: Float[Tensor, "B"], token: Int[Tensor, "B n"]
+) -> Float[Tensor, "B n"]:
+    """min(1, p/(rho q)) at the drawn tokens; a token that q cannot have drawn is never kept."""
+    top, bottom = p.gather(1, token) / rho[:, None], q.gather(1, token)
     return torch.where(bottom > 0, (top / bottom).clamp_max(1.0), torch.zeros_like(top))
+
+
+def _first(kept: Float[Tensor, "B n"], count: Int[Tensor, "B"]) -> Float[Tensor, "B n+1"]:
+    """The law of the first trial that keeps its draw, if each does so with these chances; last, that none does. No trial
+    knows of the others, so one pick decides all of them."""
+    real = torch.arange(kept.shape[1], device=kept.device) < count[:, None]
+    kept = torch.where(real, kept.double(), 0.0)
+    left = torch.nn.functional.pad(1 - kept, (1, 0), value=1.0).cumprod(1)
+    return torch.cat([kept * left[:, :-1], left[:, -1:]], dim=1)
 
 
 def _rest(

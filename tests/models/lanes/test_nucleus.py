@@ -9,7 +9,7 @@ from draftwood.core.law import Shaping
 from draftwood.core.sampling import SamplingParams
 from draftwood.core.support import Few
 from draftwood.kernels.cpu.library import Library
-from draftwood.models.lanes.nucleus import nucleus
+from draftwood.models.lanes.nucleus import Nucleus
 from native_levels import EVERY_LEVEL
 
 OPTIONS = [
@@ -32,11 +32,8 @@ def rows(count: int, vocab: int, seed: int = 0) -> Tensor:
 
 
 def by_kernels(library: Library, x: Tensor, options: list[SamplingParams], at: list[int] | None = None) -> Few | None:
-    def cut(*given) -> Few | None:
-        return nucleus(library, *given)
-
     at = list(range(len(x))) if at is None else at
-    return Shaping(options, "cpu").by(cut, x, torch.tensor(at, dtype=torch.int64), range(len(options)))
+    return Shaping(options, "cpu").by(Nucleus(library), x, torch.tensor(at, dtype=torch.int64), range(len(options)))
 
 
 @pytest.mark.parametrize("vocab", [1, 5, 16, 33, 1000, 49_152])
@@ -102,7 +99,7 @@ def test_rows_may_lie_apart_and_must_exist() -> None:
     wide[:, :64] = x
     one, two = by_kernels(library, x, params, [2, 0]), by_kernels(library, wide[:, :64], params, [2, 0])
     assert one is not None and two is not None and torch.equal(one.dense(), two.dense())
-    for at in ([0, 4], [-1, 0]):
+    for at in ([0, 4], [-2, 0]):
         with pytest.raises(IndexError, match="4 rows of logits"):
             by_kernels(library, x, params, at)
     nothing = by_kernels(library, x, [], [])
@@ -113,7 +110,51 @@ def test_rows_may_lie_apart_and_must_exist() -> None:
 def test_who_knows_the_best_token_gets_the_same(level: str) -> None:
     x, library, at = rows(5, 700), native_levels.opened(level), torch.arange(5)
     options = [0.0, 1.0, 0.7, 1.0, 1.0], [0.9] * 5, [0.0, 0.0, 0.0, 0.1, 0.0]
-    alone, told = nucleus(library, x, at, *options), nucleus(library, x, at, *options, x.argmax(-1))
-    unknown = nucleus(library, x, at, *options, torch.full((5,), -1))
+    alone, told = Nucleus(library)(x, at, *options), Nucleus(library)(x, at, *options, x.argmax(-1))
+    unknown = Nucleus(library)(x, at, *options, torch.full((5,), -1))
     for other in (told, unknown):
         assert alone is not None and other is not None and torch.equal(alone.dense(), other.dense())
+
+
+@pytest.mark.parametrize("vocab", [5, 33, 1000])
+@pytest.mark.parametrize("level", EVERY_LEVEL)
+def test_a_second_law_stands_beside_with_columns_for_the_tokens_asked_for(level: str, vocab: int) -> None:
+    x, q = rows(5, vocab), torch.softmax(rows(3, vocab, seed=1), dim=-1)
+    cut, at, law = Nucleus(native_levels.opened(level)), torch.tensor([4, -1, 0, 3, 2]), torch.tensor([2, 1, -1, 0, 2])
+    options = [1.0] * 5, [0.9, 0.9, 0.5, 0.8, 1.0], [0.0, 0.0, 0.0, 0.0, 0.1]
+    noise = torch.Generator().manual_seed(2)
+    tokens = torch.stack([torch.randperm(vocab, generator=noise)[:4] for _ in at])
+    tokens[0, 1:3] = vocab  # two places that ask for nothing
+    alone, found = cut(x, at, *options), cut.beside(x, at, *options, None, tokens, q, law)
+    assert alone is not None and found is not None
+    assert found.p.dtype == found.q.dtype == torch.float64
+    most = int(alone.count.max())
+    assert found.p.shape == found.q.shape == found.ids.shape == (5, most + 4 + 1)
+    for b, own in enumerate(alone.dense().double()):
+        kept, extra = found.ids[b, :most], found.ids[b, most:]
+        real = kept[kept < vocab]
+        assert torch.equal(real, own.nonzero()[:, 0]) and torch.equal(found.p[b, : len(real)], own[real])
+        assert (kept[len(real) :] == vocab).all() and not found.p[b, len(real) :].any()
+        for c, token in enumerate(tokens[b].tolist()):
+            column = int(found.columns[b, c])
+            assert found.ids[b, column] == token if token < vocab else found.p[b, column] == 0
+            assert column < len(real) or column == most + c
+        assert extra[-1] == vocab and not set(extra[extra < vocab].tolist()) & set(real.tolist())
+        there = found.ids[b] < vocab
+        if law[b] < 0 or at[b] < 0:
+            assert not found.q[b].any()
+            continue
+        assert torch.equal(found.q[b, there], q[law[b], found.ids[b, there]].double())
+        assert found.q[b].sum().item() == pytest.approx(1.0, abs=1e-6) and not found.q[b, :-1][~there[:-1]].any()
+
+
+def test_laws_beside_must_exist() -> None:
+    x, cut = rows(2, 40), Nucleus(native_levels.opened(native_levels.BEST))
+    options, q = ([1.0] * 2, [0.9] * 2, [0.0] * 2), torch.full((3, 40), 1 / 40)
+    tokens = torch.zeros(2, 1, dtype=torch.int64)
+    with pytest.raises(IndexError, match="3 laws"):
+        cut.beside(x, torch.arange(2), *options, None, tokens, q, torch.tensor([0, 3]))
+    with pytest.raises(IndexError, match="2 rows of logits"):
+        cut.beside(x, torch.tensor([0, 2]), *options, None, tokens, q, torch.tensor([0, 1]))
+    x[1, 7] = torch.nan
+    assert cut.beside(x, torch.arange(2), *options, None, tokens, q, torch.tensor([0, 1])) is None

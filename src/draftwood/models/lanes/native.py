@@ -5,7 +5,6 @@ The same passes as the reference decoder: taps, parts of the layers, skipped sub
 
 import threading
 from ctypes import byref, c_uint8
-from functools import partial
 
 import torch
 from jaxtyping import Float, Int
@@ -19,7 +18,7 @@ from draftwood.kernels.cpu.library import Library
 from draftwood.models.lanes.blocks import Packed, take_rows
 from draftwood.models.lanes.int8 import PRODUCTS, Int8Weights, LayerWeights
 from draftwood.models.lanes.native_pass import NativePass, Stores, Turns, logit_room, matrix, shape_of
-from draftwood.models.lanes.nucleus import nucleus
+from draftwood.models.lanes.nucleus import Nucleus
 
 _NO_ATTENTION, _NO_MLP, _APART = 1, 2, 4
 _SUBSETS = 8  # trimmed heads remembered
@@ -38,7 +37,7 @@ class NativeDecoder:
         self._layers = (native.Layer * len(weights.layers))(*(native_layer(w) for w in weights.layers))
         self._shape, self.turns, self._stores = shape_of(config), Turns(config), Stores(len(weights.layers))
         self._growing = threading.Lock()  # engines of several threads share one model
-        self._cut = partial(nucleus, library)
+        self._cut = Nucleus(library)
         self._subsets: dict[bytes, tuple[Packed, native.Matrix]] = {}
 
     @property

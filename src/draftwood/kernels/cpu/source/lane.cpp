@@ -333,20 +333,23 @@ extern "C" void draftwood_rank(const float* y, int64_t stride, int count, int co
   });
 }
 
-// The tokens that sampling leaves of `count` rows, which are the rows `at` of y, each with heat, top_p and min_p of its own;
-// `best`: where the greatest number of each row of y stands, if it is known.
-// `kept`: how many each row has; their sum is returned, or -1 if some row is no law. The tokens themselves wait in the calling
+// The tokens that sampling leaves of `count` rows, which are the rows `at` of y (-1: none is asked for), each with heat, top_p
+// and min_p of its own; `best`: where the greatest number of each row of y stands, if it is known.
+// `kept`: how many each row has; their sum is returned, or -1 if some row is no law, or -2 if y has no such row. The tokens themselves wait in the calling
 // thread until it asks for them: how much room they need is not known before.
 static thread_local std::vector<Kept> answer;
 extern "C" int64_t draftwood_nucleus(const float* y, int64_t there, int64_t stride, const int64_t* at, int count, int columns,
                                      const float* heat, const double* top_p, const float* min_p, const int64_t* best,
                                      int64_t* kept) {
   for (int i = 0; i < count; i++)
-    if (at[i] < 0 || at[i] >= there) return -2;
+    if (at[i] < -1 || at[i] >= there) return -2;
   std::vector<Kept>& rows = answer;
   if ((int)rows.size() < count) rows.resize(count);
   Call call;
   call.team.each(count, [&](int i, int) {
+    kept[i] = 0;
+    rows[i].clear();
+    if (at[i] < 0) return;
     static thread_local Nucleus own;
     own.kept = &rows[i];
     const float* x = y + (size_t)at[i] * stride;
@@ -363,15 +366,55 @@ extern "C" int64_t draftwood_nucleus(const float* y, int64_t there, int64_t stri
   return all;
 }
 
+static void forget() {  // room that is used again, unless it is much
+  size_t held = 0;
+  for (const Kept& row : answer) held += row.prob.capacity();
+  if (held > (1 << 20)) std::vector<Kept>().swap(answer);
+}
+
 // The answer of this thread's last call for as many rows, one behind the other, ids rising within a row.
 extern "C" void draftwood_nucleus_read(int count, float* prob, int64_t* tokens) {
   for (int i = 0; i < count; i++) {
     prob = std::copy(answer[i].prob.begin(), answer[i].prob.end(), prob);
     tokens = std::copy(answer[i].token.begin(), answer[i].token.end(), tokens);
   }
-  size_t held = 0;
-  for (const Kept& row : answer) held += row.prob.capacity();
-  if (held > (1 << 20)) std::vector<Kept>().swap(answer);  // room that is used again, unless it is much
+  forget();
+}
+
+// The same as tables, with a second law beside each: `most` columns of tokens, then one for each of `children` tokens that
+// are not among them (`columns`: no token), then one for all other tokens together, which the first law does not have.
+// `law`: which row of `other`, whose sum is one, or -1: none. `place`: the column of each child. 0, or -2 if there is no such row.
+extern "C" int draftwood_beside(int count, int columns, int most, int children, const int64_t* child, const float* other,
+                                int64_t there, const int64_t* law, double* p, double* q, int64_t* ids, int64_t* place) {
+  for (int i = 0; i < count; i++)
+    if (law[i] >= there) return -2;
+  const std::vector<Kept>& rows = answer;
+  const size_t width = (size_t)most + children + 1;
+  Call call;
+  call.team.each(count, [&](int i, int) {
+    const std::vector<int32_t>& token = rows[i].token;
+    double *own = p + i * width, *beside = q + i * width;
+    int64_t* id = ids + i * width;
+    std::fill(own, own + width, 0.0);
+    std::fill(beside, beside + width, 0.0);
+    std::fill(id, id + width, (int64_t)columns);
+    std::copy(rows[i].prob.begin(), rows[i].prob.end(), own);
+    std::copy(token.begin(), token.end(), id);
+    for (int c = 0; c < children; c++) {
+      const int64_t wanted = child[(size_t)i * children + c];
+      const size_t at = std::lower_bound(token.begin(), token.end(), wanted) - token.begin();
+      const bool inside = at < token.size() && token[at] == wanted;
+      place[(size_t)i * children + c] = inside ? (int64_t)at : most + c;
+      if (!inside && 0 <= wanted && wanted < columns) id[most + c] = wanted;
+    }
+    if (law[i] < 0 || token.empty()) return;
+    double sum = 0.0;
+    for (size_t j = 0; j + 1 < width; j++)
+      if (id[j] < columns) sum += beside[j] = other[(size_t)law[i] * columns + id[j]];
+    beside[width - 1] = std::max(0.0, 1.0 - sum);
+  });
+  forget();
+  return 0;
 }
 
 // A chain of guesses of one text: the tokens of `pass`, then token after token the most probable one at this heat, each in
