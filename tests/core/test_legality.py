@@ -18,6 +18,7 @@ from draftwood.trees.paths import Paths
 from draftwood.trees.static import Static
 from draftwood.verifiers.match import Match
 from draftwood.verifiers.rejection import Rejection
+from draftwood.verifiers.transport import Transport
 
 LAW = random_law(3, 0)
 
@@ -55,3 +56,5 @@ def test_illegal_pairing_names_the_rules_that_are_legal() -> None:
     with pytest.raises(CompositionError, match=r"independent paths\n.*PathBlock"):
         check(Paths(2), OnlyChains())
     check(Paths(2), Match())
+    with pytest.raises(CompositionError, match="Transport is defined for iid draws"):
+        check(Static((2,)), Transport(draws=frozenset(Draw)))  # saying so does not make it exact

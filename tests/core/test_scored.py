@@ -30,7 +30,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[TokenTree]:
     return seen
 
 
-def target(*temperatures: float) -> Scored:
+def target(*temperatures: float, top_p: float = 1.0) -> Scored:
     """A root and one node for each temperature, and a logit row for each."""
     batch = len(temperatures)
     tree = TokenTree.roots(torch.zeros(batch, dtype=torch.int64))
@@ -40,7 +40,8 @@ def target(*temperatures: float) -> Scored:
     logits = torch.randn(2 * batch, VOCAB, generator=torch.Generator().manual_seed(3))
     seen = Seen(logits, torch.zeros(2 * batch, 4), rows, row=rows.view(batch, 2))
     requests = tuple(
-        Request(i, [1, 0], SamplingParams(temperature=t, seed=i), VOCAB) for i, t in enumerate(temperatures)
+        Request(i, [1, 0], SamplingParams(temperature=t, seed=i, top_p=top_p if i else 1.0), VOCAB)
+        for i, t in enumerate(temperatures)
     )
     return Scored(seen, tree, Round(torch.arange(batch), torch.full((batch,), 2), requests))
 
@@ -58,3 +59,15 @@ def test_lists_are_made_once_and_belong_to_the_rows_taken(made):
     part = target(0.0, 1.0, 0.7).take([2, 0])
     assert part.outline.tokens == part.tree.tokens.tolist() == [[0, 3], [0, 1]]
     assert part.outline is part.outline and len(made) == 1
+
+
+def test_the_whole_round_decides_over_which_columns_some_rows_are_told():
+    mixed, cut = (
+        target(1.0, 1.0, 1.0, top_p=0.6),
+        target(0.0, 1.0, 1.0, top_p=0.6),
+    )
+    rows, nodes = torch.tensor([1, 2]), torch.tensor([1, 0])
+    assert mixed.support_of(rows, nodes).ids is None and cut.support_of(rows, nodes).ids is not None
+    for scored in (mixed, cut):
+        told = scored.support_of(rows, nodes).dense()
+        assert torch.allclose(told, torch.stack([scored.law(nodes.new_tensor([[0], [1], [0]]))[b, 0] for b in (1, 2)]))

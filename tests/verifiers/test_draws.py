@@ -2,19 +2,15 @@
 
 from collections import Counter
 from itertools import permutations
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
-from draftwood.core import noise
+from draftwood.core.round import Round
 from draftwood.testing.contracts import toy_round
-from draftwood.testing.tables import TableModel, near, random_law
-from draftwood.trees.paths import Paths
 from draftwood.verifiers.draws import of, order
-from draftwood.verifiers.rejection import Rejection
-from token_rules import recipe_of, texts, texts_alone
-
-ASKED = [([1, 2], 12, 1.0), ([3], 1, 1.0), ([4], 3, 0.7), ([5, 0, 1], 9, 0.0), ([2], 20, 1.3)]
 
 
 def test_of_says_one_child_per_row() -> None:
@@ -39,17 +35,28 @@ def test_every_order_of_merged_draws_is_equally_likely() -> None:
     assert all(seen / rows == pytest.approx(1 / 12, abs=0.015) for seen in found.values())
 
 
-def sampled(together: bool) -> list[list[int]]:
-    """Families of more than eight draws and of fewer: three steps would divide them differently."""
-    law = random_law(6, 3)
-    made = recipe_of(Rejection(), Paths(24), near(law, 6, 4, 0.4), 2, 64)
-    return (texts if together else texts_alone)(TableModel(6, law), made, ASKED)
+def orders(together: bool) -> list[list[int]]:
+    """Of families of seventy draws and fewer: three steps would divide them differently in another company."""
+    copies = torch.tensor([[40, 0, 30], [2, 1, 1], [0, 5, 3], [1, 0, 68], [20, 21, 22]])
+    rows = list(range(len(copies)))
+    found: list[list[int]] = []
+    for part in [rows] if together else [[b] for b in rows]:
+        rnd, some = toy_round([[1]] * len(copies), 9).take(part), copies[part]
+        told = order(some, rnd, torch.zeros(len(some), dtype=torch.int64), torch.ones(len(some), dtype=torch.bool))
+        found += [row[:n] for row, n in zip(told.tolist(), some.sum(1).tolist(), strict=True)]
+    return found
 
 
 def test_order_of_merged_draws_does_not_depend_on_the_batch() -> None:
-    assert sampled(together=True) == sampled(together=False)
+    assert orders(together=True) == orders(together=False)
 
 
 def test_control_a_pick_that_feels_empty_columns_depends_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(noise, "_NARROW", 0)
-    assert sampled(together=True) != sampled(together=False)
+    """Of numbers that are not whole a pick from so many columns takes three steps."""
+    real = Round.pick
+
+    def three_steps(self: Round, purpose: str, at: Tensor, law: Tensor, *more: Any) -> Tensor:
+        return real(self, purpose, at, law.double(), *more)
+
+    monkeypatch.setattr(Round, "pick", three_steps)
+    assert orders(together=True) != orders(together=False)

@@ -15,8 +15,9 @@ from draftwood.core.support import Beside
 from draftwood.models.lanes.nucleus import Nucleus
 from draftwood.testing.contracts import Always
 from draftwood.testing.drafts import TableDrafter
-from draftwood.testing.exact import joint_error, leaves
-from draftwood.testing.tables import Law, TableModel, random_law
+from draftwood.testing.exact import first_token, joint_error, leaves
+from draftwood.testing.runs import make_engine, serve
+from draftwood.testing.tables import Law, TableModel, context_free, random_law
 from draftwood.trees.chain import Chain
 from draftwood.trees.paths import Paths
 from draftwood.trees.static import Static
@@ -106,6 +107,54 @@ def test_control_a_draft_whose_mass_elsewhere_is_forgotten_fails(
 
     monkeypatch.setattr(pair, "_read", forgetful)
     assert max(error(rule, policy, options, seed) for options in CUTS[:2] for seed in range(4)) > 0.01
+
+
+MIXED: list[dict[str, Any]] = [
+    {}, {"top_k": 2}, {"top_p": 0.6}, {"temperature": 0.0}, {"min_p": 0.4}, {"top_k": 3, "presence_penalty": 0.5},
+    {"temperature": 1.4}, {"top_p": 0.8, "top_k": 4},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "policy"), RULES, ids=name)
+def test_a_row_gets_the_same_beside_rows_with_other_options(rule: Any, policy: Any) -> None:
+    """Beside one that leaves every token, laws of all are over the whole vocabulary; alone they are over few columns."""
+    p, q = random_law(7, 3), random_law(7, 53)
+    depth = len(policy.widths) if isinstance(policy, Static) else 2
+    made = Recipe(drafter=TableDrafter(q), policy=policy, verifier=rule, controller=Always(depth, 6))
+    params = [SamplingParams(**{"temperature": 1.0, "max_tokens": 24, "seed": i, **x}) for i, x in enumerate(MIXED * 3)]
+    prompts = [[i % 7] for i in range(len(params))]
+    together = serve(make_engine(TableModel(7, p), made, slots=len(params)), prompts, params)
+    for prompt, param, found in zip(prompts, params, together, strict=True):
+        (alone,) = serve(make_engine(TableModel(7, p), made), [prompt], param)
+        assert alone.output == found.output, param
+
+
+@pytest.mark.parametrize("tail", [7e-8, 1e-20])
+@pytest.mark.parametrize("rule", [Rejection(), Traversal()], ids=name)
+def test_what_is_left_of_a_sure_law_is_told_however_little_it_is(rule: Any, tail: float) -> None:
+    """After a sure token was drawn, the next one comes from what is left, which is less than the rounding of one."""
+    for size, options in ((3, {"top_k": 3}), (4, {"top_k": 3})):
+        p, q = [0.02, 0.49, 0.49, 0.0][:size], [1 - tail, tail * 0.7, tail * 1e-9, tail * 0.3][:size]
+        found = peaked(rule, p, q, options)
+        assert found == pytest.approx(p, abs=1e-6)
+
+
+def peaked(rule: Any, p: list[float], q: list[float], options: dict[str, Any]) -> list[float]:
+    made = lambda: Recipe(drafter=Single(context_free(q)), policy=Static((2,)), verifier=rule, controller=Always(1, 6))  # noqa: E731
+    params = SamplingParams(**{"temperature": 1.0, **options})
+    return first_token(leaves(TableModel(len(p), context_free(p)), made, params=params), len(p))
+
+
+def test_control_what_is_missing_to_one_is_not_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(laws: Laws, rows: Any, ids: Any, vocab: int) -> Any:
+        q = laws.at(rows[:, None], ids, vocab).double()
+        q[:, -1] = (1 - q.sum(-1)).clamp_min(0)
+        return q
+
+    monkeypatch.setattr(pair, "_read", missing)
+    p = [0.02, 0.49, 0.49]
+    found = peaked(Rejection(), p, [1 - 4.5e-8, 4.5e-8, 4.5e-20], {"top_k": 3})
+    assert max(abs(a - b) for a, b in zip(found, p, strict=True)) > 0.05
 
 
 # --- by a lane's kernels: the same columns, with p and q in float32

@@ -11,6 +11,7 @@ from draftwood.core.tree import AHEAD
 from draftwood.errors import DrafterError
 
 BAD_LAW = "a draft law is not a probability"
+_SUM = 1e-5  # a float32 softmax is ten times nearer to one; what is farther off biases the output by a third of it
 _COPIES = {Draw.GIVEN: 0, Draw.DISTINCT: 1, Draw.IID: 4096}
 
 
@@ -85,7 +86,7 @@ def lawful(proposal: Proposal) -> Bool[Tensor, "B N"]:
     tree, q = proposal.tree, proposal.q
     if q is None or not q.num_rows:
         return torch.ones_like(tree.live)
-    wrong = ~(q.prob >= 0).all(1) | ~((q.prob.sum(1) - 1).abs() < 1e-3)
+    wrong = ~(q.prob >= 0).all(1) | ~((q.prob.sum(1) - 1).abs() < _SUM)
     parent = tree.parents.clamp(0, max(tree.num_nodes - 1, 0))
     law = proposal.rows().gather(1, parent)
     return (tree.copies == 0) | (law < 0) | ~wrong[law.clamp_min(0)]

@@ -51,7 +51,7 @@ class Noise(Protocol):
     def pick(
         self,
         key: Int[Tensor, "B *S"],
-        law: Float[Tensor, "B *S W"],
+        law: Float[Tensor, "B *S W"] | Int[Tensor, "B *S W"],
         where: Bool[Tensor, "B *S"],
         who: Sequence[int],
         places: Places | None = None,
@@ -72,7 +72,7 @@ class Keyed:
     def pick(
         self,
         key: Int[Tensor, "B *S"],
-        law: Float[Tensor, "B *S W"],
+        law: Float[Tensor, "B *S W"] | Int[Tensor, "B *S W"],
         where: Bool[Tensor, "B *S"],
         who: Sequence[int],
         places: Places | None = None,
@@ -82,10 +82,11 @@ class Keyed:
         return torch.where(where, invert(law, digits(key)), -1)
 
 
-def invert(law: Float[Tensor, "*S W"], u: Float[Tensor, "*S 3"]) -> Int[Tensor, "*S"]:
+def invert(law: Float[Tensor, "*S W"] | Int[Tensor, "*S W"], u: Float[Tensor, "*S 3"]) -> Int[Tensor, "*S"]:
     """A column of a law (any positive total) from three uniforms: a stretch of columns, a stretch of that, a column.
-    -1 when there is no mass. Few columns take one step, which does not feel empty ones behind them."""
-    if law.shape[-1] <= _NARROW:
+    -1 when there is no mass. Few columns, and whole numbers, which have no rounding, take one step, which does not feel
+    empty ones behind them."""
+    if law.shape[-1] <= _NARROW or not law.is_floating_point():
         return choose(law.double(), u[..., 0])
     cube = split(law)
     first = choose(cube.sum((-1, -2), dtype=torch.float64), u[..., 0])

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from draftwood.core.host import host
 from draftwood.core.tree import SCORED, TokenTree
+from draftwood.errors import OptionError
 
 T = TypeVar("T", int, float)
 
@@ -25,6 +26,12 @@ class Draw(Enum):
     def ranked(self) -> bool:
         """Whether siblings are different tokens. Greedy rows then need a law that knows more than the best of them."""
         return self is not Draw.IID
+
+
+def need_draw(part: str, draw: object) -> None:
+    """OptionError, in the name of the part, if this is none."""
+    if not isinstance(draw, Draw):
+        raise OptionError(f"{part}: draw cannot be {draw!r}\nhint: {', '.join(map(str, Draw))}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

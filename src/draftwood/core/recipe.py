@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from inspect import signature
 
-from draftwood.core.legality import Legal, Shape, legal_rules
+from draftwood.core.legality import RULES, Legal, Shape, legal_rules
 from draftwood.core.passes import FINAL, Needs
 from draftwood.core.proposal import Draw
 from draftwood.core.protocols import Drafter, LengthController, Model, Scheduler, TreePolicy, Verifier, Watcher
@@ -62,7 +62,7 @@ class Recipe:
                 f"{policy} wants {draw.value} draws, {drafter} supplies {_values(self.drafter.draws)}\n"
                 f"hint: {_fitting(drafter, self.drafter.draws, draw)}"
             )
-        made, defined = (draw, self.policy.shape), Legal(self.verifier.draws, self.verifier.shapes)
+        made, defined = (draw, self.policy.shape), _defined(self.verifier)
         if made not in defined:
             others = " or ".join(legal_rules(*made))
             raise CompositionError(
@@ -85,6 +85,13 @@ def _is_part(role: str, part: object, method: str, such: str) -> None:
     if not hasattr(part, method):
         hint = f"recipes.drafter({part!r}, target)" if role == "drafter" and isinstance(part, str) else such
         raise CompositionError(f"{role} is of type {_name(part)}: {part!r}\nhint: {hint}")
+
+
+def _defined(rule: Verifier) -> Legal:
+    """What a rule says of itself. A built-in one cannot be told to be exact for more than the table says."""
+    ours = RULES.get(_name(rule)) if type(rule).__module__.startswith("draftwood.") else None
+    most = Legal(rule.draws, rule.shapes) if ours is None else ours
+    return Legal(rule.draws & most.draws, rule.shapes & most.shapes)
 
 
 def _fitting(drafter: str, supplied: frozenset[Draw], wanted: Draw) -> str:

@@ -162,11 +162,11 @@ class Round:
         self,
         purpose: str,
         at: Int[Tensor, "B *S"],
-        law: Float[Tensor, "B *S V"],
+        law: Float[Tensor, "B *S V"] | Int[Tensor, "B *S V"],
         where: Bool[Tensor, "B *S"],
         turn: int | Int[Tensor, "S"] = 0,
     ) -> Int[Tensor, "B *S"]:
-        """A token drawn from `law`; it need not be normalised."""
+        """A token drawn from `law`; it need not be normalised, and whole numbers are counts."""
         return self.noise.pick(self.key(purpose, at, turn), law, where, self.ids)
 
     def pick_among(

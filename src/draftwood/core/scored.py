@@ -63,9 +63,12 @@ class Scored:
         return (found if len(rows) == len(nodes) else found.among(rows, len(nodes))).table()
 
     def support_of(self, rows: Int[Tensor, "R"], nodes: Int[Tensor, "R"]) -> Support:
-        """The same at one node of each of some rows."""
+        """The same at one node of each of some rows. Which columns there are is decided by the whole round, so that what
+        was asked for at different times fits together."""
         if not self.plain or not self.rnd.shaping.few:
             part = self if len(rows) == self.rnd.batch else self.take(host(rows))
+            if not self.rnd.shaping.few:
+                return Support(part.law(nodes[:, None])[:, 0], None, self.vocab)
             return part.support(nodes, torch.ones_like(nodes, dtype=torch.bool))
         found = self.few(rows, nodes)
         return Support(self.laws(rows, nodes), None, self.vocab) if found is None else found.table()

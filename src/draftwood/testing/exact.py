@@ -85,7 +85,7 @@ class Forking:
     def pick(
         self,
         key: Int[Tensor, "B *S"],
-        law: Float[Tensor, "B *S W"],
+        law: Float[Tensor, "B *S W"] | Int[Tensor, "B *S W"],
         where: Bool[Tensor, "B *S"],
         who: Sequence[int],
         places: Places | None = None,

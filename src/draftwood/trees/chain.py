@@ -9,7 +9,7 @@ from torch import Tensor
 from draftwood.core.growth import Growth
 from draftwood.core.legality import Shape
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.proposal import Draw, Laws, Proposal, need_draw
 from draftwood.core.round import Round
 from draftwood.core.tree import TokenTree
 from draftwood.trees.grow import by_score, spread
@@ -27,6 +27,9 @@ class Chain:
 
     draw: Draw = Draw.IID
     shape: Shape = Shape.CHAIN
+
+    def __post_init__(self) -> None:
+        need_draw("Chain", self.draw)
 
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
         return Growth.at_roots(base)

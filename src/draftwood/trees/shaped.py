@@ -9,7 +9,7 @@ from torch import Tensor
 from draftwood.core.growth import Growth
 from draftwood.core.legality import Shape
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.proposal import Draw, Laws, Proposal, need_draw
 from draftwood.core.round import Round
 from draftwood.core.tree import TokenTree
 from draftwood.errors import OptionError
@@ -25,10 +25,13 @@ class Shaped:
     draw: Draw = Draw.DISTINCT
 
     def __post_init__(self) -> None:
-        if any(not 0 <= p <= i for i, p in enumerate(self.parents)) or list(self.parents) != sorted(self.parents):
+        if any(not isinstance(p, int) or not 0 <= p <= i for i, p in enumerate(self.parents)) or list(
+            self.parents
+        ) != sorted(self.parents):
             raise OptionError(
                 f"Shaped: parents cannot be {self.parents}\nhint: level by level, such as (0, 0, 1, 1); the root is 0"
             )
+        need_draw("Shaped", self.draw)
         if self.draw is Draw.IID:
             raise OptionError("Shaped: equal independent draws would share a place\nhint: distinct or given ones")
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from operator import mul
+from typing import Any
 
 import torch
 from jaxtyping import Bool
@@ -11,10 +12,10 @@ from torch import Tensor
 from draftwood.core.growth import Growth
 from draftwood.core.legality import Shape
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.proposal import Draw, Laws, Proposal, need_draw
 from draftwood.core.round import Round
 from draftwood.core.tree import TokenTree
-from draftwood.errors import need_size
+from draftwood.errors import OptionError, need_size
 from draftwood.trees.grow import by_score, spread
 
 
@@ -27,6 +28,7 @@ class Static:
 
     def __post_init__(self) -> None:
         need_widths("Static", self.widths)
+        need_draw("Static", self.draw)
 
     @property
     def shape(self) -> Shape:
@@ -58,8 +60,10 @@ class Static:
         return sum(accumulate(self.widths[:levels], mul))
 
 
-def need_widths(part: str, widths: tuple[int, ...]) -> None:
+def need_widths(part: str, widths: Any) -> None:
     """OptionError, in the name of the part, if there are too many levels or one of them is no width."""
+    if not isinstance(widths, tuple | list):
+        raise OptionError(f"{part}: widths cannot be {widths!r}\nhint: one for each level, such as (2, 2, 1)")
     need_size(part, levels=(len(widths), 0))
     for width in widths:
         need_size(part, width=(width, 1))

@@ -35,7 +35,7 @@ class Threshold:
     least: float = 1 / 64
 
     def __post_init__(self) -> None:
-        if not 0 <= self.least < 1:
+        if not isinstance(self.least, int | float) or not 0 <= self.least < 1:
             raise OptionError(f"Threshold: least cannot be {self.least!r}\nhint: a probability, about 1 / nodes")
 
     @property

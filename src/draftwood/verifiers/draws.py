@@ -39,7 +39,7 @@ def order(
     # ask together.
     left = count[:, None] - turn
     among, asked = turn < left[..., None], shuffle[:, None] & (left > 0)
-    number = rnd.pick("order", node[:, None].expand_as(left), among.double(), asked, turn)
+    number = rnd.pick("order", node[:, None].expand_as(left), among.long(), asked, turn)
     index, found = torch.arange(copies.shape[1], device=copies.device), list[Tensor]()
     for t in range(len(turn)):
         found.append((edge <= number[:, t : t + 1]).sum(1, keepdim=True))

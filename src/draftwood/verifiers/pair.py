@@ -89,6 +89,8 @@ def _beside(proposal: Proposal, support: Support, law: Int[Tensor, "B"], token: 
 def _read(laws: Laws, rows: Int[Tensor, "B"], ids: Int[Tensor, "B W"], vocab: int) -> Float[Tensor, "B W"]:
     """q at these tokens, and what it has elsewhere in the last column; zeros for row -1."""
     q = laws.at(rows[:, None], ids, vocab).double()
-    # A law's sum is one, up to rounding: to add up a vocabulary would take longer than all the rest.
-    q[:, -1] = torch.where(rows >= 0, (1.0 - q.sum(-1)).clamp_min(0.0), 0.0)
+    # Added up, not what is missing to one: where a sure token was drawn and taken away, the next one was drawn from what is
+    # left, and that may be less than the rounding of one.
+    elsewhere = torch.nn.functional.pad(laws.dense(rows, vocab), (0, 1)).scatter_(1, ids, 0.0)
+    q[:, -1] = elsewhere.sum(-1, dtype=torch.float64)
     return q

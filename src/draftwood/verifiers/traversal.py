@@ -81,6 +81,7 @@ class _Stack:
     def add(self, rows: Int[Tensor, "R"], level: Int[Tensor, "B"], pair: Pair, here: Family) -> None:
         """The laws of a node just reached, in some rows; the stack gets as wide as the widest so far."""
         ids, width = pair.support.ids, pair.p.shape[1]
+        assert self.p is None or (ids is None) == (self.ids is None), "columns are tokens, or they are not"
         if self.p is None or self.q is None:
             shape = (len(self.first) * self.levels, width)
             # Never read before it is written, and of many levels most are never reached: so it is not filled.

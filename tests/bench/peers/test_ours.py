@@ -15,7 +15,7 @@ from draftwood.core.round import Round
 from draftwood.drafters.features import Features
 from draftwood.drafters.ngram import NGram
 from draftwood.testing.heads import random_head, write_head
-from draftwood.verifiers.match import Match
+from draftwood.verifiers.longest_run import LongestRun
 
 PROMPT = [104, 101, 108, 108, 111, 32, 104, 101, 108, 108, 111]
 
@@ -124,7 +124,7 @@ def test_a_near_tie_excuses_only_a_lane_that_rounds_by_the_size_of_a_pass(
 
 def test_a_lossy_recipe_is_not_judged(settings):
     ours = opened(settings)
-    ours.recipes["prompt_lookup"] = replace(ours.recipes["prompt_lookup"], verifier=replace(Match(), lossless=False))
+    ours.recipes["prompt_lookup"] = replace(ours.recipes["prompt_lookup"], verifier=LongestRun())
     assert ours.judge("prompt_lookup", PROMPT, [1], [2], 0)["status"] == "not judged"
 
 

@@ -73,6 +73,13 @@ class Nucleus:
     ) -> tuple[Int[Tensor, "R"], int]:
         """How many tokens each row has, and all together; less than none where a row is no law. They wait to be read."""
         rows, vocab = len(at), logits.shape[1]
+        whole = all(x is None or x.dtype == torch.int64 for x in (at, best))
+        if logits.dtype != torch.float32 or not whole or not rows == len(heat) == len(top_p) == len(min_p):
+            raise TypeError(
+                f"kernels read float32 logits, int64 rows and one option for each of {rows} rows; these are {logits.dtype}, "
+                f"{at.dtype} and {len(heat)}, {len(top_p)}, {len(min_p)}"
+            )
+        best = None if best is None else best.contiguous()
         logits = logits if logits.stride(1) == 1 else logits.contiguous()
         at = at.contiguous()
         count = torch.empty(rows, dtype=torch.int64)
