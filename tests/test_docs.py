@@ -41,6 +41,21 @@ def test_every_recipe_has_a_page_and_a_row_in_the_readme() -> None:
             assert f"`{option}`" in page.read_text(), f"{name}: option {option} is not explained"
 
 
+def strange_figures(text: str, results: str) -> list[str]:
+    """Of "figure (from-to)" those that no page of results has; there they stand as "figure from-to"."""
+    found = re.findall(r"(\d\.\d\d) \((\d\.\d\d-\d\.\d\d)\)", " ".join(text.split()))
+    return [f"{value} {interval}" for value, interval in found if f"{value} {interval}" not in results]
+
+
+def test_figures_with_intervals_on_pages_of_papers_stand_in_the_results() -> None:
+    results = "\n".join(page.read_text() for page in (ROOT / "docs" / "results").glob("*.md"))
+    pages = [page.read_text() for page in (ROOT / "docs" / "papers").glob("*.md")]
+    assert sum("**Measured**" in text for text in pages) >= 9
+    assert [figure for text in pages for figure in strange_figures(text, results)] == []
+    invented = "kept 1.06 (1.00-1.11) times, and 9.06 (9.00-9.11)\ntimes, and 1.02\n(1.00-9.99) times"
+    assert strange_figures(invented, results) == ["9.06 9.00-9.11", "1.02 1.00-9.99"]
+
+
 def documented_commands() -> list[tuple[str, tuple[str, ...]]]:
     text = "\n".join(page.read_text().replace("\\\n", " ") for page in PAGES)
     found = {(m[1], tuple(re.findall(r"(--[a-z-]+)", m[2].split("#")[0]))) for m in COMMAND.finditer(text)}
