@@ -1,8 +1,10 @@
 """The documents are true: their code runs, their links lead somewhere, their commands and options exist."""
 
 import re
+import shlex
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,9 @@ from typer.testing import CliRunner
 
 from draftwood import recipes
 from draftwood.cli.main import app
+from draftwood.cli.models import recipe_options
+from draftwood.errors import OptionError
+from draftwood.models.load import load
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
@@ -39,6 +44,40 @@ def test_every_recipe_has_a_page_and_a_row_in_the_readme() -> None:
         assert page.exists() and f"docs/papers/{name}.md" in readme, name
         for option in recipes.options(name):
             assert f"`{option}`" in page.read_text(), f"{name}: option {option} is not explained"
+
+
+def shown(name: str, text: str) -> list[tuple[str, list[str]]]:
+    """Recipe and options of the `generate` commands that a page has for its recipe."""
+    lines = [line.split("   #")[0] for line in text.splitlines() if line.startswith("draftwood generate ")]
+    words = [shlex.split(line)[2:] for line in lines]
+    found = [(each[each.index("--recipe") + 1], each) for each in words if "--recipe" in each]
+    chosen = [(recipe, [b for a, b in pairwise(each) if a == "--option"]) for recipe, each in found]
+    return [(recipe, options) for recipe, options in chosen if recipe.partition(":")[0] == name]
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_the_page_of_a_recipe_shows_how_to_run_it(name: str) -> None:
+    commands = shown(name, (ROOT / "docs" / "papers" / f"{name}.md").read_text())
+    assert commands, f"{name}: its page has no line `draftwood generate ... --recipe {name}`"
+    for recipe, options in commands:
+        recipe_options(recipe, options)
+
+
+def test_a_page_without_its_command_or_with_a_strange_option_is_found() -> None:
+    assert shown("eagle", 'draftwood generate "x" --recipe eagle3\n') == []
+    (command,) = shown("eagle", 'draftwood generate "x" --recipe eagle --option no_such=1     # a remark\n')
+    with pytest.raises(OptionError):
+        recipe_options(*command)
+
+
+@pytest.mark.slow
+def test_recipes_can_be_built_as_their_pages_show_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)  # a page may name README.md as a text
+    target = load("smollm2").model
+    for name in recipes.names():
+        for recipe, options in shown(name, (ROOT / "docs" / "papers" / f"{name}.md").read_text()):
+            if not any("=heads/" in option for option in options):  # those are trained one line before
+                recipes.build(recipe, target, **recipe_options(recipe, options))
 
 
 def strange_figures(text: str, results: str) -> list[str]:
