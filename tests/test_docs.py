@@ -1,16 +1,20 @@
 """The documents are true: their code runs, their links lead somewhere, their commands and options exist."""
 
+import dataclasses
+import importlib
+import pkgutil
 import re
 import shlex
 import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from typer.testing import CliRunner
 
-from draftwood import recipes
+from draftwood import recipes, trees, verifiers
 from draftwood.cli.main import app
 from draftwood.cli.models import recipe_options
 from draftwood.errors import OptionError
@@ -44,6 +48,75 @@ def test_every_recipe_has_a_page_and_a_row_in_the_readme() -> None:
         assert page.exists() and f"docs/papers/{name}.md" in readme, name
         for option in recipes.options(name):
             assert f"`{option}`" in page.read_text(), f"{name}: option {option} is not explained"
+
+
+@pytest.mark.slow
+def test_the_lines_of_python_in_the_concepts_work() -> None:
+    for page in sorted((ROOT / "docs" / "concepts").glob("*.md")):
+        for code in re.findall(r"```python\n(.*?)```", page.read_text(), re.S):
+            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+            assert done.returncode == 0 and done.stdout.strip(), f"{page.name}: {done.stderr}"
+
+
+OF_RULES = ("needs", "lossless", "draws", "shapes")
+
+
+def built_in(package: ModuleType, *methods: str) -> dict[str, type]:
+    """Classes of a folder with these methods, by name."""
+    modules = [importlib.import_module(f"{package.__name__}.{m.name}") for m in pkgutil.iter_modules(package.__path__)]
+    own = [c for m in modules for c in vars(m).values() if isinstance(c, type) and c.__module__ == m.__name__]
+    public = [c for c in own if not c.__name__.startswith("_")]
+    return {c.__name__: c for c in public if all(hasattr(c, name) for name in methods)}
+
+
+def parts() -> dict[str, type]:
+    return built_in(trees, "start", "expand", "select") | built_in(verifiers, "verify")
+
+
+def faults(text: str) -> list[str]:
+    """What the tables of parts lack or have wrong."""
+    rows = {
+        cells[0].strip("`"): cells[1:]
+        for cells in ([cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines())
+        if len(cells) == 5 and cells[0].startswith("`")
+    }
+    known = parts()
+    wrong = [f"{name} is not in the tables" for name in known if name not in rows]
+    for name, (path, arguments, draws, shapes) in rows.items():
+        part = known.get(name)
+        if part is None or path != f"`{part.__module__}`":
+            wrong.append(f"{name} is not in {path}")
+            continue
+        fields = [field.name for field in dataclasses.fields(part) if field.name not in (*OF_RULES, "shape")]
+        wrong += [f"{name}: argument {field} is not explained" for field in fields if f"`{field}`" not in arguments]
+        if hasattr(part, "verify"):
+            rule = part()
+            for said, kind, true in ((draws, "draws", rule.draws), (shapes, "shapes", rule.shapes)):
+                if set(said.split(", ")) != {each.value for each in true}:
+                    wrong.append(f"{name}: {kind}")
+    return wrong
+
+
+def test_the_tables_of_parts_name_every_policy_and_rule() -> None:
+    text = (ROOT / "docs" / "concepts" / "parts.md").read_text()
+    assert len(parts()) >= 19
+    assert faults(text) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ("| `Paths` |", "| Paths |", "Paths is not in the tables"),
+        ("`draftwood.trees.greedy`", "`draftwood.trees.best`", "BestAndOne is not in `draftwood.trees.best`"),
+        ("`counted`", "counted", "PathBlock: argument counted is not explained"),
+        ("| iid, distinct | a chain |", "| iid | a chain |", "Block: draws"),
+        ("| iid | a chain, independent paths |", "| iid | a chain |", "PathBlock: shapes"),
+    ],
+)
+def test_a_fault_in_the_tables_of_parts_is_found(old: str, new: str, fault: str) -> None:
+    text = (ROOT / "docs" / "concepts" / "parts.md").read_text()
+    assert text.count(old) == 1
+    assert faults(text.replace(old, new)) == [fault]
 
 
 def shown(name: str, text: str) -> list[tuple[str, list[str]]]:
