@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from draftwood import recipes, trees, verifiers
 from draftwood.cli.main import app
 from draftwood.cli.models import recipe_options
-from draftwood.errors import OptionError
+from draftwood.errors import DraftwoodError, OptionError
 from draftwood.models.load import load
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -151,6 +151,18 @@ def test_recipes_can_be_built_as_their_pages_show_them(monkeypatch: pytest.Monke
         for recipe, options in shown(name, (ROOT / "docs" / "papers" / f"{name}.md").read_text()):
             if not any("=heads/" in option for option in options):  # those are trained one line before
                 recipes.build(recipe, target, **recipe_options(recipe, options))
+
+
+@pytest.mark.slow
+def test_the_readme_marks_the_recipes_that_need_something_to_be_given() -> None:
+    target, lacking = load("smollm2").model, set[str]()
+    for name in recipes.names():
+        try:
+            recipes.build(name, target)
+        except DraftwoodError:
+            lacking.add(name)
+    rows = [line for line in (ROOT / "README.md").read_text().splitlines() if "(needs `" in line]
+    assert {re.findall(r"papers/(\w+)\.md", row)[0] for row in rows} == lacking
 
 
 def strange_figures(text: str, results: str) -> list[str]:
