@@ -40,7 +40,7 @@ def quick(loaded: Loaded, recipe: str, **options: Any) -> Evaluator:
     [
         ("draft", 0.0, ""),
         ("draft", 1.0, "Rejection draws for itself, so the texts differ and their law is the same"),
-        ("target", 0.0, "LongestRun is lossy"),
+        ("target", 0.0, "LongestRun is LOSSY"),
     ],
 )
 def test_text_that_is_not_compared_says_why(loaded: Loaded, roots: str, temperature: float, why: str):

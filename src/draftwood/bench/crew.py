@@ -85,7 +85,7 @@ class Crew:
             answer.why = "plain decoding failed here" if answer.good else ""
             return
         if answer.method in self.peers:
-            if answer.tokens:
+            if answer.tokens and self.settings.temperature == 0:  # above it they draw for themselves
                 answer.same_text = shared_text(answer.tokens, plain.tokens, self.settings.eos)
             answer.why = "other arithmetic"
             return

@@ -12,6 +12,7 @@ from draftwood import recipes
 from draftwood.bench import machine
 from draftwood.bench.predict import Forecast, Pair, Spent, fitted, observed, priced
 from draftwood.bench.rounds import Answer, answer
+from draftwood.bench.rule import not_compared
 from draftwood.bench.statistics import Ratio, ratio_of_means
 from draftwood.bench.ties import few_enough, first_difference, parting
 from draftwood.controllers.cost import CostModel
@@ -20,7 +21,6 @@ from draftwood.core.sampling import SamplingParams
 from draftwood.errors import OptionError
 from draftwood.models.load import Loaded
 from draftwood.train.measure import Acceptance, acceptance
-from draftwood.verifiers.match import Match
 
 PLAIN = "autoregressive"
 SHORTEST = 2  # decoding rounds of an answer that can be timed
@@ -143,7 +143,7 @@ class Evaluator:
         return answer(self.loaded, kind or self.recipe, prompt, params, prices, pause=self.pause)
 
     def _judge(self, prompts: Sequence[Prompt], asked: Sequence[Asked], temperature: float) -> Text:
-        why = self._why_not(temperature)
+        why = not_compared(self.recipe, temperature)
         identical, compared, near, wrong = 0, 0, 0, list[str]()
         for i, each in enumerate(() if why else asked):
             plain = each.plain[0].tokens
@@ -160,15 +160,6 @@ class Evaluator:
                 a, b = found.tokens
                 wrong.append(f"prompt {i + 1}, token {place}: {a} instead of {b}, margin {found.margin:.1e}")
         return Text(not why, why, len(asked), identical, compared, near, tuple(wrong))
-
-    def _why_not(self, temperature: float) -> str:
-        """Why its texts need not be plain decoding's; empty where they must."""
-        rule = self.recipe.verifier
-        if not rule.lossless:
-            return f"{type(rule).__name__} is lossy"
-        if temperature == 0 or isinstance(rule, Match):
-            return ""
-        return f"{type(rule).__name__} draws for itself, so the texts differ and their law is the same"
 
 
 def evaluator(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from draftwood.bench.rule import following
+from draftwood.bench.rule import following, not_compared
 from draftwood.bench.ties import Parting, few_enough, first_difference, parting
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.config import EngineConfig
@@ -31,10 +31,12 @@ Progress = Callable[[str], None]
 
 @dataclass(slots=True)
 class Row:
-    """One method against its reference."""
+    """One method against its reference. `why`: the reason that its texts are not compared; empty where they are."""
 
     name: str
     against: str
+    why: str = ""
+    lossless: bool = True
     answers: int = 0
     identical: int = 0
     compared: int = 0  # tokens up to and including the first difference
@@ -48,7 +50,7 @@ class Row:
 
     @property
     def good(self) -> bool:
-        """No difference but near ties, and few of those."""
+        """No difference but near ties, and few of those; of a method that is not compared, that it drafted to the end."""
         return not self.wrong and not self.benched and few_enough(len(self.near), self.compared)
 
 
@@ -84,8 +86,11 @@ def compare(
     known = {p: w for p, w in zip(setting.prompts, wanted, strict=True)}
     for name in (*names, ORACLE):
         recipe: str | Recipe = _oracle(known, loaded.config.vocab_size) if name == ORACLE else name
-        got = _answers(_open(loaded, recipe, setting), setting, name, say)
-        yield _row(loaded, setting, name, PLAIN, got, wanted)
+        llm = _open(loaded, recipe, setting)
+        got = _answers(llm, setting, name, say)
+        why = not_compared(llm.recipe, setting.params.temperature)
+        found = _row(loaded, setting, name, PLAIN, got, None if why else wanted)
+        yield replace(found, why=why, lossless=llm.recipe.lossless)
 
 
 def _open(loaded: Loaded, recipe: str | Recipe, setting: Setting) -> LLM:
@@ -140,16 +145,20 @@ def _row(
     name: str,
     against: str,
     got: Sequence[Request],
-    wanted: Sequence[Sequence[int]],
+    wanted: Sequence[Sequence[int]] | None,
 ) -> Row:
+    """`wanted` is None where texts are not compared: then only what was drafted is counted."""
     row = Row(name, against, answers=len(got))
-    for i, (request, want) in enumerate(zip(got, wanted, strict=True)):
+    for i, request in enumerate(got):
         s = request.stats
         row.emitted += len(request.output)
         row.passes += s.target_passes
         row.rounds = [a + b for a, b in zip(row.rounds, (s.rounds_all, s.rounds_some, s.rounds_none), strict=True)]
         row.preempted += s.preempted
         row.benched += s.benched is not None
+        if wanted is None:
+            continue
+        want = wanted[i]
         place = first_difference(request.output, want)
         if place is None:
             row.identical += 1

@@ -14,7 +14,7 @@ from draftwood.bench.answer import REFERENCE
 from draftwood.bench.crew import Crew
 from draftwood.bench.figures import ALL, best, figures, ratio
 from draftwood.bench.journal import Journal
-from draftwood.bench.peers import Settings
+from draftwood.bench.peers import OURS, Settings
 from draftwood.bench.tasks import Item, order
 from draftwood.bench.ties import few_enough
 from draftwood.kernels.cpu.levels import SWITCH, chosen
@@ -99,6 +99,7 @@ def _question(plan: Plan, crew: Crew, journal: Journal, item: Item, index: int) 
 def results(plan: Plan, journal: Journal) -> dict[str, Any]:
     """Everything the answers add up to."""
     answers, seed = journal.answers(), plan.settings.seed
+    facts: dict[str, Any] = journal.facts.get(OURS, {})
     found = figures(answers, plan.methods, PLAIN, seed=seed)
     ratios = {
         ours: {other: ratio(answers, ours, other, seed=seed) for other in plan.peers} for ours in plan.settings.methods
@@ -108,6 +109,8 @@ def results(plan: Plan, journal: Journal) -> dict[str, Any]:
         "figures": found,
         "against_peers": ratios,
         "rivals": rivals(found, plan.peers),
+        "not_compared": facts.get("not_compared", {}),  # recipes whose texts are not held against plain decoding's: why
+        "lossy": [name for name, lossless in facts.get("lossless", {}).items() if not lossless],
         "failures": [
             {"method": a.method, "question": a.question, "error": a.error} for a in answers if a.error is not None
         ],

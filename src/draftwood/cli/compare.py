@@ -16,9 +16,9 @@ TIE = 0.02  # closer than any timing here can tell
 
 def same_text_promised(llm: "LLM", params: "SamplingParams") -> bool:
     """Whether the recipe owes the plain text itself, not only its law: greedy, or by following the target's draws."""
-    from draftwood.verifiers.match import Match
+    from draftwood.bench.rule import not_compared
 
-    return llm.recipe.lossless and (params.temperature == 0 or isinstance(llm.recipe.verifier, Match))
+    return not not_compared(llm.recipe, params.temperature)
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,8 +124,23 @@ def test_a_near_tie_excuses_only_a_lane_that_rounds_by_the_size_of_a_pass(
 
 def test_a_lossy_recipe_is_not_judged(settings):
     ours = opened(settings)
-    ours.recipes["prompt_lookup"] = replace(ours.recipes["prompt_lookup"], verifier=LongestRun())
-    assert ours.judge("prompt_lookup", PROMPT, [1], [2], 0)["status"] == "not judged"
+    ours.recipes["prompt_lookup"] = replace(ours.recipes["prompt_lookup"], verifier=replace(Match(), lossless=False))
+    assert ours.judge("prompt_lookup", PROMPT, [1], [2], 0) == {"status": "not judged", "why": "Match is LOSSY"}
+
+
+DRAWN, FOLLOWED = "speculative_sampling:draft=first:1:verifier=rejection", "speculative_sampling:draft=first:1"
+
+
+@pytest.mark.parametrize(("temperature", "unjudged"), [(0.0, []), (1.0, [DRAWN])])
+def test_a_rule_that_draws_for_itself_is_judged_only_where_nothing_is_drawn(settings, temperature, unjudged):
+    made = Ours()
+    facts = made.open(replace(settings, methods=(FOLLOWED, DRAWN), temperature=temperature))
+    assert list(facts["not_compared"]) == unjudged
+    for method in (FOLLOWED, DRAWN):
+        said = made.judge(method, PROMPT, [1], [1], 0)
+        assert (said["status"], "same_text" in said) == (
+            ("not judged", False) if method in unjudged else ("identical", True)
+        )
 
 
 def test_sampled_answers_follow_plain_decodings_draws_and_the_seed(settings):

@@ -114,7 +114,22 @@ def test_sampling_is_held_against_plain_decodings_draws(spec, monkeypatch: pytes
     in_this_process(monkeypatch)
     done = spec("--recipes", "prompt_lookup", "--per-task", "1", "--temperature", "1", "--seed", "4")
     assert done.exit_code == 0, done.output
-    assert "peers draw for themselves" in done.stdout
+    assert "follow plain decoding's draws" in done.stdout and "not compared" not in done.stdout
+
+
+DRAFT = "inner=speculative_sampling:draft=first:1"
+
+
+def test_who_is_not_compared_is_named_and_gets_no_share_of_equal_texts(spec, monkeypatch: pytest.MonkeyPatch):
+    in_this_process(monkeypatch)
+    name, lossy = f"traversal_verification:{DRAFT}", f"dynamic_mcsd:roots=target:weights=none:{DRAFT}"
+    done = spec("--recipes", f"{name},{lossy}", "--per-task", "1", "--temperature", "1")
+    assert done.exit_code == 0, done.output
+    assert f"{name}: not compared: Traversal draws for itself" in done.stdout
+    assert f"{lossy}: not compared: LongestRun is LOSSY" in done.stdout
+    (head,) = [i for i, line in enumerate(done.stdout.splitlines()) if "same" in line and "ties" in line]
+    rows = {line.split()[0]: line.split()[-2] for line in done.stdout.splitlines()[head + 2 : head + 5]}
+    assert rows[name] == "-" and rows[lossy] == "LOSSY"
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ def found() -> dict[str, Any]:
             answers.append(made)
     answers[-1].error = "died"
     against = {name: {METHODS[2]: ratio(answers, name, METHODS[2])} for name in METHODS[:2]}
-    return {"figures": figures(answers, METHODS, METHODS[0]), "against_peers": against, "rivals": [METHODS[2]]}
+    found = figures(answers, METHODS, METHODS[0])
+    return {"figures": found, "against_peers": against, "rivals": [METHODS[2]], "lossy": []}
 
 
 def lines(drawn: Any, width: int = 80) -> list[str]:
@@ -42,6 +43,12 @@ def test_tables_fit_eighty_columns_with_every_name_whole(make, found):
 def test_failures_and_intervals_are_shown(found):
     (row,) = [line for line in lines(tables.speeds(found, METHODS)) if line.startswith(METHODS[2])]
     assert row.split()[-1] == "1" and "-" in row.split()[-2]
+
+
+def test_a_lossy_recipe_is_called_so_where_others_say_how_many_texts_are_the_same(found):
+    (row,) = [line for line in lines(tables.drafting({**found, "lossy": METHODS[1:2]}, METHODS)) if "LOSSY" in line]
+    assert row.startswith(METHODS[1])
+    assert not any("LOSSY" in line for line in lines(tables.drafting(found, METHODS)))
 
 
 def test_without_peers_there_is_nothing_to_be_against(found):

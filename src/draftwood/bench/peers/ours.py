@@ -16,7 +16,7 @@ import torch
 from draftwood import recipes
 from draftwood.bench.answer import DIFFERS, IDENTICAL, NEAR, UNJUDGED
 from draftwood.bench.peers.peer import Settings
-from draftwood.bench.rule import following
+from draftwood.bench.rule import following, not_compared
 from draftwood.bench.ties import first_difference, parting
 from draftwood.controllers.cost import CostModel
 from draftwood.core.config import EngineConfig
@@ -26,7 +26,6 @@ from draftwood.core.sampling import SamplingParams
 from draftwood.core.verdict import PARTS
 from draftwood.llm import LLM
 from draftwood.models.load import Loaded, load
-from draftwood.verifiers.match import Match
 
 WARM_PROMPT, WARM_TOKENS = 8, 4  # tokens; who drafts from features needs two of a prompt and a second round
 
@@ -52,6 +51,11 @@ class Ours:
             "lane": self.loaded.lane,
             "threads": torch.get_num_threads(),
             "lossless": {name: recipe.lossless for name, recipe in self.recipes.items()},
+            "not_compared": {
+                name: why
+                for name, recipe in self.recipes.items()
+                if (why := not_compared(recipe, settings.temperature))
+            },
         }
 
     def encode(self, texts: Sequence[str]) -> dict[str, Any]:
@@ -98,14 +102,11 @@ class Ours:
         self, method: str, prompt: Sequence[int], tokens: Sequence[int], plain: Sequence[int], index: int
     ) -> dict[str, Any]:
         """Status of an answer beside plain decoding's: does it keep what the recipe promises?"""
+        if why := not_compared(self.recipes[method], self.settings.temperature):
+            return {"status": UNJUDGED, "why": why}
         place = first_difference(tokens, plain)
         compared = len(plain) if place is None else place + 1
         found: dict[str, Any] = {"compared": compared, "same_text": place is None}
-        recipe = self.recipes[method]
-        if not recipe.lossless:
-            return {**found, "status": UNJUDGED, "why": "a lossy recipe"}
-        if self.settings.temperature > 0 and not isinstance(recipe.verifier, Match):
-            return {**found, "status": UNJUDGED, "why": "its rule draws for itself: the same law, another text"}
         if place is None:
             return {**found, "status": IDENTICAL}
         parted = parting(self.loaded.model, prompt, tokens, plain, self._params(index), place)

@@ -23,6 +23,7 @@ from draftwood.cli.bench.shared import (
     save,
     writable,
 )
+from draftwood.cli.bench.tables import NONE
 from draftwood.cli.options import Dtype
 from draftwood.errors import OptionError
 
@@ -69,30 +70,43 @@ def exact(
     )
     for column in ("recipe", "against", "identical", "tokens", "near ties", "wrong", "accepted all/some/none",
                    "tokens/pass", "preempted", "benched"):  # fmt: skip
-        table.add_column(column, justify="left" if column in ("recipe", "against") else "right")
+        table.add_column(
+            column, justify="left" if column in ("recipe", "against") else "right", no_wrap=column == "recipe"
+        )
     for r in rows:
+        texts = [f"{r.identical}/{r.answers}", str(r.compared), str(len(r.near)), str(len(r.wrong))]
+        if r.why:
+            texts = [NONE if r.lossless else "LOSSY", NONE, NONE, NONE]
         table.add_row(
-            r.name, r.against, f"{r.identical}/{r.answers}", str(r.compared), str(len(r.near)), str(len(r.wrong)),
+            r.name, r.against, *texts,
             "/".join(map(str, r.rounds)), f"{r.emitted / max(r.passes, 1):.2f}", str(r.preempted), str(r.benched),
         )  # fmt: skip
     console.print(table)
-    rounds = [sum(r.rounds[i] for r in rows) for i in range(3)]
+    apart, judged = [r for r in rows if r.why], [r for r in rows if not r.why]
+    for r in apart:
+        console.print(f"{r.name}: not compared: {r.why}")
+    rounds = [sum(r.rounds[i] for r in judged) for i in range(3)]
     console.print(
         "noisy oracle: knows the plain answers and spoils 3 in 10 tokens, so that every kind of round is seen"
     )
     console.print(f"rounds that accepted all / some / none of their draft: {' / '.join(map(str, rounds))}")
     console.print(json.dumps(source))
     save(out, {"provenance": source, "rows": [asdict(r) for r in rows]})
-    bad = [r.name for r in rows if not r.good]
+    bad = [r.name for r in judged if not r.good]
     if bad:
         console.print(f"NOT EXACT: {', '.join(bad)}")
+    if failed := [r.name for r in apart if not r.good]:
+        console.print(f"FAILED: {', '.join(failed)}: the drafter was taken off")
+    if bad or failed:
         raise typer.Exit(1)
     if min(rounds) < FEW:
         console.print(
             f"equal, but it shows little: {FEW} rounds of each kind are wanted\nhint: more questions or tokens"
         )
         raise typer.Exit(3)
-    console.print("exact, up to the near ties above" if any(r.near for r in rows) else "exact")
+    ties = ", up to the near ties above" if any(r.near for r in judged) else ""
+    # Where somebody was left out, the word must not seem to be about him.
+    console.print(f"exact{ties}: {', '.join(r.name for r in judged)}" if apart else f"exact{ties}")
 
 
 def _print_partings(console: Console, row: Any) -> None:

@@ -136,10 +136,14 @@ def show(screen: Screen, found: dict[str, Any], plan: "Plan", source: dict[str, 
     screen.line(
         "acc., by pos.: accepted of drafted; prop., score, rest: shares of decoding time; same: text as plain's"
     )
-    if plan.peers:
+    for name, why in found["not_compared"].items():
+        screen.line(f"{name}: not compared: {why}")
+    if plan.peers and s.temperature == 0:
         screen.line("same text of peers is information only: other arithmetic, other ties")
     if s.temperature > 0:
-        screen.line("above temperature 0 recipes follow plain decoding's draws; peers draw for themselves: speeds only")
+        screen.line("above temperature 0 texts are compared of recipes that follow plain decoding's draws (rule match)")
+        if plan.peers:
+            screen.line("peers draw for themselves: speeds only")
     if found["failures"]:
         screen.line(f"{len(found['failures'])} answers failed; each ratio is over the questions both methods answered:")
         for failure in found["failures"][:5]:

@@ -45,7 +45,7 @@ def drafting(found: dict[str, Any], methods: Sequence[str]) -> Table:
             percent(shares.get("propose")),
             percent(shares.get("score")),
             percent(rest),
-            percent(f["same_text_share"]),
+            "LOSSY" if name in found["lossy"] else percent(f["same_text_share"]),
             str(f["near_ties"] or NONE),
         )
     return drawn
