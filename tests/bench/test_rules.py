@@ -21,6 +21,7 @@ from draftwood.bench.rules import (
     chosen_rules,
     claim,
     faults,
+    left_out,
     measure,
     summary,
 )
@@ -188,3 +189,15 @@ def test_a_rule_that_breaks_ends_the_cell(cell, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Everything, "verify", broken)
     with pytest.raises(OptionError, match="no such law"):
         cell("static", rules={**all_rules(), "Traversal": Everything()})
+
+
+def test_a_pairing_that_is_not_exact_is_named_and_a_rule_without_a_tree_refused():
+    known = trees()
+    some = {name: known[name] for name in ("chain-4", "static", "best-first")}
+    assert left_out(["block"], some) == [
+        "left out: Block on static; exact there: Rejection, Traversal, Match",
+        "left out: Block on best-first; exact there: Match",
+    ]
+    assert left_out(["Match"], some) == left_out([], some) == []
+    with pytest.raises(OptionError, match=r"Transport is not exact on static(.|\n)*trees for it: chain-4"):
+        left_out(["Transport"], {"static": known["static"]})

@@ -21,7 +21,7 @@ from draftwood.bench.beside import Beside, Looked, Root
 from draftwood.bench.bounds import exceeds
 from draftwood.bench.first_level import bound, rate
 from draftwood.bench.known import known_rules
-from draftwood.bench.rule_trees import Tree
+from draftwood.bench.rule_trees import Tree, trees
 from draftwood.bench.statistics import Estimate, Ratio, mean_by_group, ratio_of_means, ratio_of_pairs
 from draftwood.bench.tasks import spread
 from draftwood.controllers.fixed import Fixed
@@ -100,13 +100,36 @@ def able_rules(rules: dict[str, Verifier], policy: TreePolicy, temperature: floa
 
 def chosen_rules(names: Sequence[str], *, lp: bool = False) -> dict[str, Verifier]:
     """Some of them, in any spelling (PathBlock, path_block), and those that decide; all if none is named."""
+    wanted = {*spelt_rules(names, lp=lp), *TOKEN_LEVEL}
+    return {name: rule for name, rule in all_rules(lp=lp).items() if not names or name in wanted}
+
+
+def spelt_rules(names: Sequence[str], *, lp: bool = False) -> list[str]:
+    """Names in any spelling as we spell them."""
     known = all_rules(lp=lp)
     spelt = {_plain(name): name for name in known}
     for name in names:
         if _plain(name) not in spelt:
             raise UnknownNameError("rule", name, known)
-    wanted = {*(spelt[_plain(name)] for name in names), *TOKEN_LEVEL}
-    return {name: rule for name, rule in known.items() if not names or name in wanted}
+    return [spelt[_plain(name)] for name in names]
+
+
+def left_out(names: Sequence[str], shapes: dict[str, Tree], *, lp: bool = False) -> list[str]:
+    """Pairings that somebody asked for and that are not exact, each with the rules that are. Refused: a rule that is exact
+    on none of these trees."""
+    known, said = all_rules(lp=lp), list[str]()
+    for rule in spelt_rules(names, lp=lp):
+        lost = {
+            name: exact for name, tree in shapes.items() if rule not in (exact := able_rules(known, tree.policy, 1.0))
+        }
+        if len(lost) == len(shapes):
+            fit = [name for name, tree in trees().items() if rule in able_rules(known, tree.policy, 1.0)]
+            raise OptionError(
+                f"{rule} is not exact on {' or '.join(lost)}, so there is nothing to measure\n"
+                f"hint: trees for it: {', '.join(fit)}; exact on {next(iter(lost))}: {', '.join(next(iter(lost.values())))}"
+            )
+        said += [f"left out: {rule} on {name}; exact there: {', '.join(exact)}" for name, exact in lost.items()]
+    return said
 
 
 def _plain(name: str) -> str:

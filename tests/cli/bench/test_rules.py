@@ -84,6 +84,23 @@ def test_a_run_ends_with_tables_both_verdicts_and_files(bench, tmp_path: Path):
 def test_some_rules_may_be_left_out(bench):
     done = bench("--trees", "chain-4", "--temperatures", "1", "--rules", "Block")
     assert done.exit_code == 0 and "Block" in done.stdout and "Transport" not in done.stdout
+    assert "left out" not in done.stdout
+
+
+def test_a_pairing_that_is_not_exact_is_named_with_those_that_are(bench, tmp_path: Path):
+    out, page = tmp_path / "r.json", tmp_path / "r.md"
+    words = ("--temperatures", "1", "--rules", "Block", "--out", str(out), "--markdown", str(page))
+    done = bench("--trees", "chain-4,static", *words)
+    said = "left out: Block on static; exact there: Rejection, Traversal, Match"
+    assert done.exit_code == 0 and said in done.stdout and said in page.read_text()
+    result = json.loads(out.read_text())
+    assert result["settings"]["left_out"] == [said] and result["finished"] is True
+
+
+def test_nothing_of_nothing_is_no_result(bench):
+    done = bench("--trees", "static", "--temperatures", "0", "--rules", "Block")
+    assert done.exit_code == 0 and "at temperature 0 all rules keep the same" in done.stdout
+    assert "0 of 0" not in done.stdout and "the bound:" not in done.stdout
 
 
 def test_top_p_reaches_the_laws(bench, tmp_path: Path):
@@ -127,8 +144,10 @@ def test_a_stopped_run_keeps_the_cells_it_has(bench, tmp_path: Path, monkeypatch
     monkeypatch.setattr(rules, "measure", stopped)
     done = bench("--trees", "chain-4,static", "--temperatures", "1", "--out", str(out))
     assert done.exit_code == 130 and "stopped: 1 of 2 cells are measured" in done.stderr
+    assert f'{out} says "finished": false' in done.stderr and "NOT FINISHED" in done.stdout
     found = json.loads(out.read_text())
     assert [c["tree"] for c in found["cells"]] == ["chain-4"] and found["settings"]["planned"] == 2
+    assert found["finished"] is False
 
 
 @pytest.mark.parametrize(
@@ -138,6 +157,8 @@ def test_a_stopped_run_keeps_the_cells_it_has(bench, tmp_path: Path, monkeypatch
         (["--temperatures", "-1"], "temperatures cannot be '-1'"),
         (["--trees", "path"], "unknown tree: 'path'"),
         (["--rules", "Blok"], "unknown rule: 'Blok'"),
+        (["--rules", "block", "--trees", "static"], "Block is not exact on static, so there is nothing to measure"),
+        (["--rules", "Block", "--trees", "static"], "hint: trees for it: chain-4, chain-8; exact on static: Rejection"),
         (["--nodes", "7"], "nodes"),
         (["--drafters", "egle3"], "did you mean"),
         (["--drafters", ""], "no recipes are named: ''\nhint: for example --drafters fast_draft,eagle3"),

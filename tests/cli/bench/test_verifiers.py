@@ -42,6 +42,7 @@ def test_a_run_ends_with_a_table_growth_and_a_file(bench, tmp_path: Path, monkey
     ("words", "said"),
     [
         (["--batches", "0"], "batches cannot be '0'"),
+        (["--batches", "1,257"], "batches cannot be '1,257'\nhint: 256 at most"),
         (["--context", "250"], "the model holds 256"),
         (["--out", "nowhere/v.json"], "no folder"),
         (["--repeats", "0"], "--repeats"),

@@ -67,11 +67,14 @@ def rules(
     from draftwood.bench import machine
     from draftwood.bench.provenance import provenance
     from draftwood.bench.rule_trees import chosen_trees
-    from draftwood.bench.rules import chosen_rules, claim, faults, measure
+    from draftwood.bench.rules import chosen_rules, claim, faults, left_out, measure
     from draftwood.bench.tasks import in_turn
     from draftwood.models.load import load
 
     shapes, able = chosen_trees(_words(trees), nodes), chosen_rules(_words(rules), lp=lp)
+    absent = left_out(_words(rules), shapes, lp=lp) if max(heats) > 0 else []
+    if rules and min(heats) == 0:
+        absent.append("at temperature 0 all rules keep the same: Match stands for them")
     if threads is not None:
         torch.set_num_threads(threads)
     items = in_turn(read_items(questions), prompts)
@@ -88,6 +91,7 @@ def rules(
         "temperatures": heats,
         "top_p": top_p,
         "nodes": nodes,
+        "left_out": absent,
         "questions": [item.id for item in items],
         "max_tokens": max_tokens,
         "trials": trials,
@@ -105,7 +109,7 @@ def rules(
         raise OptionError(
             f"nothing to compare at {temperatures}\nhint: at 0 take trees of given tokens, such as best-first"
         )
-    settings["planned"] = len(plan)  # a file with fewer cells was stopped
+    settings["planned"] = len(plan)
     screen, found = Screen(), list["Cell"]()
     tasks = len({item.task for item in items})
     coins = f"{trials} set{'s' * (trials > 1)} of coins"
@@ -113,6 +117,8 @@ def rules(
         f"{len(items)} questions of {tasks} sub-tasks, {max_tokens} tokens, trees of {nodes} draws, {coins}, {loaded.lane}, "
         f"{source['threads']} threads{said_top_p(top_p)}"
     )
+    for line in absent:
+        screen.line(line)
     meter, begun = machine.Meter(()), perf_counter()
     whole: dict[str, Any] = {"settings": settings, "provenance": source}
     options: dict[str, Any] = {"top_p": top_p, "max_tokens": max_tokens, "trials": trials, "every": every, "seed": seed}
@@ -132,23 +138,29 @@ def rules(
                 screen.line()
                 screen.line(said_of_cell(cell))
                 screen.show(of_cell(cell))
-                save(out, {**whole, "cells": [asdict(each) for each in found]})
+                save(out, {**whole, "finished": False, "cells": [asdict(each) for each in found]})
         except KeyboardInterrupt:
-            print(f"stopped: {len(found)} of {len(plan)} cells are measured", file=sys.stderr, flush=True)
+            pass
+    finished = len(found) == len(plan)
     source["machine_meanwhile"], source["minutes"] = meter.read(), round((perf_counter() - begun) / 60, 1)
     wrong, above = faults(found), claim(found)
     lines = foot(found, above, wrong)
+    if not finished:
+        stopped_at = f"stopped: {len(found)} of {len(plan)} cells are measured"
+        lines.insert(0, f"NOT FINISHED, {stopped_at}")
+        print(stopped_at + (f'; {out} says "finished": false' if out else ""), file=sys.stderr, flush=True)
     if top_p < 1:
         lines.append(f"laws of target and draft: the most probable tokens that sum to {top_p:g}")
     screen.line()
     for line in (*lines, json.dumps(source)):
         screen.line(line)
-    save(out, {**whole, "cells": [asdict(each) for each in found], "claim": asdict(above), "faults": wrong})
+    summed = {"claim": asdict(above), "faults": wrong}
+    save(out, {**whole, "finished": finished, "cells": [asdict(each) for each in found], **summed})
     if markdown_file is not None:
-        markdown_file.write_text(markdown(found, lines, source))
+        markdown_file.write_text(markdown(found, [*absent, *lines], source))
     if wrong:
         raise typer.Exit(1)
-    if len(found) < len(plan):
+    if not finished:
         raise typer.Exit(STATUS)
 
 

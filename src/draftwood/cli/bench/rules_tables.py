@@ -52,11 +52,15 @@ def foot(cells: Sequence["Cell"], claim: "Claim", wrong: Sequence[str]) -> list[
     exceeded = sum(cell.exceeded for cell in cells)
     samples = sum(len(cell.lines) for cell in cells if cell.roots)
     chance = sum(len(cell.above) for cell in cells)
-    return [
+    ahead = (
         f"Traversal and Block at or above Rejection on the same trees within the interval: {claim.good} of "
-        f"{claim.cells} cells",
+        f"{claim.cells} cells"
+    )
+    most = f"the bound: {exceeded} of {roots} roots exceeded by a formula, {chance} of {samples} samples beyond chance"
+    return [
+        *([ahead] if claim.cells else []),  # "0 of 0" would read like a result
         *(f"  below: {each}" for each in claim.below),
-        f"the bound: {exceeded} of {roots} roots exceeded by a formula, {chance} of {samples} samples beyond chance",
+        *([most] if roots else []),
         *(f"  ABOVE THE BOUND, which cannot be: {each}" for each in wrong),
         ROOTS,
         "tokens per pass: kept and one more, not cut at an end token, rounds with a draft only; of path: kept of the levels "

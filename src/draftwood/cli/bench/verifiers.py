@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from draftwood.bench.statistics import Ratio
     from draftwood.bench.verifiers import Measured
 
+MOST_ROWS = 256  # the logits of so many trees of 64 nodes are 3 GB over 49,152 tokens
+
 
 def verifiers(
     model: Model = "smollm2",
     dtype: Dtype = "auto",
-    batches: Annotated[str, typer.Option(help="Rows of a round, separated by commas.")] = "1,4,32",
+    batches: Annotated[str, typer.Option(help="Rows of a round, separated by commas; at most 256.")] = "1,4,32",
     context: Annotated[int, typer.Option(min=1, help="Committed rows of each text before the pass.")] = 128,
     repeats: Annotated[int, typer.Option(min=1, help="How often everything is timed.")] = 6,
     threads: Threads = None,
@@ -36,7 +38,7 @@ def verifiers(
     from draftwood.models.load import load
 
     writable(out)
-    sizes = whole_numbers("batches", batches)
+    sizes = whole_numbers("batches", batches, MOST_ROWS)
     if threads is not None:
         torch.set_num_threads(threads)
     loaded = load(model, dtype=dtype)
