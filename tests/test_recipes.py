@@ -173,7 +173,7 @@ def test_shape_of_a_recipe_that_only_lends_its_drafter_is_refused(name: str) -> 
     target = tiny_decoder()
     outer = f"{name}:weights=none" if "weights" in recipes.options(name) else name
     recipes.build(f"{outer}:inner=speculative_sampling:draft=first:2", target)
-    with pytest.raises(OptionError, match=r"'depth' would be lost\nhint: give depth to the outer recipe"):
+    with pytest.raises(OptionError, match=r"'depth' would be lost\nhint: leave depth out, or put it before inner="):
         recipes.build(f"{outer}:inner=speculative_sampling:depth=3:draft=first:2", target)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pytest
 
 from draftwood.errors import OptionError
-from draftwood.words import biases, converted, pairs
+from draftwood.words import biases, converted, listed, pairs
 
 
 def build(
@@ -85,3 +85,14 @@ def test_biases_are_ids_and_numbers():
 
 def test_only_the_first_sign_parts_key_and_value():
     assert pairs(["a=b=c"], "--option") == {"a": "b=c"}
+
+
+def test_a_list_given_in_python_may_be_spelt_as_on_the_command_line():
+    assert listed("r", build, {"widths": "2,2", "weights": "a,b", "depth": 3}) == {
+        "widths": (2, 2),
+        "weights": "a,b",  # text stays text
+        "depth": 3,
+    }
+    assert listed("r", build, {"widths": (4, 1)}) == {"widths": (4, 1)}
+    with pytest.raises(OptionError, match=r"r: widths cannot be 'wide'\nhint: a whole number"):
+        listed("r", build, {"widths": "wide"})

@@ -40,6 +40,25 @@ def converted(
     return {key: _value(f"{name}: {key}", hint_of(hints, known[key]), value) for key, value in chosen.items()}
 
 
+def listed(name: str, build: Callable[..., Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Options given in Python: where a list is wanted, the command line's spelling of one is understood, too: "2,2"."""
+    if not any(isinstance(value, str) for value in chosen.values()):
+        return dict(chosen)
+    hints = get_type_hints(build)
+    return {
+        key: _value(f"{name}: {key}", hints[key], value)
+        if isinstance(value, str) and _is_list(hints.get(key))
+        else value
+        for key, value in chosen.items()
+    }
+
+
+def _is_list(kind: Any) -> bool:
+    """A list, or a list or nothing."""
+    several = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    return all(k is type(None) or get_origin(k) in (tuple, list) for k in several)
+
+
 def described(known: Mapping[str, inspect.Parameter]) -> str:
     """depth=6, verifier=rejection, weights"""
     empty = inspect.Parameter.empty

@@ -73,7 +73,7 @@ def test_a_rule_above_its_bound_is_said_and_ends_with_status_1(run, monkeypatch:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["-k", "0"], "siblings cannot be '0'"),
+        (["-k", "0"], "siblings cannot be '0'\nhint: whole numbers, at least 1"),
         (["-k", "two"], "siblings cannot be 'two'"),
         (["-t", "0"], "temperature cannot be '0'"),
         (["--top-p", "0"], "top_p cannot be 0"),

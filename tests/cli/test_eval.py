@@ -111,7 +111,14 @@ def test_a_busy_machine_is_named(run, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(machine.Meter, "read", lambda self: busy)
     done = run("prompt_lookup", "--temperature", "0", "--count", "2")
     assert done.exit_code == 0
-    assert "compiler" in done.stderr and "USELESS TIMES" in done.stdout
+    assert "compiler" in done.stderr
+    lines = done.stdout.splitlines()
+    first, last = (i for i, line in enumerate(lines) if "USELESS TIMES" in line)
+    (speed,) = (i for i, line in enumerate(lines) if line.startswith("  speed-up"))
+    assert first < speed < last, "it is said before the figures that it is about, and after them"
+    quiet = {**busy, "foreign_cores": 0.0}
+    monkeypatch.setattr(machine.Meter, "read", lambda self: quiet)
+    assert "USELESS" not in run("prompt_lookup", "--temperature", "0", "--count", "2").stdout
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,12 @@
 """A reader finds the recipes, their options and their files."""
 
+from pathlib import Path
+
+import pytest
+
 from draftwood import recipes
-from draftwood.cli import catalog
+from draftwood.cli import catalog, models
+from draftwood.models.load import Loaded
 
 
 def test_list_shows_every_recipe_with_its_title(draftwood):
@@ -37,6 +42,24 @@ def test_details_show_options_with_defaults_and_the_page(draftwood, monkeypatch)
     assert "2211.17192" in shown and "first:10" in shown and "# All about speculative_sampling" in shown
     assert "--option draft=first:10" in shown
     assert "no options" in draftwood("papers", "autoregressive").stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("fr_spec", "--option texts=FILE --option inner=eagle3"),
+        ("rsd", "--option inner=eagle3"),
+        ("spectr", "--option inner=eagle3"),  # its own default is no inner one
+        ("dynamic_mcsd", "--option inner=fast_draft"),  # the drafter that its net was made for
+        ("eagle3", "--option weights=auto"),
+    ],
+)
+def test_the_example_can_be_typed_as_it_stands(draftwood, tmp_path: Path, weights: Loaded, name: str, words: str):
+    assert f"--recipe {name} {words} ..." in draftwood("papers", name).stdout
+    text = tmp_path / "text.txt"
+    text.write_text("some plain text")
+    chosen = models.recipe_options(name, words.replace("FILE", str(text)).split()[1::2])
+    assert recipes.build(name, weights.model, **chosen).lossless
 
 
 def test_tree_says_where_everything_lives(draftwood):

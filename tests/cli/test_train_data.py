@@ -1,13 +1,17 @@
 """draftwood train data, as a user meets it: a table at the end, and a kill in the middle that costs nothing."""
 
+import io
 import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from draftwood.cli.main import app
+from draftwood.cli.train_data import watch
 from draftwood.testing.folder import write_folder
 
 
@@ -28,6 +32,18 @@ def test_data_is_written_and_counted(tiny: str, tmp_path: Path):
     assert sorted(kinds) == ["code", "math"] == sorted(record["kinds"])
     assert f"{record['tokens_written']} tokens written" in done.stdout
     assert not {"settings", "texts", "lane", "excluded", "dropped", "lines", "seed"} - set(record)
+
+
+def test_progress_counts_dialogues_and_ends_where_there_is_nothing_more_to_say():
+    stream, times = io.StringIO(), iter((0.0, 40.0, 80.0))
+    say: Any = watch(None, stream, lambda: next(times))
+    kinds = {"chat": {"dialogues": 8}, "math": {"dialogues": 2}}
+    for written, answered, found in ((0, 0, {}), (400, 0, {}), (800, 600, kinds)):
+        say(SimpleNamespace(totals=SimpleNamespace(tokens_written=written, answer_tokens=answered, kinds=found)))
+    assert stream.getvalue().splitlines() == [
+        "0 answer tokens, 10 tokens/s written",
+        "600 answer tokens, 10 tokens/s written; dialogues: chat 8, math 2",
+    ]
 
 
 @pytest.mark.parametrize(

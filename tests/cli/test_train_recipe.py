@@ -140,7 +140,11 @@ def test_interrupted_minutes_are_saved_and_go_on_with_the_same_steps(
         ("medusa", ["--option", "stages=many"], "cannot be 'many'"),
         ("vocab_trim", ["--option", "rate=1"], "vocab_trim has no option 'rate'"),
         ("medusa", ["--pause-after", "0"], "pause_after cannot be 0"),
-        ("medusa", ["--data", "no-such-file"], "cannot be read"),
+        (
+            "medusa",
+            ["--data", "no-such-file"],
+            "No such file or directory\nhint: `draftwood train data --out",
+        ),
         ("medusa", ["--from", "no-such-file"], "--from no-such-file: there is no such file"),
         ("medusa", ["--from", "auto"], "no weights of kind 'medusa' ship for this target"),
     ],

@@ -116,7 +116,7 @@ def test_counts_that_do_not_fit_are_refused(target: Any, tmp_path: Path, values:
 def test_texts_that_cannot_be_counted_are_refused(target: Any, tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("")
     for files, reason in (
-        ([], "no token to count"),
+        ([], r"no token to count in no texts\nhint: (.*)--option texts=FILE"),
         ([str(tmp_path / "empty.txt")], "no token to count"),
         ([str(tmp_path / "missing.txt")], "cannot be read"),
     ):

@@ -35,6 +35,8 @@ def test_options_of_the_other_method_are_refused() -> None:
     for wrong in ({"method": "c", "beam": 2}, {"method": "c", "depth": 2}, {"widths": (2,)}, {"method": "x"}):
         with pytest.raises(OptionError, match="method"):
             recipes.build("rsd", TARGET, inner=HALF, **wrong)
+    with pytest.raises(OptionError, match=r"method s has no widths(.|\n)*hint: method=c has it"):
+        recipes.build("rsd", TARGET, inner=HALF, widths=(2,))
 
 
 def test_a_drafter_that_cannot_draw_is_refused() -> None:
@@ -45,3 +47,5 @@ def test_a_drafter_that_cannot_draw_is_refused() -> None:
 def test_names_carry_options() -> None:
     recipe: Any = recipes.build(f"rsd:method=c:widths=3,2:inner={HALF}", TARGET)
     assert recipe.policy.widths == (3, 2) and recipe.controller.nodes == 9
+    spelt: Any = recipes.build("rsd", TARGET, method="c", widths="3,2", inner=HALF)
+    assert spelt.policy == recipe.policy

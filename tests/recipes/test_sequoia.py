@@ -34,11 +34,18 @@ def test_a_draft_that_is_the_target_is_accepted_to_the_end_of_a_path(way: dict[s
 
 @pytest.mark.parametrize(
     ("wrong", "hint"),
-    [((0.1, 0.5), "falling"), ("0.5,0.2", "a tuple of numbers"), (0.5, "a tuple of numbers"), (("0.5",), "a tuple")],
+    [((0.1, 0.5), "falling"), (0.5, "a tuple of numbers"), (("0.5",), "a tuple")],
 )
 def test_acceptance_that_is_none_is_refused(wrong: Any, hint: str) -> None:
     with pytest.raises(OptionError, match=f"^sequoia: acceptance cannot be {re.escape(repr(wrong))}\nhint: {hint}"):
         recipes.build("sequoia", TARGET, inner=HALF, acceptance=wrong)
+
+
+def test_acceptance_may_be_spelt_as_on_the_command_line() -> None:
+    spelt, given = (recipes.build("sequoia", TARGET, inner=HALF, acceptance=a) for a in ("0.5,0.2", (0.5, 0.2)))
+    assert spelt.policy == given.policy
+    with pytest.raises(OptionError, match=r"^sequoia: acceptance cannot be 'half'\nhint: a number"):
+        recipes.build("sequoia", TARGET, inner=HALF, acceptance="half,0.2")
 
 
 def test_size_that_is_none_is_refused_in_its_name() -> None:

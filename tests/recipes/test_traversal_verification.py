@@ -31,7 +31,7 @@ def test_paths_take_the_place_of_the_tree() -> None:
         ({"paths": -1}, "paths cannot be -1"),
         ({"paths": 2, "depth": 0}, "depth cannot be 0"),
         ({"paths": 3, "widths": (2, 2, 1, 1)}, r"widths \(2, 2, 1, 1\) are a tree, paths 3 none"),
-        ({"depth": 3}, "depth 3 is of paths"),
+        ({"depth": 3}, r"depth 3 is of paths(.|\n)*hint: widths=2,2,1 (.*) paths of 3 tokens add paths=3"),
         ({"depth": 3, "widths": (2, 1)}, "depth 3 is of paths"),
     ],
 )

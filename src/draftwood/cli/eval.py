@@ -135,6 +135,8 @@ def show(screen: Screen, e: "Evaluation") -> None:
     screen.line(f"  text                 {text_line(e)}")
     for line in (*e.text.wrong, *e.failures):
         screen.line(f"    {line}")
+    if e.disturbed:
+        screen.line("  USELESS TIMES: a neighbour kept the machine busy; believe no speed-up and no prediction below")
     if e.decoding is None or e.whole is None:
         screen.line("  speed-up             no answer is long enough to be timed")
         return

@@ -53,7 +53,7 @@ def _details(screen: Screen, entry: catalog.Entry) -> None:
         for row in entry.options:
             drawn.add_row(*row)
         screen.show(drawn)
-        screen.line(f"\nfor example: draftwood generate --recipe {entry.name} --option {_example(entry)} ...", DIM)
+        screen.line(f"\nfor example: draftwood generate --recipe {entry.name} {_example(entry)} ...", DIM)
     else:
         screen.line("no options")
     text = catalog.page(entry.name)
@@ -70,8 +70,15 @@ def _kept(entry: catalog.Entry) -> str:
 
 
 def _example(entry: catalog.Entry) -> str:
-    name, _, default = entry.options[0]
-    return f"{name}={default.strip(chr(39) + chr(34)) or '...'}"
+    """Options that can be typed as they stand: what the recipe cannot do without, and a drafter that guesses well."""
+    defaults = {name: default.strip("'\"") for name, _, default in entry.options}
+    chosen = {name: "FILE" for name, default in defaults.items() if default == "()"}  # an empty list asks to be filled
+    if defaults.get("inner") in ("", "speculative_sampling"):  # another default has its reasons
+        chosen["inner"] = "eagle3"
+    if not chosen:
+        name = entry.options[0][0]
+        chosen[name] = defaults[name] or "..."
+    return " ".join(f"--option {name}={value}" for name, value in chosen.items())
 
 
 def _page(screen: Screen, text: str) -> None:

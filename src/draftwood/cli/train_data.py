@@ -129,8 +129,9 @@ class watch:  # noqa: N801  used as a function in a with statement
         self._said = now
         start, before = self._begin
         speed = (totals.tokens_written - before) / max(now - start, 1e-9)
-        kinds = " ".join(f"{kind} {count['dialogues']}" for kind, count in totals.kinds.items())
-        said = f"{totals.answer_tokens} answer tokens, {speed:.0f} tokens/s written; {kinds}"
+        kinds = ", ".join(f"{kind} {count['dialogues']}" for kind, count in totals.kinds.items())
+        said = f"{totals.answer_tokens} answer tokens, {speed:.0f} tokens/s written"
+        said += f"; dialogues: {kinds}" if kinds else ""
         if self._bar is None:
             print(said, file=self.stream, flush=True)
         else:

@@ -55,7 +55,8 @@ def count_texts(files: Sequence[str], target: Model) -> Int[Tensor, "V"]:
         except OSError as error:
             raise OptionError(f"text {file!r} cannot be read: {error.strerror or error}") from None
     if not int(counts.sum()):
-        raise OptionError(f"no token to count in {', '.join(map(repr, files)) or 'no texts'}\nhint: name files of text")
+        which = ", ".join(map(repr, files)) or "no texts"
+        raise OptionError(f"no token to count in {which}\nhint: name files of plain text: --option texts=FILE")
     return counts
 
 

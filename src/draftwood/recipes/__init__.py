@@ -17,7 +17,7 @@ from typing import Any
 from draftwood.core.protocols import Drafter, Model
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.errors import CompositionError, OptionError, UnknownNameError
-from draftwood.words import converted
+from draftwood.words import converted, listed
 
 GROUP = "draftwood.recipes"
 _SHAPES = frozenset({"depth", "nodes", "widths", "beam", "paths", "draw", "method", "threshold", "ahead", "delta"})
@@ -66,7 +66,7 @@ def build(name: str, target: Model, **chosen: Any) -> Recipe:
     unknown = sorted(set(chosen) - set(known))
     if unknown:
         raise OptionError(f"{name} has no option {unknown[0]!r}\nhint: it has {', '.join(known) or 'none'}")
-    recipe: Recipe = load(name).build(target, **chosen)
+    recipe: Recipe = load(name).build(target, **listed(name, load(name).build, chosen))
     try:
         recipe.check(target)
     except CompositionError as error:
@@ -87,7 +87,8 @@ def drafter(name: str, target: Model) -> Drafter:
         lost = sorted(_OF_SHAPE & words.keys())
         if lost:
             raise OptionError(
-                f"{inner!r}: only its drafter is used, {lost[0]!r} would be lost\nhint: give {lost[0]} to the outer recipe"
+                f"{inner!r}: only its drafter is used, {lost[0]!r} would be lost\n"
+                f"hint: leave {lost[0]} out, or put it before inner= where it is meant for the outer recipe"
             )
         inner = words.get("inner", "")
     return build(name, target).drafter

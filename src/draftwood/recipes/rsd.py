@@ -32,7 +32,8 @@ def build(
         raise OptionError(f"method cannot be {method!r}\nhint: 'c', a tree of fixed widths, or 's', a stochastic beam")
     for name, value in wrong[method].items():
         if value is not None:
-            raise OptionError(f"rsd: method {method} has no {name}, yet it is {value!r}\nhint: the other method has it")
+            other = "s" if method == "c" else "c"
+            raise OptionError(f"rsd: method {method} has no {name}, yet it is {value!r}\nhint: method={other} has it")
     if method == "c":
         tree = Static((2, 2, 1) if widths is None else tuple(widths))
         policy, controller = tree, Fixed(depth=len(tree.widths), nodes=tree.num_nodes)

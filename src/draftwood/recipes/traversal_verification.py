@@ -27,7 +27,8 @@ def build(
     if paths is None:
         if depth is not None:
             raise OptionError(
-                f"{NAME}: depth {depth} is of paths, a tree has widths\nhint: paths=3, or leave out depth"
+                f"{NAME}: depth {depth} is of paths, a tree has widths\n"
+                f"hint: widths=2,2,1 is a tree of 3 levels; for paths of {depth} tokens add paths=3"
             )
         tree = Static((2, 2, 1, 1) if widths is None else tuple(widths))
         return Recipe(drafter=drafter, policy=tree, verifier=rule, controller=Fixed(len(tree.widths), tree.num_nodes))

@@ -76,6 +76,11 @@ def read(path: Path | str, tokenizer: Tokenizer, vocab: int, *, split: str = TRA
         file = file / split
         if not file.is_file():
             raise OptionError(f"{path} holds no {split}\nhint: `draftwood train data --out {path}` makes one")
+    elif not file.exists():
+        raise OptionError(
+            f"{path} cannot be read: No such file or directory\n"
+            "hint: `draftwood train data --out FOLDER` writes dialogues to learn from"
+        )
     items: list[Dialogue] = []
     broken: list[tuple[int, str]] = []
     count = 0

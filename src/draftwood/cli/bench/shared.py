@@ -63,7 +63,7 @@ def whole_numbers(name: str, text: str, most: float = float("inf")) -> list[int]
     """1,2,4 as a list, each once, in order."""
     found = [int(word) if word.strip().isdecimal() else 0 for word in text.split(",")]
     if min(found) < 1:
-        raise OptionError(f"{name} cannot be {text!r}\nhint: whole numbers, for example 1,8")
+        raise OptionError(f"{name} cannot be {text!r}\nhint: whole numbers, at least 1, for example 1,8")
     if max(found) > most:
         raise OptionError(f"{name} cannot be {text!r}\nhint: {most:g} at most")
     return sorted(set(found))
