@@ -51,6 +51,16 @@ def test_options_beside_a_built_recipe_are_refused(loaded: Loaded, plain: LLM) -
         LLM(loaded, plain.recipe, depth=5)
 
 
+def test_a_lossy_recipe_is_warned_about_once(loaded: Loaded, caplog: pytest.LogCaptureFixture) -> None:
+    LLM(loaded, "dynamic_mcsd")
+    assert "LOSSY" not in caplog.text, "by itself it is exact"
+    with LLM(loaded, "dynamic_mcsd", roots="target") as lossy:
+        for _ in range(2):
+            assert not lossy.generate("One, two,", max_tokens=2).lossless
+    said = [record.getMessage() for record in caplog.records if "LOSSY" in record.getMessage()]
+    assert said == ["dynamic_mcsd:roots=target is LOSSY: its texts do not follow the model's law"]
+
+
 def test_a_list_of_prompts_with_params_of_their_own(llm: LLM) -> None:
     prompts = ["One, two, three, four,", "The capital of France is", "A B C D E F G"]
     params = [SamplingParams(max_tokens=n, temperature=t, seed=n) for n, t in ((3, 0.0), (5, 1.0), (4, 0.0))]

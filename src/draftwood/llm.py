@@ -3,6 +3,7 @@
 Safe from several threads: whoever waits for a token turns the engine's crank for everybody.
 """
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +24,8 @@ from draftwood.core.sampling import SamplingParams
 from draftwood.engine.engine import Engine
 from draftwood.errors import EngineError, OptionError
 from draftwood.models.load import Loaded, load
+
+log = logging.getLogger("draftwood")
 
 Prompt = str | Sequence[int]
 Message = Mapping[str, str]
@@ -79,7 +82,7 @@ class Result:
 
 
 class LLM:
-    """`recipe` is a name (with its options as keywords) or a Recipe of your own."""
+    """`recipe` is a name (with its options as keywords) or a Recipe of your own. A lossy one that is named is logged."""
 
     def __init__(
         self,
@@ -102,6 +105,9 @@ class LLM:
         self.config = EngineConfig() if config is None else config
         self.recipe_name = recipe if isinstance(recipe, str) else type(recipe.drafter).__name__
         self.recipe = recipes.build(recipe, self.loaded.model, **options) if isinstance(recipe, str) else recipe
+        if isinstance(recipe, str) and not self.recipe.lossless:  # who builds a Recipe has chosen its rule himself
+            named = ":".join((recipe, *(f"{key}={value}" for key, value in options.items())))
+            log.warning("%s is LOSSY: its texts do not follow the model's law", named)
         self.prices = CostModel()
         self.engine = Engine(
             self.loaded.model, self._cache(device), self.recipe, prices=self.prices, config=self.config, device=device

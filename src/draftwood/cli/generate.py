@@ -39,7 +39,8 @@ def generate(
 ) -> None:
     """Answer prompts: arguments, stdin, or a file of questions.
 
-    Green tokens were drafted and accepted, the others written by the model itself; the text is the same either way.
+    Green tokens were drafted and accepted, the others written by the model itself. Drafting changes neither the text at
+    temperature 0 nor the law above it, but for recipes that are called LOSSY.
     """
     if batch < 1:
         raise OptionError(f"batch cannot be {batch}\nhint: 1 answers one question after the other")

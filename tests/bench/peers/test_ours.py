@@ -124,8 +124,8 @@ def test_a_near_tie_excuses_only_a_lane_that_rounds_by_the_size_of_a_pass(
 
 def test_a_lossy_recipe_is_not_judged(settings):
     ours = opened(settings)
-    ours.recipes["prompt_lookup"] = replace(ours.recipes["prompt_lookup"], verifier=replace(Match(), lossless=False))
-    assert ours.judge("prompt_lookup", PROMPT, [1], [2], 0) == {"status": "not judged", "why": "Match is LOSSY"}
+    ours.recipes["prompt_lookup"] = replace(ours.recipes["prompt_lookup"], verifier=LongestRun())
+    assert ours.judge("prompt_lookup", PROMPT, [1], [2], 0) == {"status": "not judged", "why": "LongestRun is LOSSY"}
 
 
 DRAWN, FOLLOWED = "speculative_sampling:draft=first:1:verifier=rejection", "speculative_sampling:draft=first:1"
