@@ -10,6 +10,7 @@ from torch import Tensor
 
 from draftwood.core.round import Round
 from draftwood.testing.contracts import toy_round
+from draftwood.verifiers import draws
 from draftwood.verifiers.draws import of, order
 
 
@@ -22,7 +23,12 @@ def test_draws_that_were_not_merged_come_in_draw_order() -> None:
     rnd, node = toy_round([[1]] * 3, 9), torch.zeros(3, dtype=torch.int64)
     found = order(copies, rnd, node, torch.ones(3, dtype=torch.bool))
     assert found.shape == (3, 3) and found[:2].tolist() == [[0, 2, 3], [1, 1, 1]]
-    assert order(copies[2:], rnd.take([2]), node[2:], torch.ones(1, dtype=torch.bool)).shape == (1, 0)
+
+
+def test_nobody_drew_anything_and_an_accelerator_does_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draws, "some", lambda mask: True)
+    nothing, one = torch.zeros(1, 2, dtype=torch.int64), torch.ones(1, dtype=torch.bool)
+    assert order(nothing, toy_round([[1]], 9), torch.zeros(1, dtype=torch.int64), one).shape == (1, 0)
 
 
 def test_every_order_of_merged_draws_is_equally_likely() -> None:

@@ -33,7 +33,7 @@ def order(
     place = torch.searchsorted(edge, turn.expand(len(copies), -1).contiguous(), right=True)
     place = place.clamp_max(copies.shape[1] - 1)
     shuffle = where & merged(copies)
-    if not some(shuffle):
+    if not len(turn) or not some(shuffle):
         return place
     # At every turn one of the draws left, by its number among them: how many there are is known beforehand, so all turns
     # ask together.
