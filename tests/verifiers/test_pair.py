@@ -115,6 +115,7 @@ MIXED: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rule", "policy"), RULES, ids=name)
 def test_a_row_gets_the_same_beside_rows_with_other_options(rule: Any, policy: Any) -> None:
     """Beside one that leaves every token, laws of all are over the whole vocabulary; alone they are over few columns."""
