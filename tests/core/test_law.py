@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from draftwood.core.law import Shaping, top
 from draftwood.core.sampling import SamplingParams
-from draftwood.core.support import Few
+from draftwood.core.support import Few, Uncut
 
 
 def law(logits: torch.Tensor, *params: SamplingParams) -> torch.Tensor:
@@ -99,11 +99,11 @@ def test_heat_is_all_there_is_to_a_ranked_law_that_nothing_truncates() -> None:
         assert Shaping([*rows, cut], "cpu").heat() is None
 
 
-def halved(*given: object) -> Few | None:
+def halved(x: Uncut) -> Few | None:
     """A lane's kernels, whose laws are those of stock operations with half the weight: so it shows who made a law."""
-    x, at, heat, top_p, min_p, _ = given
-    params = [SamplingParams(temperature=t, top_p=g, min_p=m) for t, g, m in zip(heat, top_p, min_p, strict=True)]  # type: ignore[call-overload]
-    found = Shaping(params, "cpu").support(x[at])  # type: ignore[index]
+    options = zip(x.heat, x.top_p, x.min_p, strict=True)
+    params = [SamplingParams(temperature=t, top_p=g, min_p=m) for t, g, m in options]
+    found = Shaping(params, "cpu").support(x.logits[x.at])
     return None if found is None else replace(found, prob=found.prob / 2)
 
 
@@ -126,4 +126,4 @@ def test_who_makes_a_law_is_decided_by_the_rows_own_options() -> None:
 def test_where_a_lane_finds_no_law_stock_operations_are_asked() -> None:
     params = [SamplingParams(temperature=1.0, top_p=0.9)]
     x = torch.randn(1, 1, 50, generator=torch.Generator().manual_seed(3))
-    assert torch.equal(Shaping(params, "cpu").law(x, cut=lambda *_: None), Shaping(params, "cpu").law(x))
+    assert torch.equal(Shaping(params, "cpu").law(x, cut=lambda x: None), Shaping(params, "cpu").law(x))

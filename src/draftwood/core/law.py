@@ -67,7 +67,7 @@ class Shaping:
         others = [b for b, short in enumerate(self.short) if not short]
         each = x.shape[1]
         at = (put(rows, x.device)[:, None] * each + torch.arange(each, device=x.device)).flatten()
-        few = self.by(cut, x.flatten(0, 1), at, [b for b in rows for _ in range(each)])
+        few = cut(self.uncut(x.flatten(0, 1), at, [b for b in rows for _ in range(each)]))
         if few is None:
             return self.law(x)
         law = torch.empty_like(x)
@@ -76,25 +76,17 @@ class Shaping:
             law[others] = self.take(others).law(x[others])
         return law
 
-    def by(
+    def uncut(
         self,
-        cut: support.Cut,
         logits: Float[Tensor, "U W"],
         at: Int[Tensor, "R"],
         rows: Sequence[int],
         best: Int[Tensor, "U"] | None = None,
-    ) -> support.Few | None:
-        """Laws of some rows of logits by whoever can; `rows`: whose options each has, all of them short."""
-        return cut(logits, at, *self.options(rows), best)
-
-    def options(self, rows: Sequence[int]) -> tuple[list[float], list[float], list[float]]:
-        """Heat, top-p and min-p of some rows, as a `Cut` wants them."""
+    ) -> support.Uncut:
+        """Rows of logits with their options; `rows`: whose they are, all of them short."""
         params = [self.params[b] for b in rows]
-        return (
-            [0.0 if p.greedy else p.temperature for p in params],
-            [p.top_p for p in params],
-            [p.min_p for p in params],
-        )
+        heat = [0.0 if p.greedy else p.temperature for p in params]
+        return support.Uncut(logits, at, heat, [p.top_p for p in params], [p.min_p for p in params], best)
 
     def support(self, logits: Float[Tensor, "B W"], cut: support.Cut | None = None) -> support.Few | None:
         """The same laws, one per row, over the tokens they leave. None where a row is no law."""

@@ -89,8 +89,8 @@ class Scored:
             return None
         at = self.seen.at[self._row.gather(1, nodes[:, None])[:, 0] if rows is None else self._row[rows, nodes]]
         at = at if where is None else torch.where(where, at, -1)
-        options = self.rnd.shaping.options(range(self.rnd.batch) if rows is None else host(rows))
-        return cut.beside(self.seen.logits, at, *options, self.seen.best, tokens, q.prob, law)
+        whose = range(self.rnd.batch) if rows is None else host(rows)
+        return cut.beside(self.rnd.shaping.uncut(self.seen.logits, at, whose, self.seen.best), tokens, q.prob, law)
 
     def _brief(self) -> bool:
         """Whether a lane's kernels can make every law there is."""
@@ -109,7 +109,7 @@ class Scored:
         at = self.seen.at[self._row[rows, nodes.clamp_min(0)]]
         shaping, cut, listed = self.rnd.shaping, self.seen.cut, host(rows)
         if cut is not None and all(shaping.short):
-            return shaping.by(cut, self.seen.logits, at, listed, self.seen.best)
+            return cut(shaping.uncut(self.seen.logits, at, listed, self.seen.best))
         shaping = shaping.take(listed)
         return shaping.support(self._rows(at), cut) if shaping.few else None
 

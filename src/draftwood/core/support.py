@@ -97,39 +97,31 @@ class Beside:
     columns: Int[Tensor, "B C"]  # of the tokens asked for
 
 
-class Cut(Protocol):
-    """Who can go from logits to what sampling leaves of them, faster than stock operations: a lane with kernels. Rows `at`
-    of `logits`, -1 where none is asked for, each with its own options; heat 0 means the best token alone. `best`: the
-    greatest logit's place in every row, where somebody knows it. None: some row is no law."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Uncut:
+    """Logits on their way to laws: the rows `at`, -1 where none is asked for, each with options of its own."""
 
-    def __call__(
-        self,
-        logits: Float[Tensor, "U V"],
-        at: Int[Tensor, "R"],
-        heat: Sequence[float],
-        top_p: Sequence[float],
-        min_p: Sequence[float],
-        best: Int[Tensor, "U"] | None,
-        /,
-    ) -> "Few | None": ...
+    logits: Float[Tensor, "U V"]
+    at: Int[Tensor, "R"]
+    heat: Sequence[float]  # 0: the best token alone
+    top_p: Sequence[float]
+    min_p: Sequence[float]
+    best: Int[Tensor, "U"] | None = None  # where the greatest logit of every row stands, if somebody knows it
+
+
+class Cut(Protocol):
+    """Who can go from logits to what sampling leaves of them, faster than stock operations: a lane with kernels. None:
+    some row is no law."""
+
+    def __call__(self, x: Uncut, /) -> Few | None: ...
 
 
 class Cutter(Cut, Protocol):
     """Who can also put another law beside it."""
 
     def beside(
-        self,
-        logits: Float[Tensor, "U V"],
-        at: Int[Tensor, "R"],
-        heat: Sequence[float],
-        top_p: Sequence[float],
-        min_p: Sequence[float],
-        best: Int[Tensor, "U"] | None,
-        tokens: Int[Tensor, "R C"],
-        q: Float[Tensor, "L V"],
-        law: Int[Tensor, "R"],
-        /,
-    ) -> "Beside | None":
+        self, x: Uncut, tokens: Int[Tensor, "R C"], q: Float[Tensor, "L V"], law: Int[Tensor, "R"], /
+    ) -> Beside | None:
         """Row `law` of q, -1 for none. `tokens` get columns of their own; V is no token."""
         ...
 

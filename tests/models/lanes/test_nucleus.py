@@ -1,5 +1,7 @@
 """What the kernels leave of a row is what stock operations leave, whoever stands beside it, at every level."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -7,7 +9,7 @@ from torch import Tensor
 import native_levels
 from draftwood.core.law import Shaping
 from draftwood.core.sampling import SamplingParams
-from draftwood.core.support import Few
+from draftwood.core.support import Few, Uncut
 from draftwood.kernels.cpu.library import Library
 from draftwood.models.lanes.nucleus import Nucleus
 from native_levels import EVERY_LEVEL
@@ -33,7 +35,8 @@ def rows(count: int, vocab: int, seed: int = 0) -> Tensor:
 
 def by_kernels(library: Library, x: Tensor, options: list[SamplingParams], at: list[int] | None = None) -> Few | None:
     at = list(range(len(x))) if at is None else at
-    return Shaping(options, "cpu").by(Nucleus(library), x, torch.tensor(at, dtype=torch.int64), range(len(options)))
+    rows = torch.tensor(at, dtype=torch.int64)
+    return Nucleus(library)(Shaping(options, "cpu").uncut(x, rows, range(len(options))))
 
 
 @pytest.mark.parametrize("vocab", [1, 5, 16, 33, 1000, 49_152])
@@ -110,8 +113,8 @@ def test_rows_may_lie_apart_and_must_exist() -> None:
 def test_who_knows_the_best_token_gets_the_same(level: str) -> None:
     x, library, at = rows(5, 700), native_levels.opened(level), torch.arange(5)
     options = [0.0, 1.0, 0.7, 1.0, 1.0], [0.9] * 5, [0.0, 0.0, 0.0, 0.1, 0.0]
-    alone, told = Nucleus(library)(x, at, *options), Nucleus(library)(x, at, *options, x.argmax(-1))
-    unknown = Nucleus(library)(x, at, *options, torch.full((5,), -1))
+    known = (None, x.argmax(-1), torch.full((5,), -1))
+    alone, told, unknown = (Nucleus(library)(Uncut(x, at, *options, best)) for best in known)
     for other in (told, unknown):
         assert alone is not None and other is not None and torch.equal(alone.dense(), other.dense())
 
@@ -125,7 +128,8 @@ def test_a_second_law_stands_beside_with_columns_for_the_tokens_asked_for(level:
     noise = torch.Generator().manual_seed(2)
     tokens = torch.stack([torch.randperm(vocab, generator=noise)[:4] for _ in at])
     tokens[0, 1:3] = vocab  # two places that ask for nothing
-    alone, found = cut(x, at, *options), cut.beside(x, at, *options, None, tokens, q, law)
+    asked = Uncut(x, at, *options)
+    alone, found = cut(asked), cut.beside(asked, tokens, q, law)
     assert alone is not None and found is not None
     assert found.p.dtype == found.q.dtype == torch.float64
     most = int(alone.count.max())
@@ -153,8 +157,20 @@ def test_laws_beside_must_exist() -> None:
     options, q = ([1.0] * 2, [0.9] * 2, [0.0] * 2), torch.full((3, 40), 1 / 40)
     tokens = torch.zeros(2, 1, dtype=torch.int64)
     with pytest.raises(IndexError, match="3 laws"):
-        cut.beside(x, torch.arange(2), *options, None, tokens, q, torch.tensor([0, 3]))
+        cut.beside(Uncut(x, torch.arange(2), *options), tokens, q, torch.tensor([0, 3]))
     with pytest.raises(IndexError, match="2 rows of logits"):
-        cut.beside(x, torch.tensor([0, 2]), *options, None, tokens, q, torch.tensor([0, 1]))
+        cut.beside(Uncut(x, torch.tensor([0, 2]), *options), tokens, q, torch.tensor([0, 1]))
     x[1, 7] = torch.nan
-    assert cut.beside(x, torch.arange(2), *options, None, tokens, q, torch.tensor([0, 1])) is None
+    assert cut.beside(Uncut(x, torch.arange(2), *options), tokens, q, torch.tensor([0, 1])) is None
+
+
+@pytest.mark.parametrize("wrong", ["logits", "at", "heat"])
+def test_what_kernels_would_misread_is_refused(wrong: str) -> None:
+    cut, right = (
+        Nucleus(native_levels.opened(native_levels.BEST)),
+        Uncut(rows(2, 40), torch.arange(2), [1.0] * 2, [0.9] * 2, [0.0] * 2),
+    )
+    assert cut(right) is not None
+    other = {"logits": right.logits.double(), "at": right.at.int(), "heat": [1.0]}
+    with pytest.raises(TypeError, match="kernels read float32"):
+        cut(replace(right, **{wrong: other[wrong]}))
