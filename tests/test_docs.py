@@ -18,7 +18,7 @@ from draftwood import recipes, trees, verifiers
 from draftwood.cli.main import app
 from draftwood.cli.models import recipe_options
 from draftwood.errors import DraftwoodError, OptionError
-from draftwood.models.load import load
+from draftwood.models.loading.load import load
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])

@@ -1,8 +1,8 @@
-"""Every rule emits the target's law on every draw it is legal for, and every named mistake is seen to fail.
+"""Every rule emits the target's distribution on every draw it is legal for, and every named mistake is seen to fail.
 
 The engine itself is enumerated: each coin and pick is forked, and the probabilities of all outcomes are added up. Rules and
 draws come from the table of legal pairings, so a new one without a case fails here. Numbers of fixtures and of planted
-mistakes are exact results for the named laws; what concerns the inside of one rule or policy stands in its own file.
+mistakes are exact results for the named distributions; what concerns the inside of one rule or policy stands in its own file.
 """
 
 import inspect
@@ -17,15 +17,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from draftwood import recipes
-from draftwood.core import check
-from draftwood.core.keys import fold, word
+from draftwood.core import proposal_checks as check
+from draftwood.core.forward import ForwardOutput
 from draftwood.core.legality import RULES, Shape
 from draftwood.core.limit import Limit
-from draftwood.core.passes import Seen
-from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.proposal import DraftProbs, Draw, Proposal
 from draftwood.core.recipe import Recipe
 from draftwood.core.round import TARGET, Round
-from draftwood.core.sampling import SamplingParams
+from draftwood.core.sampling.keys import fold, word
+from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.scored import Scored
 from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Verdict
@@ -34,10 +34,10 @@ from draftwood.engine import step as engine_step
 from draftwood.engine.engine import Engine
 from draftwood.testing import exact
 from draftwood.testing.contracts import Always, check_verifier
-from draftwood.testing.drafts import TableDrafter
-from draftwood.testing.exact import Leaf, acceptance, distance, expected_accepted, first_token, joint_error, law_of
+from draftwood.testing.exact import Leaf, acceptance, distance, expected_accepted, first_token, joint_error, probs_of
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tables import TableModel, context_free, joint, near, random_law
+from draftwood.testing.table_drafter import TableDrafter
+from draftwood.testing.table_model import TableModel, context_free, joint, near, random_probs
 from draftwood.trees.chain import Chain
 from draftwood.trees.greedy import BestAndOne
 from draftwood.trees.paths import Paths
@@ -78,7 +78,7 @@ from token_rules import texts, texts_alone
 from tree_recipes import HALF, PROMPTS
 from tree_recipes import TARGET as TINY
 
-A = (0.4, 0.3, 0.2, 0.1), (0.1, 0.2, 0.3, 0.4)  # the fixtures' laws: p, q
+A = (0.4, 0.3, 0.2, 0.1), (0.1, 0.2, 0.3, 0.4)  # the fixtures' distributions: p, q
 B = (1 / 3, 2 / 3), (2 / 3, 1 / 3)
 C = (0.3, 0.4, 0.3), (0.6, 0.3, 0.1)
 P, Q = A
@@ -104,16 +104,20 @@ each_rule = pytest.mark.parametrize("rule", [rule for several in VARIANTS.values
 
 
 def fixture(
-    rule: Any, policy: Any, laws: tuple[Sequence[float], Sequence[float]] = A, depth: int = 1, drafter: Any = None
+    rule: Any,
+    policy: Any,
+    distributions: tuple[Sequence[float], Sequence[float]] = A,
+    depth: int = 1,
+    drafter: Any = None,
 ) -> list[Leaf]:
-    """All outcomes of one round on laws that no text changes."""
-    p, q = laws
+    """All outcomes of one round on distributions that no text changes."""
+    p, q = distributions
     return rounds(rule, Case(policy, len(p), depth), context_free(p), drafter or context_free(q))
 
 
-def off(found: list[Leaf], laws: tuple[Sequence[float], Sequence[float]] = A, length: int = 1) -> float:
+def off(found: list[Leaf], distributions: tuple[Sequence[float], Sequence[float]] = A, length: int = 1) -> float:
     """Largest error of a text's probability."""
-    return joint_error(found, context_free(laws[0]), len(laws[0]), length)
+    return joint_error(found, context_free(distributions[0]), len(distributions[0]), length)
 
 
 def iid(*widths: int) -> Static:
@@ -137,25 +141,25 @@ def test_no_rule_no_policy_and_no_legal_pairing_is_without_a_case() -> None:
 @marked(pairings(), plain)
 def test_each_rule_is_exact_on_each_draw_it_is_legal_for(rule: Any, case: Case) -> None:
     for table in (Table("zeros in the draft", 3), Table("far", 1, top_p=0.8)):
-        found, law = of_table(rule, case, table)
+        found, probs = of_table(rule, case, table)
         assert sum(leaf.prob for leaf in found) == pytest.approx(1, abs=ROUNDING)
-        assert joint_error(found, law, case.vocab, case.depth + 1) < ROUNDING
+        assert joint_error(found, probs, case.vocab_size, case.depth + 1) < ROUNDING
 
 
 @slow
 @pytest.mark.parametrize(("rule", "case"), legal(SMALL), ids=label)
 @given(table=tables())
 @settings(max_examples=5, deadline=None)
-def test_each_rule_is_exact_on_each_policy_and_any_laws(rule: Any, case: Case, table: Table) -> None:
-    found, law = of_table(rule, case, table)
-    assert joint_error(found, law, case.vocab, case.depth + 1) < ROUNDING
+def test_each_rule_is_exact_on_each_policy_and_any_distributions(rule: Any, case: Case, table: Table) -> None:
+    found, probs = of_table(rule, case, table)
+    assert joint_error(found, probs, case.vocab_size, case.depth + 1) < ROUNDING
 
 
 @slow
 @pytest.mark.parametrize(("rule", "case"), legal(LARGEST, plain=True), ids=label)
 def test_the_largest_cases_are_exact(rule: Any, case: Case) -> None:
-    found, law = of_table(rule, case, Table("near", 2))
-    assert joint_error(found, law, case.vocab, case.depth + 1) < ROUNDING
+    found, probs = of_table(rule, case, Table("near", 2))
+    assert joint_error(found, probs, case.vocab_size, case.depth + 1) < ROUNDING
 
 
 @slow
@@ -163,15 +167,15 @@ def test_the_largest_cases_are_exact(rule: Any, case: Case) -> None:
 @given(table=tables())
 @settings(max_examples=2, deadline=None)
 def test_larger_trees_are_exact_too(rule: Any, case: Case, table: Table) -> None:
-    found, law = of_table(rule, case, table)
-    assert joint_error(found, law, case.vocab, case.depth + 1) < ROUNDING
+    found, probs = of_table(rule, case, table)
+    assert joint_error(found, probs, case.vocab_size, case.depth + 1) < ROUNDING
 
 
 @slow
 @each_pairing
-def test_whole_requests_over_several_rounds_have_the_targets_joint_law(rule: Any, case: Case) -> None:
+def test_whole_requests_over_several_rounds_have_the_targets_joint_distribution(rule: Any, case: Case) -> None:
     p, q = pair(2, 7)
-    found = rounds(rule, replace(case, vocab=2, depth=min(case.depth, 2)), p, q, tokens=3)
+    found = rounds(rule, replace(case, vocab_size=2, depth=min(case.depth, 2)), p, q, tokens=3)
     assert {len(leaf.output) for leaf in found} == {3}
     assert joint_error(found, p, 2, 3) < ROUNDING
 
@@ -204,8 +208,8 @@ def test_options_are_exact_under_speculation(rule: Any, options: dict[str, Any])
     several = Shape.TREE in rule.shapes and Draw.IID in rule.draws
     cases = [(Case(Chain(), 3, 2), 3), *([(Case(iid(2), 3, 1), 2)] if several else [])]
     for case, tokens in cases:
-        fast = law_of(rounds(rule, case, p, q, tokens=tokens, params=params))
-        plain = law_of(rounds(Match(), replace(case, depth=0), p, q, tokens=tokens, params=params))
+        fast = probs_of(rounds(rule, case, p, q, tokens=tokens, params=params))
+        plain = probs_of(rounds(Match(), replace(case, depth=0), p, q, tokens=tokens, params=params))
         assert max(abs(fast.get(z, 0) - plain.get(z, 0)) for z in {*fast, *plain}) < ROUNDING
 
 
@@ -219,7 +223,7 @@ def test_a_budget_smaller_than_the_tree_does_not_bias(draw: Draw, budget: int) -
 @pytest.mark.parametrize("raises", [False, True])
 def test_a_drafter_that_breaks_because_of_what_it_drew_does_not_bias(raises: bool) -> None:
     drafter = Failing(context_free(Q), raises=raises)
-    found = rounds(Rejection(), Case(Chain(), 4, 2), context_free(P), drafter, width=1, benched=True)
+    found = rounds(Rejection(), Case(Chain(), 4, 2), context_free(P), drafter, width=1, disabled=True)
     assert off(found, length=2) < ROUNDING
 
 
@@ -234,18 +238,18 @@ def test_the_tester_drives_the_engines_own_functions() -> None:
 def test_the_first_two_tokens_pass_a_chi_square_with_real_noise() -> None:
     from scipy.stats import chisquare
 
-    law = random_law(4, 11)
-    target = TableModel(4, law)
+    probs = random_probs(4, 11)
+    target = TableModel(4, probs)
     recipe = Recipe(
-        drafter=TableDrafter(near(law, 4, 12, 0.6)), policy=Chain(), verifier=Rejection(), controller=Always(2, 2)
+        drafter=TableDrafter(near(probs, 4, 12, 0.6)), policy=Chain(), verifier=Rejection(), controller=Always(2, 2)
     )
     count = 2500
     engine = Engine(
         target,
         target.make_cache(512),
         recipe,
-        prices=exact.Free(),
-        config=exact.EngineConfig(max_slots=512, max_waiting=count),
+        cost_model=exact.Free(),
+        config=exact.EngineConfig(max_num_seqs=512, max_num_waiting=count),
     )
     requests = [exact.Request(i, [0], SamplingParams(temperature=1.0, seed=i, max_tokens=2), 4) for i in range(count)]
     for request in requests:
@@ -255,7 +259,7 @@ def test_the_first_two_tokens_pass_a_chi_square_with_real_noise() -> None:
     seen = [[0] * 4 for _ in range(4)]
     for request in requests:
         seen[request.output[0]][request.output[1]] += 1
-    expected = [[law((0,))[a] * law((0, a))[b] * count for b in range(4)] for a in range(4)]
+    expected = [[probs((0,))[a] * probs((0, a))[b] * count for b in range(4)] for a in range(4)]
     assert chisquare([x for row in seen for x in row], [x for row in expected for x in row]).pvalue > 1e-4
     assert sum(r.stats.rounds_all for r in requests) > 200 and sum(r.stats.rounds_none for r in requests) > 200
 
@@ -302,7 +306,7 @@ def test_the_first_two_tokens_pass_a_chi_square_with_real_noise() -> None:
     ],
     ids=label,
 )
-def test_fixture_a_is_reproduced_and_the_law_is_the_targets(rule: Any, policy: Any, accepted: float) -> None:
+def test_fixture_a_is_reproduced_and_the_distribution_is_the_targets(rule: Any, policy: Any, accepted: float) -> None:
     found = fixture(rule, policy)
     assert acceptance(found) == pytest.approx(accepted, abs=1e-6)
     assert off(found) < ROUNDING
@@ -371,11 +375,11 @@ def test_fixture_c_is_reproduced(rule: Any, widths: tuple[int, ...], kept: float
 
 def split(found: list[Leaf]) -> dict[Any, float]:
     """Outcomes together with how much of them was drafted."""
-    law: dict[Any, float] = {}
+    probs: dict[Any, float] = {}
     for leaf in found:
         key = leaf.output, leaf.accepted
-        law[key] = law.get(key, 0.0) + leaf.prob
-    return law
+        probs[key] = probs.get(key, 0.0) + leaf.prob
+    return probs
 
 
 def alike(one: dict[Any, float], two: dict[Any, float]) -> bool:
@@ -383,9 +387,9 @@ def alike(one: dict[Any, float], two: dict[Any, float]) -> bool:
 
 
 @each_pairing
-def test_equal_laws_come_out_exactly_and_most_rules_keep_all_of_them(rule: Any, case: Case) -> None:
-    found, law = of_table(rule, case, Table("equal", 4))
-    assert joint_error(found, law, case.vocab, case.depth + 1) < ROUNDING
+def test_equal_distributions_come_out_exactly_and_most_rules_keep_all_of_them(rule: Any, case: Case) -> None:
+    found, probs = of_table(rule, case, Table("equal", 4))
+    assert joint_error(found, probs, case.vocab_size, case.depth + 1) < ROUNDING
     # Match asks the target for samples of its own, a greater rho keeps less, and the best-ranked of several is no draw
     # from q any more.
     ranked = isinstance(rule, PathBlock | Selection) and case.policy.shape is not Shape.CHAIN
@@ -394,24 +398,24 @@ def test_equal_laws_come_out_exactly_and_most_rules_keep_all_of_them(rule: Any, 
 
 
 @each_pairing
-def test_of_disjoint_laws_nothing_is_kept(rule: Any, case: Case) -> None:
-    found, law = of_table(rule, case, Table("disjoint", 4))
+def test_of_disjoint_distributions_nothing_is_kept(rule: Any, case: Case) -> None:
+    found, probs = of_table(rule, case, Table("disjoint", 4))
     assert acceptance(found) == 0
-    assert joint_error(found, law, case.vocab, 2) < ROUNDING
+    assert joint_error(found, probs, case.vocab_size, 2) < ROUNDING
 
 
 @each_pairing
 def test_a_certain_target_is_followed_by_all_rules_alike(rule: Any, case: Case) -> None:
-    p, q = certain(random_law(case.vocab, 2)), random_law(case.vocab, 3)
+    p, q = certain(random_probs(case.vocab_size, 2)), random_probs(case.vocab_size, 3)
     assert alike(split(rounds(rule, case, p, q)), split(rounds(Match(), case, p, q)))
 
 
 @each_pairing
-def test_laws_cut_by_top_p_come_out_exactly(rule: Any, case: Case) -> None:
+def test_distributions_cut_by_top_p_come_out_exactly(rule: Any, case: Case) -> None:
     for top_p in (0.5, 0.9):
-        found, law = of_table(rule, case, Table("far", 8, top_p))
-        assert joint_error(found, law, case.vocab, case.depth + 1) < ROUNDING
-        assert 0 in law((0,)) or top_p > 0.5, "something was cut"
+        found, probs = of_table(rule, case, Table("far", 8, top_p))
+        assert joint_error(found, probs, case.vocab_size, case.depth + 1) < ROUNDING
+        assert 0 in probs((0,)) or top_p > 0.5, "something was cut"
 
 
 @each_pairing
@@ -425,17 +429,17 @@ def test_more_draws_than_tokens_with_probability_are_no_trouble(rule: Any, case:
 
 @each_pairing
 def test_without_a_draft_the_token_is_the_targets(rule: Any, case: Case) -> None:
-    p, q = pair(case.vocab, 3)
+    p, q = pair(case.vocab_size, 3)
     for depth, nodes in ((0, 0), (0, 9), (2, 0)):
         found = rounds(rule, replace(case, depth=depth, nodes=nodes), p, q)
-        assert first_token(found, case.vocab) == pytest.approx(p((0,)), abs=ROUNDING) and acceptance(found) == 0
+        assert first_token(found, case.vocab_size) == pytest.approx(p((0,)), abs=ROUNDING) and acceptance(found) == 0
 
 
 # --- equivalences and order
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_on_one_draw_all_rules_with_a_law_are_one(seed: int) -> None:
+def test_on_one_draw_all_rules_with_a_distribution_are_one(seed: int) -> None:
     p, q = pair(4, seed, 0.7)
     want = split(rounds(Rejection(), Case(Chain(), 4, 1), p, q))
     for rule in (Block(), Traversal(), PathBlock(), PathBlock(counted=True), Transport(), Selection(), Selection("lp")):
@@ -477,8 +481,10 @@ def test_trees_are_kept_no_shorter_from_the_leaves_than_from_the_root(policy: St
 @each_rule
 def test_no_rule_keeps_more_than_the_best_of_any(rule: Any, k: int) -> None:
     for seed in range(2):
-        p, q = (law((0,)) for law in (random_law(4, seed, sharpness=1.5), random_law(4, seed + 50, sharpness=1.5)))
-        row_p, row_q = (torch.tensor([law], dtype=torch.float64) for law in (p, q))
+        p, q = (
+            probs((0,)) for probs in (random_probs(4, seed, sharpness=1.5), random_probs(4, seed + 50, sharpness=1.5))
+        )
+        row_p, row_q = (torch.tensor([probs], dtype=torch.float64) for probs in (p, q))
         for draw, best in ((Draw.IID, best_iid), (Draw.DISTINCT, best_distinct)):
             policy = Static((k,), draw) if Shape.TREE in rule.shapes or k == 1 else Paths(k)
             if (policy.draw, policy.shape) in RULES[type(rule).__name__] and policy.draw is draw:
@@ -494,13 +500,13 @@ ASKED = [([1, 2], 12, 1.0), ([3], 1, 1.0), ([4], 3, 0.7), ([5, 0, 1], 9, 0.0), (
 @each_pairing
 def test_same_seeds_give_the_same_tokens_whoever_else_is_in_the_batch(rule: Any, case: Case) -> None:
     """Rows that draft a whole tree, a level of it, or nothing, side by side and each alone."""
-    law = random_law(6, 3)
+    probs = random_probs(6, 3)
 
     def made() -> Recipe:
-        drafter = TableDrafter(near(law, 6, 4, 0.4))
+        drafter = TableDrafter(near(probs, 6, 4, 0.4))
         return Recipe(drafter=drafter, policy=case.policy, verifier=rule, controller=Always(3, 9))
 
-    target = TableModel(6, law)
+    target = TableModel(6, probs)
     together = texts(target, made, ASKED)
     assert texts(target, made, ASKED) == together == texts_alone(target, made, ASKED)
 
@@ -517,13 +523,13 @@ def test_no_legal_rule_on_any_tree_changes_greedy_text(rule: Any, case: Case) ->
     done = serve(make_engine(TINY, made), PROMPTS, params)
     plain = serve(make_engine(TINY, recipes.build("autoregressive", TINY)), PROMPTS, params)
     assert [r.output for r in done] == [r.output for r in plain]
-    assert all(r.stats.benched is None for r in done) and sum(sum(r.stats.accepted) for r in done) > 0
+    assert all(r.stats.disabled is None for r in done) and sum(sum(r.stats.accepted) for r in done) > 0
 
 
 # --- planted mistakes: the shipped code with one change, and what the change costs
 
 
-def spoiled_law(change: Callable[[Proposal], Proposal], policy: Any) -> list[float]:
+def spoiled_probs(change: Callable[[Proposal], Proposal], policy: Any) -> list[float]:
     """The first token on fixture A when a proposal is changed behind the rule's back."""
     return first_token(fixture(Rejection(), policy, drafter=Spoiled(context_free(Q), change=change)), 4)
 
@@ -539,9 +545,9 @@ def of_two_draws(policy: Any, change: Callable[[Proposal], Proposal] | None) -> 
 
 
 def test_n1_the_rule_for_independent_draws_on_draws_without_replacement() -> None:
-    law = spoiled_law(lambda x: replace(x, draw=Draw.IID), Static((2,)))
-    assert law == pytest.approx([0.3566, 0.3434, 0.2, 0.1], abs=1e-4)
-    assert distance(law, P) == pytest.approx(0.0434, abs=1e-4)
+    probs = spoiled_probs(lambda x: replace(x, draw=Draw.IID), Static((2,)))
+    assert probs == pytest.approx([0.3566, 0.3434, 0.2, 0.1], abs=1e-4)
+    assert distance(probs, P) == pytest.approx(0.0434, abs=1e-4)
 
 
 def test_n2_the_rule_without_replacement_on_independent_draws(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -549,11 +555,11 @@ def test_n2_the_rule_without_replacement_on_independent_draws(monkeypatch: pytes
         return replace(x, draw=Draw.DISTINCT)
 
     with pytest.raises(AssertionError, match="copies is absurd"):
-        spoiled_law(distinct, iid(2))
+        spoiled_probs(distinct, iid(2))
     monkeypatch.setitem(check._COPIES, Draw.DISTINCT, 2)  # the engine would not even let the rule see it
-    law = spoiled_law(distinct, iid(2))
-    assert law == pytest.approx([0.4375, 0.2625, 0.2, 0.1], abs=1e-4)
-    assert distance(law, P) == pytest.approx(0.0375, abs=1e-4)
+    probs = spoiled_probs(distinct, iid(2))
+    assert probs == pytest.approx([0.4375, 0.2625, 0.2, 0.1], abs=1e-4)
+    assert distance(probs, P) == pytest.approx(0.0375, abs=1e-4)
 
 
 @two_draws
@@ -565,8 +571,8 @@ def test_n3_siblings_in_another_order_than_drawn(policy: Any) -> None:
 
 def test_n3_siblings_in_random_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draws, "merged", lambda copies: copies.sum(1) > 0)
-    law = first_token(fixture(Rejection(), Static((2,))), 4)
-    assert distance(law, P) == pytest.approx(0.0125, abs=1e-4)
+    probs = first_token(fixture(Rejection(), Static((2,))), 4)
+    assert distance(probs, P) == pytest.approx(0.0125, abs=1e-4)
 
 
 def test_n3_leaves_tried_in_reverse_order() -> None:
@@ -587,16 +593,16 @@ def test_n5_the_two_best_tokens_treated_as_draws(renormalised: bool, cost: float
         q = torch.tensor((0, 0, 3 / 7, 4 / 7) if renormalised else Q, dtype=torch.float64).expand(tree.batch, -1)
         rows = torch.full_like(tree.tokens, -1)
         rows[:, 0] = torch.arange(tree.batch)
-        return replace(x, tree=tree, q=Laws(q), q_row=rows)
+        return replace(x, tree=tree, q=DraftProbs(q), q_index=rows)
 
-    assert distance(spoiled_law(pretend, Static((2,))), P) == pytest.approx(cost, abs=1e-4)
+    assert distance(spoiled_probs(pretend, Static((2,))), P) == pytest.approx(cost, abs=1e-4)
 
 
 def test_n6_transport_with_a_rho_below_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "best_rho", lambda p, q, count: torch.ones(len(p), dtype=p.dtype))
-    law = first_token(fixture(Transport(), iid(2)), 4)
-    assert law == pytest.approx([0.2886, 0.2914, 0.28, 0.14], abs=1e-4)
-    assert distance(law, P) == pytest.approx(0.12, abs=1e-4)
+    probs = first_token(fixture(Transport(), iid(2)), 4)
+    assert probs == pytest.approx([0.2886, 0.2914, 0.28, 0.14], abs=1e-4)
+    assert distance(probs, P) == pytest.approx(0.12, abs=1e-4)
 
 
 def test_n7_traversal_with_another_weight_of_the_parent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -610,8 +616,8 @@ def test_n7_traversal_with_another_weight_of_the_parent(monkeypatch: pytest.Monk
         return w, rest, left
 
     def errors() -> list[float]:
-        laws = [pair(3, seed, 1.0) for seed in range(3)]
-        return [joint_error(rounds(Traversal(), Case(Static((1, 2)), 3, 2), p, q), p, 3, 3) for p, q in laws]
+        distributions = [pair(3, seed, 1.0) for seed in range(3)]
+        return [joint_error(rounds(Traversal(), Case(Static((1, 2)), 3, 2), p, q), p, 3, 3) for p, q in distributions]
 
     assert max(errors()) < ROUNDING
     monkeypatch.setattr(traversal, "settle", other)
@@ -649,8 +655,8 @@ def test_n8_the_longer_of_two_chains_each_judged_alone(monkeypatch: pytest.Monke
 
     assert distance(first_token(fixture(Rejection(), Paths(2), B, 2), 2), B[0]) < ROUNDING
     monkeypatch.setattr(Rejection, "verify", longer)
-    law = first_token(fixture(Rejection(), Paths(2), B, 2), 2)
-    assert law == pytest.approx([4 / 9, 5 / 9], abs=1e-6) and distance(law, B[0]) == pytest.approx(1 / 9, abs=1e-6)
+    probs = first_token(fixture(Rejection(), Paths(2), B, 2), 2)
+    assert probs == pytest.approx([4 / 9, 5 / 9], abs=1e-6) and distance(probs, B[0]) == pytest.approx(1 / 9, abs=1e-6)
 
 
 def test_n9_ties_between_paths_broken_in_two_ways(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -658,16 +664,16 @@ def test_n9_ties_between_paths_broken_in_two_ways(monkeypatch: pytest.MonkeyPatc
     assert off(fixture(PathBlock(), Paths(2), tied), tied, 2) < ROUNDING
     real = path_block._highest
     monkeypatch.setattr(path_block, "_highest", lambda tree, kids, rank: real(tree, kids, rank[:, [0, 2, 1]]))
-    law = first_token(fixture(PathBlock(), Paths(2), tied), 3)
-    assert distance(law, tied[0]) == pytest.approx(0.26, abs=1e-6), (
+    probs = first_token(fixture(PathBlock(), Paths(2), tied), 3)
+    assert distance(probs, tied[0]) == pytest.approx(0.26, abs=1e-6), (
         "two of three tokens are tied: hardly a small mistake"
     )
 
 
 def block_errors() -> list[float]:
-    """The largest error of a text of three tokens, on three pairs of unrelated laws of five tokens."""
-    laws = [pair(5, seed, 1.0) for seed in (3, 4, 7)]
-    return [joint_error(rounds(Block(), Case(Chain(), 5, 2), p, q), p, 5, 3) for p, q in laws]
+    """The largest error of a text of three tokens, on three pairs of unrelated distributions of five tokens."""
+    distributions = [pair(5, seed, 1.0) for seed in (3, 4, 7)]
+    return [joint_error(rounds(Block(), Case(Chain(), 5, 2), p, q), p, 5, 3) for p, q in distributions]
 
 
 def test_n10_block_without_a_mistake_loses_nothing() -> None:
@@ -717,11 +723,11 @@ def test_n10_block_with_the_ordinary_residual(monkeypatch: pytest.MonkeyPatch) -
     assert 1e-3 < min(found) <= max(found) < 5e-3
 
 
-# The five biases that leave fluent text and a law a few percent off.
+# The five biases that leave fluent text and a distribution a few percent off.
 
 
 @pytest.mark.parametrize(
-    ("rule", "laws", "cost"),
+    ("rule", "distributions", "cost"),
     [
         (Rejection(), A, 0.0193),
         pytest.param(Transport(), A, 0.0087, marks=slow),
@@ -729,12 +735,14 @@ def test_n10_block_with_the_ordinary_residual(monkeypatch: pytest.MonkeyPatch) -
     ],
     ids=label,
 )
-def test_bias_grouped_copies(rule: Any, laws: Any, cost: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bias_grouped_copies(rule: Any, distributions: Any, cost: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three draws, equal ones tried one after another instead of all in random order."""
-    size = len(laws[0])
-    assert distance(first_token(fixture(rule, iid(3), laws), size), laws[0]) < ROUNDING
+    size = len(distributions[0])
+    assert distance(first_token(fixture(rule, iid(3), distributions), size), distributions[0]) < ROUNDING
     monkeypatch.setattr(draws, "merged", lambda copies: copies.sum(1) < 0)
-    assert distance(first_token(fixture(rule, iid(3), laws), size), laws[0]) == pytest.approx(cost, abs=1e-4)
+    assert distance(first_token(fixture(rule, iid(3), distributions), size), distributions[0]) == pytest.approx(
+        cost, abs=1e-4
+    )
 
 
 def test_bias_selection_by_a_sampled_nodes_own_probability(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -747,8 +755,8 @@ def test_bias_selection_by_a_sampled_nodes_own_probability(monkeypatch: pytest.M
         return torch.nn.functional.pad(torch.nn.functional.one_hot(best, 2), (1, 0), value=1).bool()
 
     monkeypatch.setattr(Static, "select", by_token)
-    law = first_token(rounds(Rejection(), case, context_free(P), context_free(Q)), 4)
-    assert distance(law, P) == pytest.approx(0.1409, abs=1e-4)
+    probs = first_token(rounds(Rejection(), case, context_free(P), context_free(Q)), 4)
+    assert distance(probs, P) == pytest.approx(0.1409, abs=1e-4)
 
 
 def test_bias_noise_keyed_by_position_under_block_rules(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -764,8 +772,8 @@ def test_bias_noise_keyed_by_position_under_block_rules(monkeypatch: pytest.Monk
 
     def error(rule: Any) -> float:
         """Total variation of texts of three tokens."""
-        law, every = law_of(rounds(rule, Case(Chain(), 3, 2), p, q, tokens=3)), list(product(range(3), repeat=3))
-        return distance([law.get(z, 0) for z in every], [joint(p, (0,), z) for z in every])
+        probs, every = probs_of(rounds(rule, Case(Chain(), 3, 2), p, q, tokens=3)), list(product(range(3), repeat=3))
+        return distance([probs.get(z, 0) for z in every], [joint(p, (0,), z) for z in every])
 
     assert error(Block()) < ROUNDING
     monkeypatch.setattr(Round, "key", by_position)
@@ -773,35 +781,35 @@ def test_bias_noise_keyed_by_position_under_block_rules(monkeypatch: pytest.Monk
     assert error(Rejection()) < ROUNDING, "token by token nothing is left over that a second round could meet again"
 
 
-def one_child(base: Proposal, draw: Draw, token: torch.Tensor, law: torch.Tensor, live: torch.Tensor) -> Proposal:
-    """A bare root and one token below it, said to be drawn from `law`."""
+def one_child(base: Proposal, draw: Draw, token: torch.Tensor, probs: torch.Tensor, live: torch.Tensor) -> Proposal:
+    """A bare root and one token below it, said to be drawn from `probs`."""
     tree = base.tree.add(torch.zeros_like(token)[:, None], token[:, None], live=live[:, None])
     rows = torch.stack([torch.arange(len(token)), torch.full_like(token, -1)], dim=1)
-    return Proposal(tree, draw, Laws(law.expand(len(token), -1)), rows)
+    return Proposal(tree, draw, DraftProbs(probs.expand(len(token), -1)), rows)
 
 
 @dataclass(frozen=True)
 class Nested(TableDrafter):
-    """Its one token is itself the outcome of the rule: a rougher draft's draw, judged by this drafter's law."""
+    """Its one token is itself the outcome of the rule: a rougher draft's draw, judged by this drafter's distribution."""
 
     rough: Any = None
 
     def propose(self, state: Any, rnd: Round, base: Proposal, limit: Limit, policy: Any) -> Proposal:
         own = rnd.inner("nested")
         made = TableDrafter(self.rough).propose(None, own, base, limit, policy)
-        law = torch.tensor(self.law(()), dtype=torch.float64)
+        probs = torch.tensor(self.probs(()), dtype=torch.float64)
         places = torch.arange(made.tree.tokens.numel()).view_as(made.tree.tokens)
-        logits = law.log().expand(places.numel(), -1)
-        scored = Scored(Seen(logits, logits[:, :1], places.flatten(), row=places), made.tree, own)
+        logits = probs.log().expand(places.numel(), -1)
+        scored = Scored(ForwardOutput(logits, logits[:, :1], places.flatten(), token_index=places), made.tree, own)
         verdict = Rejection().verify(made, scored, own)
         token = torch.where(verdict.count > 0, made.tree.tokens[:, 1], verdict.next_token)
-        return one_child(base, made.draw, token, law, torch.ones_like(token).bool())
+        return one_child(base, made.draw, token, probs, torch.ones_like(token).bool())
 
 
 def test_bias_one_coin_for_nested_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     drafter = Nested(context_free(Q), rough=context_free((0.25, 0.25, 0.25, 0.25)))
     right = fixture(Rejection(), Chain(), drafter=drafter)
-    assert acceptance(right) == pytest.approx(0.6, abs=1e-9), "the token has the law that is claimed for it"
+    assert acceptance(right) == pytest.approx(0.6, abs=1e-9), "the token has the distribution that is claimed for it"
     assert off(right) < ROUNDING
     monkeypatch.setattr(Round, "inner", lambda self, stream: self)
     assert distance(first_token(fixture(Rejection(), Chain(), drafter=drafter), 4), P) == pytest.approx(
@@ -836,10 +844,10 @@ class Blind(TableDrafter):
     drops: bool = False
 
     def propose(self, state: Any, rnd: Round, base: Proposal, limit: Limit, policy: Any) -> Proposal:
-        law = torch.tensor(self.law(()), dtype=torch.float64)
+        probs = torch.tensor(self.probs(()), dtype=torch.float64)
         root = torch.zeros(rnd.batch, 1, dtype=torch.int64)
-        token = rnd.draw(root, law.expand(rnd.batch, 1, -1), 1, policy.draw, torch.ones_like(root).bool())[:, 0, 0]
-        return one_child(base, policy.draw, token, law, token != 3 if self.drops else torch.ones_like(token).bool())
+        token = rnd.draw(root, probs.expand(rnd.batch, 1, -1), 1, policy.draw, torch.ones_like(root).bool())[:, 0, 0]
+        return one_child(base, policy.draw, token, probs, token != 3 if self.drops else torch.ones_like(token).bool())
 
 
 def test_bias_dropping_sampled_children_that_a_grammar_forbids() -> None:
@@ -848,15 +856,15 @@ def test_bias_dropping_sampled_children_that_a_grammar_forbids() -> None:
     params = SamplingParams(temperature=1.0, grammar=lambda text: torch.tensor([True, True, True, False]))
     want = [0.5 / 0.9, 0.3 / 0.9, 0.1 / 0.9, 0.0]
 
-    def law(drafter: TableDrafter) -> list[float]:
+    def probs(drafter: TableDrafter) -> list[float]:
         case = Case(Static((1,)), 4, 1)
         return first_token(rounds(Rejection(), case, context_free(p), drafter, params=params), 4)
 
-    assert distance(law(Blind(context_free(q))), want) < ROUNDING
-    assert distance(law(TableDrafter(context_free(q))), want) < ROUNDING, "or it is never drawn"
+    assert distance(probs(Blind(context_free(q))), want) < ROUNDING
+    assert distance(probs(TableDrafter(context_free(q))), want) < ROUNDING, "or it is never drawn"
     left = [max(a - b, 0) for a, b in zip(want, q, strict=True)]
     cost = q[3] * distance(want, [x / sum(left) for x in left])  # the share q(3) is told p instead of the residual
-    assert distance(law(Blind(context_free(q), drops=True)), want) == pytest.approx(cost, abs=1e-9)
+    assert distance(probs(Blind(context_free(q), drops=True)), want) == pytest.approx(cost, abs=1e-9)
     assert cost == pytest.approx(0.1505, abs=1e-4)
 
 
@@ -870,15 +878,15 @@ def test_cutting_merged_draws_to_a_budget_fails(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_verifying_only_the_tokens_one_likes_fails_except_by_matching() -> None:
-    laws = (0.5, 0.3, 0.2), (0.2, 0.5, 0.3)
+    distributions = (0.5, 0.3, 0.2), (0.2, 0.5, 0.3)
 
     def liked(x: Proposal) -> Proposal:
         return x.keep(torch.cat([x.tree.live[:, :1], x.tree.tokens[:, 1:] == 1], dim=1))
 
-    drafter = Spoiled(context_free(laws[1]), change=liked)
-    law = first_token(fixture(Rejection(), Static((1,)), laws, drafter=drafter), 3)
-    assert law == pytest.approx([0.45, 0.45, 0.10], abs=1e-9)
-    assert off(fixture(Match(), Static((1,)), laws, drafter=drafter), laws) < ROUNDING
+    drafter = Spoiled(context_free(distributions[1]), change=liked)
+    probs = first_token(fixture(Rejection(), Static((1,)), distributions, drafter=drafter), 3)
+    assert probs == pytest.approx([0.45, 0.45, 0.10], abs=1e-9)
+    assert off(fixture(Match(), Static((1,)), distributions, drafter=drafter), distributions) < ROUNDING
 
 
 def test_dropping_a_draft_for_what_came_after_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -889,5 +897,5 @@ def test_dropping_a_draft_for_what_came_after_it_fails(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(drafting, "_selected", drop_the_row)
     drafter = Failing(context_free(Q), raises=True)
-    found = rounds(Rejection(), Case(Chain(), 4, 2), context_free(P), drafter, width=1, benched=True)
+    found = rounds(Rejection(), Case(Chain(), 4, 2), context_free(P), drafter, width=1, disabled=True)
     assert off(found) > 0.005

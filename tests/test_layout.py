@@ -21,7 +21,7 @@ PACKAGE = "draftwood"
 FILE_CAP = 400
 RECIPE_CAP = 80
 
-FOR_ALL = frozenset({"errors", "_version", "words"})
+FOR_ALL = frozenset({"errors", "_version", "option_parsing"})
 # Lowest first. A folder (or top-level module) imports itself and what lies in a lower rank.
 RANKS: tuple[frozenset[str], ...] = (
     FOR_ALL,
@@ -50,7 +50,7 @@ ONLY: dict[str, frozenset[str]] = {
 LOWER: dict[str, int] = {"draftwood.train.objectives": RANK["core"]}
 # In addition to lower ranks.
 ALSO: dict[str, frozenset[str]] = {
-    "models": frozenset({"kernels"}),  # lanes call kernels
+    "models": frozenset({"kernels"}),  # backends call kernels
     "cache": frozenset({"kernels"}),
     "recipes": frozenset({"engine"}),  # a recipe may choose a scheduler
 }

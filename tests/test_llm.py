@@ -10,7 +10,7 @@ import pytest
 from draftwood import LLM, SamplingParams
 from draftwood.core.config import EngineConfig
 from draftwood.errors import EngineError, OptionError, UnknownNameError
-from draftwood.models.load import Loaded, load
+from draftwood.models.loading.load import Loaded, load
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +29,7 @@ def plain(loaded: Loaded) -> LLM:
 
 @pytest.fixture
 def llm(loaded: Loaded) -> Iterator[LLM]:
-    with LLM(loaded, "prompt_lookup", config=EngineConfig(max_slots=4)) as made:
+    with LLM(loaded, "prompt_lookup", config=EngineConfig(max_num_seqs=4)) as made:
         yield made
         made.engine.cache.check_integrity()
 
@@ -58,7 +58,7 @@ def test_a_lossy_recipe_is_warned_about_once(loaded: Loaded, caplog: pytest.LogC
         for _ in range(2):
             assert not lossy.generate("One, two,", max_tokens=2).lossless
     said = [record.getMessage() for record in caplog.records if "LOSSY" in record.getMessage()]
-    assert said == ["dynamic_mcsd:roots=target is LOSSY: its texts do not follow the model's law"]
+    assert said == ["dynamic_mcsd:roots=target is LOSSY: its texts do not follow the model's distribution"]
 
 
 def test_a_list_of_prompts_with_params_of_their_own(llm: LLM) -> None:
@@ -156,7 +156,7 @@ def test_nonsense_is_refused_before_any_token(llm: LLM, loaded: Loaded) -> None:
         LLM("smolm2")
     with pytest.raises(OptionError, match="params"):
         llm.generate(["a", "b"], [SamplingParams()])
-    short = LLM(loaded, "autoregressive", config=EngineConfig(max_length=8))
+    short = LLM(loaded, "autoregressive", config=EngineConfig(max_model_len=8))
     with pytest.raises(OptionError, match="shorten"):
         short.generate("one two three four five six seven eight nine ten")
 

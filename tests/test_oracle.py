@@ -14,19 +14,19 @@ from torch import Tensor
 
 from draftwood.cache.dense import DenseCache
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.passes import FINAL, RowSpec, Tokens
+from draftwood.core.forward import FINAL, CacheSpec, ForwardInput
 from draftwood.core.proposal import Draw
 from draftwood.core.protocols import Cache
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
-from draftwood.core.sampling import SamplingParams
+from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.autoregressive import Autoregressive
 from draftwood.drafters.features import MARGIN, Features
 from draftwood.drafters.heads import Heads
 from draftwood.drafters.nothing import Nothing
 from draftwood.testing.runs import make_engine, serve
 from draftwood.testing.tiny import CONFIG, tiny_decoder
-from draftwood.train.capture import decoder_features
+from draftwood.train.loop.capture import decoder_features
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
@@ -46,7 +46,7 @@ def run(target: Any, drafter: Any, policy: Any, nodes: int = DEPTH) -> list[Requ
     recipe.check(target)
     params = SamplingParams(temperature=0.0, max_tokens=LENGTH)
     requests = serve(make_engine(target, recipe, slots=3, chunk=16), PROMPTS, params)
-    assert not any(r.stats.benched for r in requests)
+    assert not any(r.stats.disabled for r in requests)
     return requests
 
 
@@ -74,19 +74,19 @@ class FeatureCopy:
         self.table = target.embed(torch.arange(CONFIG.vocab_size))
 
     @property
-    def row_specs(self) -> tuple[RowSpec, ...]:
-        return tuple(RowSpec(name, 1, 1, torch.float64) for name in ("before", "token"))
+    def cache_specs(self) -> tuple[CacheSpec, ...]:
+        return tuple(CacheSpec(name, 1, 1, torch.float64) for name in ("before", "token"))
 
     def fuse(self, features: Sequence[Tensor]) -> Tensor:
         return features[0]
 
-    def forward(self, x: Tokens, cache: Cache, only: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, x: ForwardInput, cache: Cache, only: Tensor | None = None) -> tuple[Tensor, Tensor]:
         assert x.hidden is not None and only is None
         before = torch.cdist(x.hidden, self.table).argmin(1)
-        laws: dict[int, Tensor] = {}
+        distributions: dict[int, Tensor] = {}
         for s in cache.stage(x):
             inside = slice(s.start, s.stop)
-            at = s.committed + x.rows[inside]
+            at = s.committed + x.entries[inside]
             for name, values in (("before", before), ("token", x.ids)):
                 cache.store(name)[s.slot, 0, at, 0] = values[inside].double()
             for i in range(s.start, s.stop):
@@ -96,10 +96,16 @@ class FeatureCopy:
                 assert old[1:] == new[:-1], "a feature stands beside the wrong token"
                 assert int(x.positions[i]) == len(rows) - 1
                 text = [old[0], *new]
-                laws[i] = self.target.head(final(self.target, text)[-1 - min(self.late, len(text) - 1)], norm=False)
-        return self.table[x.ids], torch.stack([laws[i] for i in x.want.tolist()]) if len(x.want) else torch.zeros(0, 61)
+                distributions[i] = self.target.head(
+                    final(self.target, text)[-1 - min(self.late, len(text) - 1)], norm=False
+                )
+        return self.table[x.ids], torch.stack([distributions[i] for i in x.want.tolist()]) if len(
+            x.want
+        ) else torch.zeros(0, 61)
 
-    def ranked(self, logits: Tensor, heat: list[float], k: int, only: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def ranked(
+        self, logits: Tensor, temperature: list[float], k: int, only: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         prob, tokens = logits.softmax(-1).topk(k)
         return prob, tokens
 
@@ -110,7 +116,7 @@ def feature_copy(target: Any, late: int = 0) -> Features:
 
 
 def _rows(model: FeatureCopy, slots: int) -> DenseCache:
-    return DenseCache(model.row_specs, slots=slots, capacity=CONFIG.max_positions + MARGIN)
+    return DenseCache(model.cache_specs, slots=slots, capacity=CONFIG.max_positions + MARGIN)
 
 
 @dataclass
@@ -145,7 +151,7 @@ def stage_copy(target: Any, *, late: int = 0, reads_tokens: bool = False) -> Hea
 
 
 def model_copy(target: Any) -> Autoregressive:
-    return Autoregressive(target, lambda slots: DenseCache(target.row_specs, slots=slots, capacity=2048))
+    return Autoregressive(target, lambda slots: DenseCache(target.cache_specs, slots=slots, capacity=2048))
 
 
 COPIES = {

@@ -8,13 +8,13 @@ import pytest
 
 from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.passes import Needs
+from draftwood.core.forward import Needs
 from draftwood.core.proposal import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.drafters.ngram import NGram
 from draftwood.drafters.nothing import Nothing
 from draftwood.errors import CompositionError, OptionError, UnknownNameError
-from draftwood.models.load import load
+from draftwood.models.loading.load import load
 from draftwood.testing.folder import write_folder
 from draftwood.testing.heads import random_head, write_head
 from draftwood.testing.tiny import tiny_decoder
@@ -34,7 +34,7 @@ KINDS = {
 
 def needed(name: str, target: Any, folder: Path) -> dict[str, Any]:
     """Options that a recipe cannot do without on a small target, and the files that they name."""
-    np.save(folder / "counts.npy", np.arange(target.vocab))
+    np.save(folder / "counts.npy", np.arange(target.vocab_size))
     (folder / "text.txt").write_text("some text")
     inner = "speculative_sampling:draft=first:2"
     texts = (str(folder / "text.txt"),)
@@ -95,7 +95,7 @@ def test_a_composition_that_would_bias_the_output_cannot_be_built(recipe: Recipe
 
 @pytest.mark.parametrize(("drafter", "policy"), [(NGram(), Chain(Draw.GIVEN)), (NGram(), BestFirst())])
 def test_what_a_hint_names_can_be_built(drafter: NGram, policy: Chain | BestFirst) -> None:
-    """Of a drafter without a law; the recipes that lend one with a law can take its place."""
+    """Of a drafter without a distribution; the recipes that lend one with a distribution can take its place."""
     Recipe(drafter=drafter, policy=policy, verifier=Match(), controller=Fixed(4, 8)).check(tiny_decoder())
     wrong = Recipe(drafter=drafter, policy=Static((2,)), verifier=Rejection(), controller=Fixed(1))
     with pytest.raises(CompositionError, match=r"hint: .*take Chain\(Draw.GIVEN\) or BestFirst.*with Match") as caught:
@@ -103,7 +103,7 @@ def test_what_a_hint_names_can_be_built(drafter: NGram, policy: Chain | BestFirs
     assert type(policy).__name__ in str(caught.value)
 
 
-def test_a_recipe_that_borrows_a_drafter_without_laws_names_others(tmp_path: Path) -> None:
+def test_a_recipe_that_borrows_a_drafter_without_distributions_names_others(tmp_path: Path) -> None:
     target = load(str(write_folder(tmp_path / "model")), dtype="float32").model
     with pytest.raises(CompositionError, match="here: another inner, for example inner=fast_draft or inner=eagle3"):
         recipes.build("dyspec:inner=prompt_lookup", target)

@@ -11,7 +11,7 @@ from draftwood._version import __version__
 if TYPE_CHECKING:
     from draftwood import recipes
     from draftwood.core.recipe import Recipe
-    from draftwood.core.sampling import SamplingParams
+    from draftwood.core.sampling.params import SamplingParams
     from draftwood.llm import LLM
 
 __all__ = ["LLM", "Recipe", "SamplingParams", "__version__", "recipes"]
@@ -19,7 +19,7 @@ __all__ = ["LLM", "Recipe", "SamplingParams", "__version__", "recipes"]
 _HOMES = {
     "LLM": ("draftwood.llm", "LLM"),
     "Recipe": ("draftwood.core.recipe", "Recipe"),
-    "SamplingParams": ("draftwood.core.sampling", "SamplingParams"),
+    "SamplingParams": ("draftwood.core.sampling.params", "SamplingParams"),
     "recipes": ("draftwood.recipes", None),
 }
 

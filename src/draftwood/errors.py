@@ -9,7 +9,7 @@
     │   ├── TokenizerError   a tokenizer that does not fit, a chat template that loses text
     │   └── DownloadError    a file that could not be fetched
     ├── TrainError           training that cannot start or go on: data, a loss that is no number, a full disk
-    ├── DrafterError         a draft that no rule may see: the rows are benched, the requests go on
+    ├── DrafterError         a draft that no rule may see: the rows are disabled, the requests go on
     ├── OutOfBlocks          the cache is full: the engine shrinks the tier, then preempts
     └── EngineError          a broken invariant of ours, or an engine used after it was closed
 
@@ -65,7 +65,7 @@ class TrainError(DraftwoodError):
 
 
 class DrafterError(DraftwoodError):
-    """A proposal with wrong shapes, ids or laws. Never reaches a user: its rows go on undrafted."""
+    """A proposal with wrong shapes, ids or distributions. Never reaches a user: its rows go on undrafted."""
 
 
 class OutOfBlocks(DraftwoodError):

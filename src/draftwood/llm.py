@@ -20,10 +20,10 @@ from draftwood.controllers.cost import CostModel
 from draftwood.core.config import EngineConfig
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import FinishReason, Request, Stats
-from draftwood.core.sampling import SamplingParams
+from draftwood.core.sampling.params import SamplingParams
 from draftwood.engine.engine import Engine
 from draftwood.errors import EngineError, OptionError
-from draftwood.models.load import Loaded, load
+from draftwood.models.loading.load import Loaded, load
 
 log = logging.getLogger("draftwood")
 
@@ -70,7 +70,7 @@ class Result:
     lossless: bool
     stats: Stats
     seconds: float
-    lane: str = ""  # what computed: precision and level of instructions
+    backend: str = ""  # what computed: precision and level of instructions
 
     @property
     def tokens_per_pass(self) -> float:
@@ -107,10 +107,15 @@ class LLM:
         self.recipe = recipes.build(recipe, self.loaded.model, **options) if isinstance(recipe, str) else recipe
         if isinstance(recipe, str) and not self.recipe.lossless:  # who builds a Recipe has chosen its rule himself
             named = ":".join((recipe, *(f"{key}={value}" for key, value in options.items())))
-            log.warning("%s is LOSSY: its texts do not follow the model's law", named)
-        self.prices = CostModel()
+            log.warning("%s is LOSSY: its texts do not follow the model's distribution", named)
+        self.cost_model = CostModel()
         self.engine = Engine(
-            self.loaded.model, self._cache(device), self.recipe, prices=self.prices, config=self.config, device=device
+            self.loaded.model,
+            self._cache(device),
+            self.recipe,
+            cost_model=self.cost_model,
+            config=self.config,
+            device=device,
         )
         self._lock = threading.Lock()
         self._jobs: dict[int, _Job] = {}  # running
@@ -119,15 +124,15 @@ class LLM:
 
     def _cache(self, device: str) -> Any:
         model = self.loaded.model
-        capacity = min(self.config.max_length or model.max_positions, model.max_positions)
+        capacity = min(self.config.max_model_len or model.max_positions, model.max_positions)
         make = getattr(model, "make_cache", None)  # models that run elsewhere bring a cache of their own
         if make is not None:
-            return make(self.config.max_slots, capacity, self.config.max_rows)
+            return make(self.config.max_num_seqs, capacity, self.config.max_cache_tokens)
         return DenseCache(
-            model.row_specs,
-            slots=self.config.max_slots,
+            model.cache_specs,
+            slots=self.config.max_num_seqs,
             capacity=capacity,
-            max_rows=self.config.max_rows,
+            max_cache_tokens=self.config.max_cache_tokens,
             device=device,
         )
 
@@ -234,14 +239,14 @@ class LLM:
     def request(self, prompt: Prompt, params: SamplingParams) -> Request:
         """A request as `generate` would make it, for those who turn the engine's crank themselves."""
         ids = self.tokenizer.encode(prompt, special=True) if isinstance(prompt, str) else list(prompt)
-        if not ids and self.tokenizer.bos_token is not None:
-            ids = [self.tokenizer.bos_token]  # "continue from nothing" is a fair wish where a start token exists
+        if not ids and self.tokenizer.bos_token_id is not None:
+            ids = [self.tokenizer.bos_token_id]  # "continue from nothing" is a fair wish where a start token exists
         return Request(
             id=next(self._ids),
             prompt=ids,
             params=params,
-            vocab=self.loaded.config.vocab_size,
-            eos=self.loaded.config.eos_tokens,
+            vocab_size=self.loaded.config.vocab_size,
+            eos=self.loaded.config.eos_token_ids,
             text=self.tokenizer.detokenizer(),
         )
 
@@ -347,7 +352,7 @@ class LLM:
             lossless=self.recipe.lossless,
             stats=r.stats,
             seconds=job.seconds,
-            lane=self.loaded.lane,
+            backend=self.loaded.backend,
         )
 
     def close(self) -> None:

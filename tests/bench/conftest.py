@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from draftwood.bench.answer import Answer
-from draftwood.bench.process import Process
+from draftwood.bench.spec.answer import Answer
+from draftwood.bench.spec.process import Process
 from draftwood.testing.folder import write_folder
 
 FAKE = Path(__file__).with_name("fake_worker.py")

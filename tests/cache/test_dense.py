@@ -6,21 +6,21 @@ import pytest
 import torch
 
 from draftwood.cache.dense import DenseCache
-from draftwood.core.passes import RowSpec, Tokens
+from draftwood.core.forward import CacheSpec, ForwardInput
 from draftwood.errors import EngineError, OutOfBlocks
 from draftwood.testing.contracts import check_cache
 
-SPEC = (RowSpec("ids", 1, 1, torch.int64),)
+SPEC = (CacheSpec("ids", 1, 1, torch.int64),)
 
 
-def cache(slots: int = 3, capacity: int = 16, max_rows: int | None = None) -> DenseCache:
-    return DenseCache(SPEC, slots=slots, capacity=capacity, max_rows=max_rows)
+def cache(slots: int = 3, capacity: int = 16, max_cache_tokens: int | None = None) -> DenseCache:
+    return DenseCache(SPEC, slots=slots, capacity=capacity, max_cache_tokens=max_cache_tokens)
 
 
 def put(c: DenseCache, slot: int, ids: list[int], parents: list[int], rows: list[int] | None = None) -> None:
     rows = list(range(len(ids))) if rows is None else rows
     t = torch.tensor
-    x = Tokens(t(ids), torch.full((len(ids),), slot), t(rows), t(rows), t(parents), t([], dtype=torch.int64))
+    x = ForwardInput(t(ids), torch.full((len(ids),), slot), t(rows), t(rows), t(parents), t([], dtype=torch.int64))
     c.stage(x)
     c.store("ids")[slot, 0, c.length(slot) + t(rows), 0] = t(ids)
 
@@ -64,9 +64,9 @@ def test_rows_staged_in_several_passes_see_their_own_path_only() -> None:
     c.admit(0, [7])
     t = torch.tensor
     none = t([], dtype=torch.int64)
-    c.stage(Tokens(t([7]), t([0]), t([0]), t([0]), t([-1]), none))
-    c.stage(Tokens(t([1, 2]), t([0, 0]), t([1, 1]), t([1, 2]), t([0, 0]), none))
-    (s,) = c.stage(Tokens(t([3]), t([0]), t([2]), t([3]), t([2]), none))
+    c.stage(ForwardInput(t([7]), t([0]), t([0]), t([0]), t([-1]), none))
+    c.stage(ForwardInput(t([1, 2]), t([0, 0]), t([1, 1]), t([1, 2]), t([0, 0]), none))
+    (s,) = c.stage(ForwardInput(t([3]), t([0]), t([2]), t([3]), t([2]), none))
     assert s.visible is not None and s.visible.tolist() == [[True, False, True, True]]
 
 
@@ -82,7 +82,7 @@ def test_a_freed_text_is_taken_over_by_whoever_needs_it() -> None:
 
 
 def test_room_is_given_to_all_or_to_none() -> None:
-    c = cache(slots=2, capacity=16, max_rows=10)
+    c = cache(slots=2, capacity=16, max_cache_tokens=10)
     c.admit(0, [1])
     c.admit(1, [1])
     with pytest.raises(OutOfBlocks, match="11 rows"):
@@ -90,7 +90,7 @@ def test_room_is_given_to_all_or_to_none() -> None:
     c.reserve([0, 1], [5, 5])
     assert c.spare == 0
     with pytest.raises(OutOfBlocks, match="holds 16"):
-        cache_one = cache(slots=1, capacity=16, max_rows=100)
+        cache_one = cache(slots=1, capacity=16, max_cache_tokens=100)
         cache_one.admit(0, [1])
         cache_one.reserve([0], [17])
 
@@ -108,7 +108,7 @@ def test_our_own_mistakes_are_named() -> None:
 
 
 def test_an_unused_long_context_costs_no_memory() -> None:
-    big = DenseCache((RowSpec("ids", 1, 1, torch.int64),), slots=4, capacity=8192)
+    big = DenseCache((CacheSpec("ids", 1, 1, torch.int64),), slots=4, capacity=8192)
     assert big.store("ids").shape[2] <= 512
     big.admit(2, list(range(2000)))
     ids = list(range(1500))

@@ -15,7 +15,7 @@ from draftwood.cli import models
 from draftwood.cli.main import app
 from draftwood.core.config import EngineConfig
 from draftwood.llm import LLM
-from draftwood.models.load import Loaded, load
+from draftwood.models.loading.load import Loaded, load
 
 ROWS = 512  # a short context, because fresh memory is the largest cost of a fresh engine
 SRC = Path(__file__).resolve().parents[2] / "src"
@@ -43,7 +43,7 @@ def opened(weights: Loaded, monkeypatch: pytest.MonkeyPatch) -> list[LLM]:
     def open_llm(model: str, recipe: str, *, dtype: str = "auto", slots: int = 1, options: Sequence[str] = ()) -> LLM:
         chosen = models.recipe_options(recipe, options)
         assert (model, dtype) == ("smollm2", "auto")
-        made.append(LLM(weights, recipe, config=EngineConfig(max_slots=slots, max_length=ROWS), **chosen))
+        made.append(LLM(weights, recipe, config=EngineConfig(max_num_seqs=slots, max_model_len=ROWS), **chosen))
         return made[-1]
 
     monkeypatch.setattr(models, "open_llm", open_llm)
@@ -52,12 +52,12 @@ def opened(weights: Loaded, monkeypatch: pytest.MonkeyPatch) -> list[LLM]:
 
 @pytest.fixture
 def llm(weights: Loaded) -> LLM:
-    return LLM(weights, "auto", config=EngineConfig(max_slots=2, max_length=ROWS))
+    return LLM(weights, "auto", config=EngineConfig(max_num_seqs=2, max_model_len=ROWS))
 
 
 @pytest.fixture
 def plain(weights: Loaded) -> LLM:
-    return LLM(weights, "autoregressive", config=EngineConfig(max_slots=1, max_length=ROWS))
+    return LLM(weights, "autoregressive", config=EngineConfig(max_num_seqs=1, max_model_len=ROWS))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from draftwood.cli import answers, records
 from draftwood.cli.answers import Task, as_json
 from draftwood.cli.questions import Question
-from draftwood.core.sampling import SamplingParams
+from draftwood.core.sampling.params import SamplingParams
 
 TOO_LONG = "word " * 9000
 

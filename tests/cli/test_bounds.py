@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from draftwood.bench import bounds as bench
+from draftwood.bench.study import bounds as bench
 from draftwood.cli.main import app
 from draftwood.testing.folder import write_folder
 
@@ -52,14 +52,14 @@ def test_questions_come_from_a_file(run, tmp_path: Path):
     assert done.exit_code == 0 and "6 positions of 3 prompts" in done.stdout
 
 
-def test_top_p_reaches_the_laws(run, tmp_path: Path):
+def test_top_p_reaches_the_distributions(run, tmp_path: Path):
     def kept(*words: str) -> dict[str, float]:
         out = tmp_path / "b.json"
         done = run(*DRAFT, "-t", "1", "-k", "2", "--out", str(out), *words)
         assert done.exit_code == 0, done.output
         return {line["name"]: line["kept"]["2"]["value"] for line in json.loads(out.read_text())["results"][0]["lines"]}
 
-    assert len(set(kept("--top-p", "1e-9").values())) == 1, "of laws with one token all rules keep the same"
+    assert len(set(kept("--top-p", "1e-9").values())) == 1, "of distributions with one token all rules keep the same"
     assert json.loads((tmp_path / "b.json").read_text())["top_p"] == 1e-9
     assert len(set(kept().values())) > 1
 
@@ -93,9 +93,9 @@ def test_an_empty_file_holds_no_prompts(run, tmp_path: Path):
     assert done.exit_code == 2 and "holds no questions" in done.stderr
 
 
-def test_a_drafter_without_laws_is_refused(run):
+def test_a_drafter_without_distributions_is_refused(run):
     done = run(recipe="prompt_lookup")
-    assert done.exit_code == 2 and "draws from no law" in done.stderr
+    assert done.exit_code == 2 and "draws from no distribution" in done.stderr
 
 
 @pytest.mark.parametrize("words", [("-k", "99999999999999999999"), ("-t", "1e300"), ("-t", "1e-300")])

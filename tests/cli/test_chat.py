@@ -8,9 +8,9 @@ import signal
 import pytest
 
 from draftwood.cli.chat import Chat
+from draftwood.cli.conversation import Talk
 from draftwood.cli.screen import Screen
-from draftwood.cli.talk import Talk
-from draftwood.core.sampling import SamplingParams
+from draftwood.core.sampling.params import SamplingParams
 
 SHORT = ["--max-tokens", "3"]
 

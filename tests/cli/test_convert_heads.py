@@ -6,10 +6,10 @@ import pytest
 from typer.testing import CliRunner
 
 from draftwood.cli.main import app
-from draftwood.models.load import load_weights
+from draftwood.models.loading.load import load_weights
 from draftwood.testing.folder import write_folder
 from draftwood.testing.heads import random_head, write_head
-from draftwood.train.formats import proof
+from draftwood.train.formats import roundtrip as proof
 
 
 class Shape:

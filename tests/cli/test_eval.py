@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from draftwood.bench import machine
 from draftwood.cli.main import app
-from draftwood.models.load import load
+from draftwood.models.loading.load import load
 from draftwood.testing.folder import write_folder
 from draftwood.testing.heads import random_head, write_head
 
@@ -52,7 +52,7 @@ def test_a_reader_gets_acceptance_text_speeds_and_terms(run, model: Path, tmp_pa
         "tokens per pass",
         "accepted by position",
         "all / some / none",
-        "prices alone",
+        "estimates alone",
         "target pass",
         "verify",
     ):

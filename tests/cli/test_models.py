@@ -26,7 +26,7 @@ def test_options_reach_the_recipe():
 @pytest.mark.slow
 def test_model_opens_with_what_was_asked_for():
     llm = models.open_llm("smollm2", "prompt_lookup", dtype="float64", slots=3, options=["depth=3"])
-    assert (llm.config.max_slots, llm.recipe_name) == (3, "prompt_lookup")
+    assert (llm.config.max_num_seqs, llm.recipe_name) == (3, "prompt_lookup")
     assert llm.loaded.model.dtype.itemsize == 8
 
 

@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 from draftwood.cli.options import said_top_p, sampling, temperatures, with_sampling
-from draftwood.core.sampling import SamplingParams
+from draftwood.core.sampling.params import SamplingParams
 from draftwood.errors import OptionError
 
 

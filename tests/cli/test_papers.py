@@ -6,7 +6,7 @@ import pytest
 
 from draftwood import recipes
 from draftwood.cli import catalog, models
-from draftwood.models.load import Loaded
+from draftwood.models.loading.load import Loaded
 
 
 def test_list_shows_every_recipe_with_its_title(draftwood):

@@ -57,7 +57,7 @@ def test_top_p_reaches_the_drafts(model: Path, tmp_path: Path) -> None:
         return [any(column) for column in zip(*json.loads(out.read_text())["tried"], strict=True)]
 
     few = siblings("--top-p", "1e-9")
-    assert few[0] and not any(few[1:]), "a law of one token has no second sibling"
+    assert few[0] and not any(few[1:]), "a distribution of one token has no second sibling"
     assert json.loads((tmp_path / "ranks.json").read_text())["top_p"] == 1e-9
     assert any(siblings()[1:])
 

@@ -5,7 +5,7 @@ import math
 
 from draftwood.cli import records
 from draftwood.cli.questions import Question
-from draftwood.core.sampling import SamplingParams
+from draftwood.core.sampling.params import SamplingParams
 
 STATS = {
     "target_passes",
@@ -15,7 +15,7 @@ STATS = {
     "rounds_all",
     "rounds_some",
     "rounds_none",
-    "benched",
+    "disabled",
     "cached_tokens",
 }
 

@@ -90,7 +90,7 @@ def test_stats_line_says_what_a_reader_needs():
     assert "LOSSY" in stats_line(result(lossless=False))
     assert "interrupted" in stats_line(result(finish_reason="cancelled"))
     assert "7 of 10 prompt tokens from the cache" in stats_line(result(), cache=True)
-    assert "went on undrafted (propose: x)" in stats_line(result(stats=Stats(benched="propose: x")))
+    assert "went on undrafted (propose: x)" in stats_line(result(stats=Stats(disabled="propose: x")))
 
 
 def test_error_is_red_only_on_a_terminal(monkeypatch):

@@ -31,7 +31,7 @@ def test_data_is_written_and_counted(tiny: str, tmp_path: Path):
     kinds = [line.split()[0] for line in done.stdout.splitlines()[2:4]]
     assert sorted(kinds) == ["code", "math"] == sorted(record["kinds"])
     assert f"{record['tokens_written']} tokens written" in done.stdout
-    assert not {"settings", "texts", "lane", "excluded", "dropped", "lines", "seed"} - set(record)
+    assert not {"settings", "texts", "backend", "excluded", "dropped", "lines", "seed"} - set(record)
 
 
 def test_progress_counts_dialogues_and_ends_where_there_is_nothing_more_to_say():

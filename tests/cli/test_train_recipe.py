@@ -15,8 +15,8 @@ from draftwood.cli.main import app
 from draftwood.cli.train_recipe import beside
 from draftwood.testing import folder
 from draftwood.testing.folder import write_folder
-from draftwood.train import checkpoint
-from draftwood.train.data import Settings, make_data
+from draftwood.train.data.run import Settings, make_data
+from draftwood.train.loop import checkpoint
 from tiny_run import write_data
 
 

@@ -34,7 +34,7 @@ def test_a_busy_moment_does_not_spoil_the_price() -> None:
     assert model.pass_seconds(1) < 0.04
 
 
-def test_prices_follow_the_machine() -> None:
+def test_estimates_follow_the_machine() -> None:
     model = CostModel()
     for _ in range(50):
         observe(model, 1, 0.03)

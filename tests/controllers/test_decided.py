@@ -1,4 +1,4 @@
-"""Whatever the judge says, the output has the target's law; and a judge that takes back what it has seen is caught."""
+"""Whatever the judge says, the output has the target's distribution; and a judge that takes back what it has seen is caught."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,15 +10,15 @@ from torch import Tensor
 
 from draftwood.controllers.decided import Decided
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.proposal import DraftProbs, Draw, Proposal
 from draftwood.core.recipe import Recipe
 from draftwood.core.round import Round
 from draftwood.core.tree import TokenTree
 from draftwood.errors import DrafterError, OptionError
 from draftwood.testing.contracts import toy_round
-from draftwood.testing.drafts import TableDrafter
 from draftwood.testing.exact import Leaf, distance, first_token, joint_error, leaves
-from draftwood.testing.tables import TableModel, context_free, near, random_law
+from draftwood.testing.table_drafter import TableDrafter
+from draftwood.testing.table_model import TableModel, context_free, near, random_probs
 from draftwood.trees.static import Static
 from draftwood.verifiers.rejection import Rejection
 from draftwood.verifiers.traversal import Traversal
@@ -40,7 +40,7 @@ class Telling(TableDrafter):
     """A table that shows hidden states."""
 
     def propose(self, state: Any, rnd: Round, base: Proposal, limit: Limit, policy: Any) -> Proposal:
-        def proceed(tree: TokenTree, frontier: Tensor, q: Laws, hidden: Any) -> Tensor:
+        def proceed(tree: TokenTree, frontier: Tensor, q: DraftProbs, hidden: Any) -> Tensor:
             return limit.proceed(tree, frontier, q, seen_of(tree, frontier))
 
         return TableDrafter.propose(self, state, rnd, base, replace(limit, proceed=proceed), policy)
@@ -64,7 +64,7 @@ JUDGES: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def outcomes(
-    judge: Any, verifier: Any, p: Any, q: Any, vocab: int = VOCAB, widths: Any = WIDTHS, **more: Any
+    judge: Any, verifier: Any, p: Any, q: Any, vocab_size: int = VOCAB, widths: Any = WIDTHS, **more: Any
 ) -> list[Leaf]:
     policy = Static(widths)
     recipe = Recipe(
@@ -73,7 +73,7 @@ def outcomes(
         verifier=verifier,
         controller=Decided(len(widths), policy.num_nodes, judge),
     )
-    return leaves(TableModel(vocab, p), lambda: recipe, **more)
+    return leaves(TableModel(vocab_size, p), lambda: recipe, **more)
 
 
 # Enumerations of whole trees: the judges that stop early have the smallest ones.
@@ -81,21 +81,21 @@ DEAR = ("always on", "fears one token", "random 1")
 
 
 @pytest.mark.parametrize("judge", [pytest.param(j, marks=pytest.mark.slow if j in DEAR else ()) for j in JUDGES])
-def test_the_law_is_the_targets_whatever_the_judge_says(judge: str) -> None:
-    p = random_law(VOCAB, 3)
+def test_the_distribution_is_the_targets_whatever_the_judge_says(judge: str) -> None:
+    p = random_probs(VOCAB, 3)
     found = outcomes(JUDGES[judge], Rejection(), p, near(p, VOCAB, 5, 0.6))
     assert joint_error(found, p, VOCAB, 4) < 1e-12
 
 
 @pytest.mark.parametrize("judge", ["likes one token", "random 0"])
 def test_look_ahead_rules_stay_exact_too(judge: str) -> None:
-    p = random_law(VOCAB, 4)
+    p = random_probs(VOCAB, 4)
     found = outcomes(JUDGES[judge], Traversal(), p, near(p, VOCAB, 6, 0.6), widths=(2, 1))
     assert joint_error(found, p, VOCAB, 3) < 1e-12
 
 
-def test_whole_requests_have_the_targets_joint_law() -> None:
-    p = random_law(VOCAB, 7)
+def test_whole_requests_have_the_targets_joint_distribution() -> None:
+    p = random_probs(VOCAB, 7)
     found = outcomes(JUDGES["likes one token"], Rejection(), p, near(p, VOCAB, 8, 0.5), widths=(2, 1), tokens=3)
     assert joint_error(found, p, VOCAB, 3) < 1e-12
 
@@ -122,7 +122,7 @@ class Taking(TableDrafter):
         made = TableDrafter.propose(self, state, rnd, base, replace(limit, proceed=lambda t, f, q, h: f >= 0), policy)
         tree = made.tree
         nodes = torch.arange(tree.num_nodes).expand(tree.batch, -1)
-        liked = limit.proceed(tree, nodes[:, 1:], Laws(torch.zeros(0, 3)), seen_of(tree, nodes[:, 1:]))
+        liked = limit.proceed(tree, nodes[:, 1:], DraftProbs(torch.zeros(0, 3)), seen_of(tree, nodes[:, 1:]))
         return made.keep(torch.cat([tree.live[:, :1], liked], dim=1))
 
 
@@ -138,9 +138,9 @@ class Foreseeing(TableDrafter):
     """Lets the judge see the very tokens that are about to be drawn."""
 
     def propose(self, state: Any, rnd: Round, base: Proposal, limit: Limit, policy: Any) -> Proposal:
-        def proceed(tree: TokenTree, frontier: Tensor, q: Laws, hidden: Any) -> Tensor:
-            law = q.prob.view(*frontier.shape, -1)
-            coming = rnd.draw(frontier.clamp_min(0), law, 1, Draw.DISTINCT, frontier >= 0)[..., 0]
+        def proceed(tree: TokenTree, frontier: Tensor, q: DraftProbs, hidden: Any) -> Tensor:
+            probs = q.prob.view(*frontier.shape, -1)
+            coming = rnd.draw(frontier.clamp_min(0), probs, 1, Draw.DISTINCT, frontier >= 0)[..., 0]
             return (tree.num_nodes == 1) | (coming == 1)
 
         return TableDrafter.propose(self, state, rnd, base, replace(limit, proceed=proceed), policy)
@@ -158,7 +158,7 @@ def test_control_a_judge_that_sees_what_is_about_to_be_drawn_fails() -> None:
 def grown(judge: Any, depth: int = 4, texts: Any = ((0,),)) -> Proposal:
     rnd = toy_round(texts, VOCAB, seed=2)
     policy = Static((2, *(1,) * (depth - 1)))
-    p = random_law(VOCAB, 1)
+    p = random_probs(VOCAB, 1)
     limit = Decided(depth, policy.num_nodes, judge).plan(None, rnd, None)  # type: ignore[arg-type]
     return Telling(p).propose(None, rnd, Proposal.roots(rnd.roots()), limit, policy)
 
@@ -205,4 +205,4 @@ def test_a_drafter_without_hidden_states_is_named() -> None:
     rnd = toy_round(((0,),), VOCAB)
     limit = Decided(2, 4, random_judge(0)).plan(None, rnd, None)  # type: ignore[arg-type]
     with pytest.raises(DrafterError, match="the drafter shows none"):
-        TableDrafter(random_law(VOCAB, 1)).propose(None, rnd, Proposal.roots(rnd.roots()), limit, Static((2, 1)))
+        TableDrafter(random_probs(VOCAB, 1)).propose(None, rnd, Proposal.roots(rnd.roots()), limit, Static((2, 1)))

@@ -9,7 +9,7 @@ from draftwood.core.verdict import Outcome, Times, Verdict
 from draftwood.testing.contracts import check_controller, toy_round
 
 
-class Prices:
+class CostEstimate:
     """A pass of n tokens costs 1 + slope * (n - 1)."""
 
     def __init__(self, slope: float) -> None:
@@ -29,7 +29,7 @@ def rounds(controller: Heuristic, slope: float, keep: float, count: int) -> list
     """Depths planned while a share of every draft is accepted."""
     state = controller.init(1)
     rnd = toy_round([[1]], 5)
-    load = Load(prices=Prices(slope), rows=1, waiting=0, context=0)
+    load = Load(cost_model=CostEstimate(slope), batch_size=1, waiting=0, context=0)
     depths = []
     for _ in range(count):
         depth = int(controller.plan(state, rnd, load).depth[0])

@@ -10,8 +10,8 @@ from draftwood.core.proposal import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.errors import CompositionError
 from draftwood.testing.contracts import Always
-from draftwood.testing.drafts import TableDrafter
-from draftwood.testing.tables import TableModel, random_law
+from draftwood.testing.table_drafter import TableDrafter
+from draftwood.testing.table_model import TableModel, random_probs
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 from draftwood.trees.paths import Paths
@@ -20,7 +20,7 @@ from draftwood.verifiers.match import Match
 from draftwood.verifiers.rejection import Rejection
 from draftwood.verifiers.transport import Transport
 
-LAW = random_law(3, 0)
+PROBS = random_probs(3, 0)
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class OnlyChains(Rejection):
 
 
 def check(policy: Any, verifier: Any) -> None:
-    recipe = Recipe(drafter=TableDrafter(LAW), policy=policy, verifier=verifier, controller=Always(1, 4))
-    recipe.check(TableModel(3, LAW))
+    recipe = Recipe(drafter=TableDrafter(PROBS), policy=policy, verifier=verifier, controller=Always(1, 4))
+    recipe.check(TableModel(3, PROBS))
 
 
 def test_match_is_exact_for_every_draft_and_somebody_always_is() -> None:
@@ -38,7 +38,7 @@ def test_match_is_exact_for_every_draft_and_somebody_always_is() -> None:
         for shape in Shape:
             assert (draw, shape) in RULES["Match"] and legal_rules(draw, shape)
             if draw is Draw.GIVEN:
-                assert legal_rules(draw, shape) == ["Match"], "without a law nothing else is"
+                assert legal_rules(draw, shape) == ["Match"], "without a distribution nothing else is"
 
 
 def test_shapes_follow_from_the_policy() -> None:

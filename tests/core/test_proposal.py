@@ -1,4 +1,4 @@
-"""Laws and numbers follow their nodes through every change of a proposal."""
+"""Distributions and numbers follow their nodes through every change of a proposal."""
 
 from dataclasses import replace
 
@@ -6,17 +6,17 @@ import pytest
 import torch
 
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw, Laws, Proposal, Started
+from draftwood.core.proposal import DraftProbs, Draw, Proposal, Started
 from draftwood.core.tree import AHEAD, TokenTree
 from draftwood.testing.contracts import toy_round
-from draftwood.testing.drafts import TableDrafter
-from draftwood.testing.tables import random_law
+from draftwood.testing.table_drafter import TableDrafter
+from draftwood.testing.table_model import random_probs
 from draftwood.trees.static import Static
 
 
 def drawn() -> Proposal:
     rnd = toy_round([[1], [2, 3]], 5)
-    return TableDrafter(random_law(5, 1)).propose(
+    return TableDrafter(random_probs(5, 1)).propose(
         None, rnd, Proposal.roots(rnd.roots()), Limit.of([2, 2], [6, 6]), Static((2, 2))
     )
 
@@ -32,10 +32,10 @@ def given(rows: list[list[tuple[int, int]]], roots: list[int]) -> Proposal:
             live=torch.tensor([[t >= 0] for _, t in pair]),
             copies=0,
         )
-    return Proposal(tree, q_row=torch.full_like(tree.tokens, -1))
+    return Proposal(tree, q_index=torch.full_like(tree.tokens, -1))
 
 
-def test_compacting_keeps_each_nodes_law() -> None:
+def test_compacting_keeps_each_nodes_distribution() -> None:
     proposal = drawn()
     kept = proposal.keep(torch.tensor([[1, 0, 1, 1, 1, 1, 1], [1, 1, 1, 0, 1, 1, 0]], dtype=torch.bool))
     small = kept.compact(int(kept.tree.live.sum(1).max()))
@@ -45,8 +45,8 @@ def test_compacting_keeps_each_nodes_law() -> None:
             if not small.tree.live[row, node]:
                 continue
             same = (proposal.tree.tokens[row] == small.tree.tokens[row, node]) & kept.tree.live[row]
-            rows = {int(r) for r in proposal.rows()[row][same]}
-            assert int(small.rows()[row, node]) in rows
+            rows = {int(r) for r in proposal.q_indices()[row][same]}
+            assert int(small.q_indices()[row, node]) in rows
 
 
 def test_layers_that_were_run_already_follow_their_nodes() -> None:
@@ -59,7 +59,7 @@ def test_layers_that_were_run_already_follow_their_nodes() -> None:
         assert small.started is not None and small.started.layers == 2
         assert small.tree.tokens.tolist() == [[1, 6, 7], [2, 8, 9]]
         assert small.started.hidden.tolist() == [[[t] * 3 for t in row] for row in small.tree.tokens.tolist()]
-        assert small.started.rows.tolist() == [[11, 16, 17], [12, 18, 19]]
+        assert small.started.entries.tolist() == [[11, 16, 17], [12, 18, 19]]
 
 
 def test_given_nodes_are_grafted_by_their_longest_shared_prefix() -> None:
@@ -83,7 +83,7 @@ def test_rerooting_keeps_the_subtree_and_scores_it() -> None:
     proposal = given([[(0, 5), (0, 6), (1, 7), (3, 8)], [(0, 5)]], [1, 2])
     ahead = Proposal(
         TokenTree(**{n: getattr(proposal.tree, n) for n in proposal.tree.__slots__ if n != "role"},
-                  role=torch.full_like(proposal.tree.role, AHEAD)), Draw.GIVEN, q_row=proposal.q_row
+                  role=torch.full_like(proposal.tree.role, AHEAD)), Draw.GIVEN, q_index=proposal.q_index
     )  # fmt: skip
     moved = ahead.reroot(torch.tensor([1, -1]), 3)
     assert moved.tree.tokens[0].tolist() == [5, 7, 8] and moved.tree.parents[0].tolist() == [-1, 0, 1]
@@ -91,18 +91,20 @@ def test_rerooting_keeps_the_subtree_and_scores_it() -> None:
     assert not moved.tree.live[1].any(), "nothing to carry over for a row whose token was not drafted"
 
 
-def test_laws_over_some_columns_become_dense() -> None:
-    laws = Laws(torch.tensor([[0.25, 0.75]]), torch.tensor([3, 1]))
-    assert laws.dense(torch.tensor([0, -1]), 5).tolist() == [[0, 0.75, 0, 0.25, 0], [0] * 5]
-    both = laws.join(Laws(torch.tensor([[1.0, 0.0]]), torch.tensor([0, 4])))
+def test_distributions_over_some_columns_become_dense() -> None:
+    distributions = DraftProbs(torch.tensor([[0.25, 0.75]]), torch.tensor([3, 1]))
+    assert distributions.dense(torch.tensor([0, -1]), 5).tolist() == [[0, 0.75, 0, 0.25, 0], [0] * 5]
+    both = distributions.join(DraftProbs(torch.tensor([[1.0, 0.0]]), torch.tensor([0, 4])))
     assert both.dense(torch.tensor([1]), 5).tolist() == [[1, 0, 0, 0, 0]]
 
 
-def test_single_tokens_of_laws_are_those_of_the_whole_rows() -> None:
+def test_single_tokens_of_distributions_are_those_of_the_whole_rows() -> None:
     prob = torch.softmax(torch.randn(3, 4, generator=torch.Generator().manual_seed(1)), -1)
     shared, own = torch.tensor([6, 0, 3, 5]), torch.tensor([[6, 0, 3, 5], [1, 2, 3, 4], [0, 2, 4, 6]])
     rows, tokens = torch.tensor([[0], [2], [-1], [1]]), torch.tensor([[0, 3, 7], [6, 1, 2], [0, 1, 2], [5, 4, 7]])
-    for laws, vocab in ((Laws(prob), 4), (Laws(prob, shared), 7), (Laws(prob, own), 7)):
-        asked = tokens.clamp_max(vocab)
-        whole = torch.nn.functional.pad(laws.dense(rows[:, 0], vocab), (0, 1))  # the id `vocab` has nothing
-        assert torch.equal(laws.at(rows, asked, vocab), whole.gather(1, asked))
+    for distributions, vocab_size in ((DraftProbs(prob), 4), (DraftProbs(prob, shared), 7), (DraftProbs(prob, own), 7)):
+        asked = tokens.clamp_max(vocab_size)
+        whole = torch.nn.functional.pad(
+            distributions.dense(rows[:, 0], vocab_size), (0, 1)
+        )  # the id `vocab_size` has nothing
+        assert torch.equal(distributions.at(rows, asked, vocab_size), whole.gather(1, asked))

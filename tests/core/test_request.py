@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from draftwood.core.request import Request, Stats
-from draftwood.core.sampling import SamplingParams
+from draftwood.core.sampling.params import SamplingParams
 
 
 class Letters:
@@ -84,7 +84,7 @@ def test_ignored_ends_and_min_tokens_let_the_answer_go_on() -> None:
 
 
 def test_stop_tokens_end_like_the_models_own() -> None:
-    r = request(stop_tokens=(7,))
+    r = request(stop_token_ids=(7,))
     assert emit(r, 0, 7, 1) == 2 and r.finish_reason == "stop"
 
 

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from draftwood.core import scored as module
-from draftwood.core.outline import Outline
-from draftwood.core.passes import Seen
+from draftwood.core.forward import ForwardOutput
+from draftwood.core.host_tree import HostTree
 from draftwood.core.request import Request
 from draftwood.core.round import Round
-from draftwood.core.sampling import SamplingParams
+from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.scored import Scored
 from draftwood.core.tree import TokenTree
 
@@ -18,16 +18,16 @@ VOCAB = 5
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[TokenTree]:
     """Trees of which lists were made."""
-    seen: list[TokenTree] = []
+    output: list[TokenTree] = []
 
-    class Counted(Outline):
+    class Counted(HostTree):
         @staticmethod
-        def of(tree: TokenTree) -> Outline:
-            seen.append(tree)
-            return Outline.of(tree)
+        def of(tree: TokenTree) -> HostTree:
+            output.append(tree)
+            return HostTree.of(tree)
 
-    monkeypatch.setattr(module, "Outline", Counted)
-    return seen
+    monkeypatch.setattr(module, "HostTree", Counted)
+    return output
 
 
 def target(*temperatures: float, top_p: float = 1.0) -> Scored:
@@ -38,12 +38,12 @@ def target(*temperatures: float, top_p: float = 1.0) -> Scored:
     tree = tree.add(torch.zeros_like(below), below, live=below > 0)
     rows = torch.arange(2 * batch)
     logits = torch.randn(2 * batch, VOCAB, generator=torch.Generator().manual_seed(3))
-    seen = Seen(logits, torch.zeros(2 * batch, 4), rows, row=rows.view(batch, 2))
+    output = ForwardOutput(logits, torch.zeros(2 * batch, 4), rows, token_index=rows.view(batch, 2))
     requests = tuple(
         Request(i, [1, 0], SamplingParams(temperature=t, seed=i, top_p=top_p if i else 1.0), VOCAB)
         for i, t in enumerate(temperatures)
     )
-    return Scored(seen, tree, Round(torch.arange(batch), torch.full((batch,), 2), requests))
+    return Scored(output, tree, Round(torch.arange(batch), torch.full((batch,), 2), requests))
 
 
 def test_mixed_batch_draws_without_lists(made):
@@ -57,8 +57,8 @@ def test_mixed_batch_draws_without_lists(made):
 
 def test_lists_are_made_once_and_belong_to_the_rows_taken(made):
     part = target(0.0, 1.0, 0.7).take([2, 0])
-    assert part.outline.tokens == part.tree.tokens.tolist() == [[0, 3], [0, 1]]
-    assert part.outline is part.outline and len(made) == 1
+    assert part.host_tree.tokens == part.tree.tokens.tolist() == [[0, 3], [0, 1]]
+    assert part.host_tree is part.host_tree and len(made) == 1
 
 
 def test_the_whole_round_decides_over_which_columns_some_rows_are_told():
@@ -70,4 +70,6 @@ def test_the_whole_round_decides_over_which_columns_some_rows_are_told():
     assert mixed.support_of(rows, nodes).ids is None and cut.support_of(rows, nodes).ids is not None
     for scored in (mixed, cut):
         told = scored.support_of(rows, nodes).dense()
-        assert torch.allclose(told, torch.stack([scored.law(nodes.new_tensor([[0], [1], [0]]))[b, 0] for b in (1, 2)]))
+        assert torch.allclose(
+            told, torch.stack([scored.probs(nodes.new_tensor([[0], [1], [0]]))[b, 0] for b in (1, 2)])
+        )

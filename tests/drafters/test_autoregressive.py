@@ -8,11 +8,11 @@ from draftwood.cache.dense import DenseCache
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.proposal import Draw
 from draftwood.core.recipe import Recipe
-from draftwood.core.sampling import SamplingParams
+from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.autoregressive import Autoregressive
 from draftwood.testing.contracts import check_drafter
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tables import TableModel, random_law
+from draftwood.testing.table_model import TableModel, random_probs
 from draftwood.testing.tiny import tiny_decoder
 from draftwood.trees.chain import Chain
 from draftwood.trees.static import Static
@@ -21,20 +21,20 @@ from draftwood.verifiers.rejection import Rejection
 
 
 def test_the_contract_of_drafters_holds() -> None:
-    table = TableModel(5, random_law(5, 1))
+    table = TableModel(5, random_probs(5, 1))
     for policy in (Chain(), Static((2, 2)), Static((2, 2), Draw.GIVEN)):
         check_drafter(Autoregressive(table, lambda slots: table.make_cache(slots)), policy, 5)
 
 
 def test_a_draft_that_is_the_target_itself_is_always_accepted() -> None:
     model = tiny_decoder(3)
-    drafter = Autoregressive(model, lambda slots: DenseCache(model.row_specs, slots=slots, capacity=300))
+    drafter = Autoregressive(model, lambda slots: DenseCache(model.cache_specs, slots=slots, capacity=300))
     for verifier, draw in ((Rejection(), Draw.IID), (Match(), Draw.GIVEN)):
         recipe = Recipe(drafter=drafter, policy=Chain(draw), verifier=verifier, controller=Fixed(4))
         params = [SamplingParams(temperature=t, seed=i, max_tokens=21) for i, t in enumerate((0.0, 1.0, 0.7))]
         got = serve(make_engine(model, recipe), [[1, 2, 3], [4], [5, 6] * 9], params)
         for r in got:
-            assert r.stats.benched is None and r.stats.rounds_some == r.stats.rounds_none == 0
+            assert r.stats.disabled is None and r.stats.rounds_some == r.stats.rounds_none == 0
             assert r.stats.target_passes == 5, "21 tokens: four rounds of five, and the last"
 
 
@@ -43,23 +43,23 @@ def test_after_every_round_its_cache_equals_a_fresh_one() -> None:
     caches: list[DenseCache] = []
 
     def make(slots: int) -> DenseCache:
-        caches.append(DenseCache(draft.row_specs, slots=slots, capacity=300))
+        caches.append(DenseCache(draft.cache_specs, slots=slots, capacity=300))
         return caches[-1]
 
     checked: list[int] = []
 
-    def compare(rnd: Any, outcome: Any, seen: Any) -> None:
+    def compare(rnd: Any, outcome: Any, output: Any) -> None:
         cache = caches[0]
         for slot, request in zip(rnd.slots.tolist(), rnd.requests, strict=True):
             length = cache.length(slot)
             assert cache.text(slot) == request.known[:length]
-            fresh = DenseCache(draft.row_specs, slots=1, capacity=300)
+            fresh = DenseCache(draft.cache_specs, slots=1, capacity=300)
             fresh.admit(0, [])
-            from draftwood.core.passes import Tokens
+            from draftwood.core.forward import ForwardInput
 
             index = torch.arange(length)
             draft.forward(
-                Tokens(
+                ForwardInput(
                     torch.tensor(request.known[:length], dtype=torch.int64),
                     index * 0,
                     index,
@@ -69,7 +69,7 @@ def test_after_every_round_its_cache_equals_a_fresh_one() -> None:
                 ),
                 fresh,
             )
-            for spec in draft.row_specs:
+            for spec in draft.cache_specs:
                 have, want = cache.store(spec.name)[slot, :, :length], fresh.store(spec.name)[0, :, :length]
                 assert torch.allclose(have, want, atol=1e-11)
             checked.append(length)
@@ -83,5 +83,5 @@ def test_after_every_round_its_cache_equals_a_fresh_one() -> None:
     )
     params = [SamplingParams(temperature=1.0, seed=i, max_tokens=15) for i in range(3)]
     got = serve(make_engine(target, recipe, slots=2, chunk=5), [[1, 2, 3] * 5, [4], [5, 6]], params)
-    assert all(r.stats.benched is None for r in got) and len(checked) > 10
+    assert all(r.stats.disabled is None for r in got) and len(checked) > 10
     assert sum(r.stats.rounds_some + r.stats.rounds_all for r in got) > 3

@@ -9,19 +9,19 @@ import torch
 from draftwood.cache.dense import DenseCache
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.proposal import DraftProbs, Draw, Proposal
 from draftwood.core.recipe import Recipe
 from draftwood.core.round import Round
-from draftwood.core.sampling import SamplingParams
+from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.autoregressive import Autoregressive
 from draftwood.drafters.combine import VocabTrim
 from draftwood.drafters.ngram import NGram
 from draftwood.errors import CompositionError, OptionError
 from draftwood.testing.contracts import Always, check_drafter, toy_round
-from draftwood.testing.drafts import TableDrafter
-from draftwood.testing.exact import acceptance, distance, first_token, joint_error, law_of, leaves
+from draftwood.testing.exact import acceptance, distance, first_token, joint_error, leaves, probs_of
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tables import TableModel, context_free, near, random_law
+from draftwood.testing.table_drafter import TableDrafter
+from draftwood.testing.table_model import TableModel, context_free, near, random_probs
 from draftwood.testing.tiny import tiny_decoder
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
@@ -38,25 +38,25 @@ def recipe(drafter: Any, policy: Any, verifier: Any, depth: int = 2, nodes: int 
 
 
 def draft_of(model: Any) -> Autoregressive:
-    return Autoregressive(model, lambda slots: DenseCache(model.row_specs, slots=slots, capacity=300))
+    return Autoregressive(model, lambda slots: DenseCache(model.cache_specs, slots=slots, capacity=300))
 
 
 def test_the_contract_of_drafters_holds() -> None:
     for policy in (Chain(), Static((2, 2)), BestFirst(2)):
-        check_drafter(VocabTrim(TableDrafter(random_law(5, 1)), torch.tensor([0, 3, 4])), policy, 5)
+        check_drafter(VocabTrim(TableDrafter(random_probs(5, 1)), torch.tensor([0, 3, 4])), policy, 5)
 
 
 @pytest.mark.parametrize(
     "policy", [Chain(), Static((2, 1)), Static((2, 1), Draw.IID)], ids=["chain", "distinct", "iid"]
 )
-def test_the_law_is_the_targets_although_the_draft_has_no_mass_outside(policy: Any) -> None:
-    law = random_law(4, 3)
-    drafter = VocabTrim(TableDrafter(near(law, 4, 4, 0.5)), KEEP)
-    found = leaves(TableModel(4, law), recipe(drafter, policy, Rejection()))
-    assert joint_error(found, law, 4, 3) < 1e-12
+def test_the_distribution_is_the_targets_although_the_draft_has_no_mass_outside(policy: Any) -> None:
+    probs = random_probs(4, 3)
+    drafter = VocabTrim(TableDrafter(near(probs, 4, 4, 0.5)), KEEP)
+    found = leaves(TableModel(4, probs), recipe(drafter, policy, Rejection()))
+    assert joint_error(found, probs, 4, 3) < 1e-12
 
 
-def test_acceptance_is_that_of_the_draft_law_on_the_kept_tokens() -> None:
+def test_acceptance_is_that_of_the_draft_distribution_on_the_kept_tokens() -> None:
     found = leaves(
         TableModel(4, context_free(P)), recipe(VocabTrim(TableDrafter(context_free(Q)), KEEP), Chain(), Rejection(), 1)
     )
@@ -64,13 +64,13 @@ def test_acceptance_is_that_of_the_draft_law_on_the_kept_tokens() -> None:
     assert first_token(found, 4) == pytest.approx(P), "tokens outside are emitted as often as ever"
 
 
-def test_control_a_law_that_pretends_to_cover_all_tokens_fails() -> None:
+def test_control_a_distribution_that_pretends_to_cover_all_tokens_fails() -> None:
     class Pretending(VocabTrim):
         def propose(self, *args: Any) -> Proposal:
             proposal = VocabTrim.propose(self, *args)
             assert proposal.q is not None
-            whole = torch.tensor(Q, dtype=torch.float64).expand(proposal.q.num_rows, -1)
-            return replace(proposal, q=Laws(whole))
+            whole = torch.tensor(Q, dtype=torch.float64).expand(proposal.q.num_distributions, -1)
+            return replace(proposal, q=DraftProbs(whole))
 
     drafter = Pretending(TableDrafter(context_free(Q)), KEEP)
     found = leaves(TableModel(4, context_free(P)), recipe(drafter, Chain(), Rejection(), 1))
@@ -82,11 +82,11 @@ def test_control_a_law_that_pretends_to_cover_all_tokens_fails() -> None:
     [{"temperature": 0.7, "top_k": 2}, {"top_p": 0.6}, {"repetition_penalty": 1.8}, {"logit_bias": {1: 1.5, 0: -0.5}}],
     ids=lambda o: "+".join(o),
 )
-def test_options_are_exact_over_a_trimmed_law(options: dict[str, Any]) -> None:
-    law, params = random_law(3, 5), SamplingParams(**{"temperature": 1.0, **options})
-    drafter = VocabTrim(TableDrafter(near(law, 3, 6, 0.5)), KEEP)
+def test_options_are_exact_over_a_trimmed_distribution(options: dict[str, Any]) -> None:
+    probs, params = random_probs(3, 5), SamplingParams(**{"temperature": 1.0, **options})
+    drafter = VocabTrim(TableDrafter(near(probs, 3, 6, 0.5)), KEEP)
     fast, slow = (
-        law_of(leaves(TableModel(3, law), made, tokens=3, params=params))
+        probs_of(leaves(TableModel(3, probs), made, tokens=3, params=params))
         for made in (recipe(drafter, Chain(), Rejection()), recipe(drafter, Chain(), Match(), 0, 0))
     )
     assert max(abs(fast.get(z, 0) - slow.get(z, 0)) for z in {*fast, *slow}) < 1e-12
@@ -100,7 +100,7 @@ def test_keeping_every_token_changes_nothing(keep: Any) -> None:
     for drafter in (draft_of(target.first_layers(3)), VocabTrim(draft_of(target.first_layers(3)), keep)):
         made = Recipe(drafter=drafter, policy=Static((2, 2)), verifier=Rejection(), controller=Fixed(2, 6))
         got = serve(make_engine(target, made), [[1, 2, 3], [4], [5, 6]], params)
-        assert all(r.stats.benched is None for r in got)
+        assert all(r.stats.disabled is None for r in got)
         runs.append([(r.output, r.stats.target_passes) for r in got])
     assert runs[0] == runs[1]
 
@@ -118,12 +118,12 @@ def test_a_drafting_model_multiplies_the_kept_rows_of_its_head_alone() -> None:
             return draft.forward(x, cache, **plan)
 
     rnd, limit = toy_round([[1, 2, 3], [4]], 61), Limit.of([2, 2], [6, 6])
-    laws: list[Laws] = []
+    distributions: list[DraftProbs] = []
     for drafter in (draft_of(draft), VocabTrim(draft_of(Watched()), keep)):
         proposal = drafter.propose(drafter.init(2), rnd, Proposal.roots(rnd.roots()), limit, Static((2, 2)))
         assert proposal.fault is None and proposal.q is not None
-        laws.append(proposal.q)
-    whole, trimmed = laws
+        distributions.append(proposal.q)
+    whole, trimmed = distributions
     assert trimmed.ids is keep and set(asked) == {0}
     want = whole.prob[:2, keep] / whole.prob[:2, keep].sum(1, keepdim=True)
     assert torch.allclose(trimmed.prob[:2], want, atol=1e-12)
@@ -144,14 +144,14 @@ def test_a_token_outside_can_still_be_emitted() -> None:
         assert [r.output for r in got] == want and sum(r.stats.rounds_all for r in got)
 
 
-def test_where_every_kept_token_is_banned_nothing_is_guessed_and_nobody_is_benched() -> None:
+def test_where_every_kept_token_is_banned_nothing_is_guessed_and_nobody_is_disabled() -> None:
     target = tiny_decoder(1)
     drafter = VocabTrim(draft_of(target), torch.tensor([1, 2, 3]))
     params = SamplingParams(temperature=1.0, max_tokens=8, bad_words=((1,), (2,), (3,)))
     for policy, verifier in ((Chain(), Rejection()), (BestFirst(2), Match())):
         made = Recipe(drafter=drafter, policy=policy, verifier=verifier, controller=Fixed(2))
         (got,) = serve(make_engine(target, made), [[5, 6]], params)
-        assert got.stats.benched is None and len(got.output) == 8 and not {1, 2, 3} & {*got.output}
+        assert got.stats.disabled is None and len(got.output) == 8 and not {1, 2, 3} & {*got.output}
 
 
 def test_trims_inside_trims_meet() -> None:

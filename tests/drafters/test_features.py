@@ -14,7 +14,7 @@ from draftwood.core.proposal import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.round import Round
-from draftwood.core.sampling import SamplingParams
+from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.combine import VocabTrim
 from draftwood.drafters.nothing import Nothing
 from draftwood.engine.engine import Engine
@@ -32,7 +32,7 @@ PROMPTS = [[5, 7, 1, 3], list(range(1, 40)), [9, 9, 2], [5, 7, 1, 3, 8, 8], [4]]
 def engine(
     target: Any, drafter: Any, policy: Any = None, *, depth: int = 3, rule: Any = None, slots: int = 4
 ) -> Engine:
-    cache = DenseCache(target.row_specs, slots=slots, capacity=CONFIG.max_positions)
+    cache = DenseCache(target.cache_specs, slots=slots, capacity=CONFIG.max_positions)
     recipe = Recipe(
         drafter=drafter,
         policy=policy or Static((3, 2, 1), draw=Draw.GIVEN),
@@ -40,8 +40,8 @@ def engine(
         controller=Fixed(depth=depth, nodes=20),
     )
     recipe.check(target)
-    config = EngineConfig(max_slots=slots, max_length=CONFIG.max_positions, chunk_tokens=16)
-    return Engine(target, cache, recipe, prices=CostModel(), config=config)
+    config = EngineConfig(max_num_seqs=slots, max_model_len=CONFIG.max_positions, max_prefill_tokens=16)
+    return Engine(target, cache, recipe, cost_model=CostModel(), config=config)
 
 
 def run(e: Engine, prompts: list[list[int]], *, temperature: float = 0.0, tokens: int = 24) -> list[Request]:
@@ -53,7 +53,7 @@ def run(e: Engine, prompts: list[list[int]], *, temperature: float = 0.0, tokens
         e.add(r)
     while e.has_work:
         e.step()
-    assert not any(r.stats.benched for r in requests)
+    assert not any(r.stats.disabled for r in requests)
     return requests
 
 
@@ -172,7 +172,7 @@ def test_texts_that_are_read_together_are_fused_in_one_call_and_have_their_own_r
             torch.testing.assert_close(*pair, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.slow  # their law is in tests/test_exactness.py, a drawn draft of this head in tests/recipes
+@pytest.mark.slow  # their distribution is in tests/test_exactness.py, a drawn draft of this head in tests/recipes
 def test_drawn_chains_and_trees_run_under_rejection(target: Any) -> None:
     for policy in (Chain(), Static((2, 2), draw=Draw.DISTINCT)):
         drafter = features(random_net("eagle3"), target)
@@ -181,7 +181,7 @@ def test_drawn_chains_and_trees_run_under_rejection(target: Any) -> None:
 
 
 @pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.slow), 0.8])
-def test_ranks_of_the_model_and_of_whole_laws_grow_the_same_trees(
+def test_ranks_of_the_model_and_of_whole_distributions_grow_the_same_trees(
     target: Any, temperature: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def grown() -> list[Any]:
@@ -196,7 +196,7 @@ def test_ranks_of_the_model_and_of_whole_laws_grow_the_same_trees(
 
     by_model = grown()
     assert any(len(row) > 4 for tree in by_model for row in tree)
-    monkeypatch.setattr(Round, "heat", lambda self: None)
+    monkeypatch.setattr(Round, "temperature", lambda self: None)
     assert grown() == by_model
 
 
@@ -216,8 +216,8 @@ TRIM = torch.tensor([2, 3, 8, 10, 21, 30, 44, 46, 60])  # odd ones are not among
     [
         pytest.param(BestFirst(beam=3), {}, id="ranked-own rows"),
         pytest.param(BestFirst(beam=3), {"target_rows": True}, id="ranked-target's rows", marks=pytest.mark.slow),
-        pytest.param(Chain(draw=Draw.GIVEN), {}, id="whole laws-own rows", marks=pytest.mark.slow),
-        pytest.param(Chain(draw=Draw.GIVEN), {"target_rows": True}, id="whole laws-target's rows"),
+        pytest.param(Chain(draw=Draw.GIVEN), {}, id="whole distributions-own rows", marks=pytest.mark.slow),
+        pytest.param(Chain(draw=Draw.GIVEN), {"target_rows": True}, id="whole distributions-target's rows"),
     ],
 )
 def test_trimmed_head_guesses_among_kept_tokens_and_the_text_stays(target: Any, more: Any, policy: Any) -> None:

@@ -19,11 +19,11 @@ from draftwood.drafters.frequent import (
     read_counts,
 )
 from draftwood.errors import OptionError
-from draftwood.models.load import load
-from draftwood.models.origin import origin_of
+from draftwood.models.loading.load import load
+from draftwood.models.loading.origin import origin_of
 from draftwood.testing.folder import BEGIN, write_folder
 from draftwood.testing.tiny import tiny_decoder
-from draftwood.train.dialogues import Dialogue
+from draftwood.train.data.dialogues import Dialogue
 
 
 @pytest.fixture(scope="module")

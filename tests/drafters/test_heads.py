@@ -8,14 +8,14 @@ import torch
 
 from draftwood.cache.dense import DenseCache
 from draftwood.controllers.fixed import Fixed
+from draftwood.core.forward import FINAL
 from draftwood.core.limit import Limit
-from draftwood.core.passes import FINAL
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.recipe import Recipe
 from draftwood.core.round import Round
-from draftwood.core.sampling import SamplingParams
+from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.heads import Heads
-from draftwood.drafters.learn.parallel import outputs
+from draftwood.drafters.learners.parallel import outputs
 from draftwood.drafters.nets.build import net
 from draftwood.drafters.nets.config import HeadConfig
 from draftwood.drafters.nets.run import heads_drafter, levels
@@ -27,7 +27,7 @@ from draftwood.testing.contracts import Always, check_drafter, toy_round
 from draftwood.testing.heads import random_head
 from draftwood.testing.runs import make_engine, serve
 from draftwood.testing.tiny import CONFIG, tiny_decoder
-from draftwood.train.capture import Teacher
+from draftwood.train.loop.capture import Teacher
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 from draftwood.trees.static import Static
@@ -51,7 +51,7 @@ def run(target: Any, drafter: Any, policy: Any, *, rule: Any = None, temperature
         SamplingParams(temperature=temperature, seed=i, max_tokens=20 + i, **options) for i in range(len(PROMPTS))
     ]
     requests = serve(make_engine(target, recipe, slots=3, chunk=16), PROMPTS, params)
-    assert not any(r.stats.benched for r in requests)
+    assert not any(r.stats.disabled for r in requests)
     return requests
 
 
@@ -93,7 +93,7 @@ def test_drawn_chains_and_trees_run_under_rejection(target: Any, kind: str) -> N
         pytest.param(Static((2, 1)), "medusa", id="tree-medusa", marks=pytest.mark.slow),
     ],
 )
-def test_the_emitted_law_is_the_targets(kind: str, policy: Any) -> None:
+def test_the_emitted_distribution_is_the_targets(kind: str, policy: Any) -> None:
     """I2: every outcome of whole requests, against plain decoding. The first round has no feature; the later ones draft."""
     target = small(3)
     drafter = heads_drafter(random_head(kind, target, rows=2), target)
@@ -101,22 +101,22 @@ def test_the_emitted_law_is_the_targets(kind: str, policy: Any) -> None:
     drafting = Recipe(drafter=drafter, policy=policy, verifier=Rejection(), controller=Always(2, 4))
     found = exact.leaves(target, lambda: drafting, tokens=4)
     assert max(leaf.accepted for leaf in found) == 2
-    fast, slow = exact.law_of(found), exact.law_of(exact.leaves(target, lambda: plain, tokens=4))
+    fast, slow = exact.probs_of(found), exact.probs_of(exact.leaves(target, lambda: plain, tokens=4))
     assert max(abs(fast.get(z, 0) - slow.get(z, 0)) for z in {*fast, *slow}) < 1e-12
 
 
-def small(vocab: int) -> Any:
-    model: Any = tiny_decoder(config=replace(CONFIG, vocab_size=vocab, num_layers=1))
-    model.make_cache = lambda slots: DenseCache(model.row_specs, slots=slots, capacity=32)
+def small(vocab_size: int) -> Any:
+    model: Any = tiny_decoder(config=replace(CONFIG, vocab_size=vocab_size, num_layers=1))
+    model.make_cache = lambda slots: DenseCache(model.cache_specs, slots=slots, capacity=32)
     return model
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("policy", [Chain(), Static((3, 2, 2))], ids=["chain", "tree"])
-def test_laws_along_any_path_are_those_that_were_trained(target: Any, kind: str, policy: Any) -> None:
+def test_distributions_along_any_path_are_those_that_were_trained(target: Any, kind: str, policy: Any) -> None:
     drafter, rnd, state = heads(kind, target, tied=kind == "mlp", scale_input=kind == "mlp"), *fresh_round(target)
     proposal = drafter.propose(state, rnd, Proposal.roots(rnd.roots()), Limit.of([STAGES] * 2, [40] * 2), policy)
-    tree, rows, seen = proposal.tree, proposal.rows(), 0
+    tree, rows, seen = proposal.tree, proposal.q_indices(), 0
     assert proposal.q is not None
     paths = tree.path_tokens(torch.arange(tree.num_nodes).expand(2, -1)).tolist()
     for b in range(2):

@@ -8,30 +8,30 @@ from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.drafters.target_roots import TargetRoots, _Begun
 from draftwood.testing.contracts import toy_round
-from draftwood.testing.drafts import TableDrafter
-from draftwood.testing.tables import context_free
+from draftwood.testing.table_drafter import TableDrafter
+from draftwood.testing.table_model import context_free
 from draftwood.trees.static import Static
 
 Q = context_free((0.0, 0.0, 0.0, 1.0))
 
 
 def proposed(left: dict[int, Any], temperature: float = 1.0) -> Any:
-    """Trees of three rows, of which some have a row of the target left: by row, whose it is and the law."""
+    """Trees of three rows, of which some have a row of the target left: by row, whose it is and the distribution."""
     drafter = TargetRoots(TableDrafter(Q))
     rnd = toy_round(((0,), (1, 2), (2,)), 4, temperature=temperature)
     state = drafter.init(3)
-    for b, (late, law) in left.items():
-        state.left[b] = rnd.requests[b], len(rnd.requests[b].known) + late, torch.tensor(law, dtype=torch.float64)
+    for b, (late, probs) in left.items():
+        state.left[b] = rnd.requests[b], len(rnd.requests[b].known) + late, torch.tensor(probs, dtype=torch.float64)
     limit = Limit.of([2] * 3, [4] * 3)
     return drafter.propose(state, rnd, Proposal.roots(rnd.roots()), limit, Static((2, 1)))
 
 
-def test_rows_with_a_law_begin_with_it_and_the_others_as_ever() -> None:
+def test_rows_with_a_distribution_begin_with_it_and_the_others_as_ever() -> None:
     made = proposed({1: (0, (0.5, 0.5, 0.0, 0.0))})
     tree = made.tree
     assert sorted(tree.tokens[1, 1:3].tolist()) == [0, 1] and tree.copies[1, 1:3].tolist() == [0, 0]
     assert tree.tokens[0, 1] == tree.tokens[2, 1] == 3 and tree.copies[0, 1] == 1
-    assert made.rows()[1, 0] == -1 and made.rows()[0, 0] >= 0, "a given token has no law"
+    assert made.q_indices()[1, 0] == -1 and made.q_indices()[0, 0] >= 0, "a given token has no distribution"
     below = tree.live & (tree.depths() == 2)
     assert below.sum(1).tolist() == [1, 2, 1] and bool((tree.tokens[below] == 3).all())
 
@@ -46,7 +46,7 @@ def test_greedy_rows_take_the_best_tokens_in_order() -> None:
     assert tree.tokens[0, 1:3].tolist() == [2, 3]
 
 
-def test_a_law_on_one_token_gives_one_beginning() -> None:
+def test_a_distribution_on_one_token_gives_one_beginning() -> None:
     tree = proposed({0: (0, (0.0, 1.0, 0.0, 0.0))}).tree
     assert tree.live[0, 1:3].tolist() == [True, False] and tree.tokens[0, 1] == 1
 

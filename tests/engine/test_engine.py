@@ -11,7 +11,7 @@ from draftwood.core.config import EngineConfig
 from draftwood.core.proposal import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
-from draftwood.core.sampling import SamplingParams
+from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.autoregressive import Autoregressive
 from draftwood.drafters.ngram import NGram
 from draftwood.drafters.nothing import Nothing
@@ -55,7 +55,7 @@ def small_model(model: Decoder) -> Autoregressive:
     cut = model.first_layers(3)
     from draftwood.cache.dense import DenseCache
 
-    return Autoregressive(cut, lambda slots: DenseCache(cut.row_specs, slots=slots, capacity=320))
+    return Autoregressive(cut, lambda slots: DenseCache(cut.cache_specs, slots=slots, capacity=320))
 
 
 def sampled(count: int, **options: Any) -> list[SamplingParams]:
@@ -99,11 +99,11 @@ def test_a_ragged_batch_with_arrivals_and_preemption_equals_each_request_alone(
     texts, params = prompts(), sampled(8, temperature=temperature)
     wanted = answers(model, texts, params)
     drafter = {"oracle": oracle(model, texts, params), "ngram": NGram(n_min=1), "small model": small_model(model)}[name]
-    engine = make_engine(model, with_drafter(drafter), slots=5, max_rows=150, chunk=16)
+    engine = make_engine(model, with_drafter(drafter), slots=5, max_cache_tokens=150, chunk=16)
     arrive = {i: 2 * i for i in range(8)}
     got = serve(engine, texts, params, arrive=arrive)
     assert [r.output for r in got] == wanted
-    assert all(r.stats.benched is None for r in got)
+    assert all(r.stats.disabled is None for r in got)
     assert sum(r.stats.preempted for r in got) > 0, "the cache is meant to be too small"
     if name == "oracle":
         assert min(counts(got)) >= 5, "rounds that accept all, some and none must all occur"
@@ -142,7 +142,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "min_p": {"min_p": 0.2},
     "top_k and top_p": {"top_k": 12, "top_p": 0.8},
     "bias and bad words": {"logit_bias": {3: 4.0, 7: -5.0}, "bad_words": ((3, 3), (9,))},
-    "min tokens": {"min_tokens": 10, "stop_tokens": tuple(range(20))},
+    "min tokens": {"min_tokens": 10, "stop_token_ids": tuple(range(20))},
     "greedy with penalties": {"temperature": 0.0, "repetition_penalty": 1.3, "frequency_penalty": 0.2},
 }
 
@@ -191,7 +191,7 @@ def test_the_cache_after_a_tree_commit_is_a_fresh_prefill(model: Decoder) -> Non
         fresh = make_engine(model, plain())
         fresh.add(Request(0, [*request.known[:length], 0], SamplingParams(max_tokens=2), V))
         fresh.step()
-        for spec in model.row_specs:
+        for spec in model.cache_specs:
             have, want = engine.cache.store(spec.name)[slot, :, :length], fresh.cache.store(spec.name)[0, :, :length]
             assert torch.allclose(have, want, atol=1e-11), f"{spec.name} of slot {slot}"
 
@@ -264,7 +264,7 @@ class Broken:
             return replace(proposal, tree=replace(tree, parents=torch.full_like(tree.parents, tree.num_nodes - 1)))
         if self.how == "not a proposal":
             return None
-        if self.how == "NaN laws":
+        if self.how == "NaN distributions":
             assert proposal.q is not None
             return replace(proposal, q=type(proposal.q)(proposal.q.prob * float("nan")))
         return proposal
@@ -283,22 +283,22 @@ class Broken:
         "another root",
         "children before parents",
         "not a proposal",
-        "NaN laws",
+        "NaN distributions",
     ],
 )
-def test_a_broken_drafter_is_benched_and_the_requests_go_on(model: Decoder, how: str) -> None:
+def test_a_broken_drafter_is_disabled_and_the_requests_go_on(model: Decoder, how: str) -> None:
     texts, params = prompts(4), sampled(4)
     wanted = answers(model, texts, params)
-    inner = small_model(model) if how == "NaN laws" else oracle(model, texts, params)
-    verifier, draw = (Match(), Draw.IID) if how == "NaN laws" else (Match(), Draw.GIVEN)
+    inner = small_model(model) if how == "NaN distributions" else oracle(model, texts, params)
+    verifier, draw = (Match(), Draw.IID) if how == "NaN distributions" else (Match(), Draw.GIVEN)
     engine = make_engine(model, with_drafter(Broken(inner, how), verifier=verifier, draw=draw), slots=2)
     got = serve(engine, texts, params)
     assert [r.output for r in got] == wanted
-    benched = [r.stats.benched for r in got]
+    disabled = [r.stats.disabled for r in got]
     if how == "ids out of range in one row":
-        assert [bool(b) for b in benched] == [True, False, False, False]
+        assert [bool(b) for b in disabled] == [True, False, False, False]
     elif how != "free raises":
-        assert all(benched) or how == "begin raises"
+        assert all(disabled) or how == "begin raises"
     engine.cache.check_integrity()
 
 
@@ -317,7 +317,7 @@ def test_a_full_context_ends_the_answer_with_length(model: Decoder) -> None:
 
 
 def test_the_last_request_alone_in_a_full_cache_ends_with_length(model: Decoder) -> None:
-    engine = make_engine(model, plain(), slots=2, max_rows=20)
+    engine = make_engine(model, plain(), slots=2, max_cache_tokens=20)
     got = serve(engine, [[1, 2, 3]] * 2, SamplingParams(max_tokens=100))
     assert {r.finish_reason for r in got} == {"length"}
     assert max(r.num_known for r in got) >= 20
@@ -329,7 +329,7 @@ def test_bad_requests_are_refused_at_the_door(model: Decoder) -> None:
         with pytest.raises(OptionError, match=word):
             engine.add(Request(0, prompt, SamplingParams(), V))
     with pytest.raises(OptionError, match="vocabulary"):
-        engine.add(Request(0, [1], SamplingParams(stop_tokens=(V,)), V))
+        engine.add(Request(0, [1], SamplingParams(stop_token_ids=(V,)), V))
     engine.close()
     with pytest.raises(EngineError, match="closed"):
         engine.add(Request(0, [1], SamplingParams(), V))
@@ -340,8 +340,8 @@ def test_a_crowd_is_refused_not_lost(model: Decoder) -> None:
     from draftwood.engine.engine import Engine
     from draftwood.testing.exact import Free
 
-    cache = DenseCache(model.row_specs, slots=1, capacity=64)
-    engine = Engine(model, cache, plain(), prices=Free(), config=EngineConfig(max_slots=1, max_waiting=2))
+    cache = DenseCache(model.cache_specs, slots=1, capacity=64)
+    engine = Engine(model, cache, plain(), cost_model=Free(), config=EngineConfig(max_num_seqs=1, max_num_waiting=2))
     requests = [Request(i, [1, 2], SamplingParams(max_tokens=3), V) for i in range(4)]
     engine.add(requests[0])
     engine.add(requests[1])
@@ -361,7 +361,7 @@ def test_features_of_the_position_that_produced_each_root_are_handed_on(model: D
                 seen.append((rnd.requests[0].known, rnd.origin[4][0]))
             return NGram.propose(self, state, rnd, base, limit, policy)
 
-    from draftwood.core.passes import Needs
+    from draftwood.core.forward import Needs
 
     recipe = with_drafter(Curious(n_min=1, needs=Needs(origin=frozenset({4}))))
     serve(make_engine(model, recipe), [prompts(1)[0]], sampled(1))
@@ -413,7 +413,7 @@ def test_a_grammar_is_never_asked_what_follows_an_end(model: Decoder) -> None:
     known = {(1, 2, 3): [*slow.output, end, end, end]}
     for drafter in (NoisyOracle(known, V, 1.0), small_model(model)):
         (fast,) = serve(make_engine(model, with_drafter(drafter, 5, 20)), [[1, 2, 3]], params, eos=(end,))
-        assert (fast.output, fast.finish_reason, fast.stats.benched) == (slow.output, "stop", None)
+        assert (fast.output, fast.finish_reason, fast.stats.disabled) == (slow.output, "stop", None)
 
 
 def test_a_dead_end_is_reached_with_the_same_tokens(model: Decoder) -> None:
@@ -438,7 +438,7 @@ def test_a_grammar_that_breaks_ends_its_own_request_and_nobody_elses(model: Deco
         got = serve(make_engine(model, with_drafter(drafter)), texts, params)
         assert got[1].finish_reason == "error" and "KeyError" in str(got[1].error) and len(got[1].output) == 2
         assert [got[0].output, got[2].output] == [wanted[0], wanted[2]]
-        assert not any(r.stats.benched for r in got), "it was not the drafter's fault"
+        assert not any(r.stats.disabled for r in got), "it was not the drafter's fault"
 
 
 @pytest.mark.parametrize("temperature", [1e-7, 1e-38, 1e-300, 1e6])

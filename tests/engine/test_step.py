@@ -7,8 +7,8 @@ import torch
 
 from draftwood.core import host
 from draftwood.core.request import Request
-from draftwood.core.sampling import SamplingParams
-from draftwood.models import stacked
+from draftwood.core.sampling.params import SamplingParams
+from draftwood.models import stacked_attention as stacked
 from draftwood.recipes import autoregressive
 from draftwood.testing.runs import make_engine
 from draftwood.testing.tiny import tiny_decoder
@@ -23,7 +23,9 @@ def test_plain_round_asks_the_device_a_few_times_whatever_the_number_of_rows(row
     model = tiny_decoder()
     engine = make_engine(model, autoregressive.build(model), slots=rows)
     for i in range(rows):
-        engine.add(Request(i, [1 + i % 7, 2], SamplingParams(temperature=temperature, top_p=0.98, seed=i), model.vocab))
+        engine.add(
+            Request(i, [1 + i % 7, 2], SamplingParams(temperature=temperature, top_p=0.98, seed=i), model.vocab_size)
+        )
     engine.step()
     asked: Counter[str] = Counter()
     for name in ("tolist", "item", "__bool__", "__int__", "cpu", "numpy"):

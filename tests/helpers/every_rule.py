@@ -1,4 +1,4 @@
-"""Every exact rule, every policy, and laws of every kind: what a proof about all of them runs over.
+"""Every exact rule, every policy, and distributions of every kind: what a proof about all of them runs over.
 
 Both lists are compared with the folders and with the table of legal pairings, so that none can be forgotten.
 """
@@ -18,11 +18,11 @@ from draftwood import trees, verifiers
 from draftwood.core.legality import RULES
 from draftwood.core.proposal import Draw
 from draftwood.core.recipe import Recipe
-from draftwood.core.sampling import SamplingParams
+from draftwood.core.sampling.params import SamplingParams
 from draftwood.testing.contracts import Always
-from draftwood.testing.drafts import TableDrafter
 from draftwood.testing.exact import Leaf, leaves
-from draftwood.testing.tables import Law, TableModel, near, random_law
+from draftwood.testing.table_drafter import TableDrafter
+from draftwood.testing.table_model import Conditional, TableModel, near, random_probs
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 from draftwood.trees.delayed import Delayed
@@ -55,16 +55,16 @@ VARIANTS: dict[str, list[Any]] = {  # by name as in the table; options that chan
 
 @dataclass(frozen=True)
 class Case:
-    """A policy and a size that can be enumerated: `vocab` tokens, `depth` levels, `nodes` drafted nodes."""
+    """A policy and a size that can be enumerated: `vocab_size` tokens, `depth` levels, `nodes` drafted nodes."""
 
     policy: Any
-    vocab: int
+    vocab_size: int
     depth: int
     nodes: int = 100
 
     def __str__(self) -> str:
         options = ",".join(str(getattr(x, "value", x)) for n, x in vars_of(self.policy).items() if n != "shape")
-        return f"{type(self.policy).__name__}({options})x{self.vocab}^{self.depth}".replace(" ", "")
+        return f"{type(self.policy).__name__}({options})x{self.vocab_size}^{self.depth}".replace(" ", "")
 
 
 def vars_of(policy: Any) -> dict[str, Any]:
@@ -167,40 +167,40 @@ def policies_in_folder() -> set[str]:
     return {each.__name__ for each in parts_of(trees, "draw", "shape", "start", "expand", "select")}
 
 
-# --- laws
+# --- distributions
 
 
-def holed(law: Law, vocab: int, seed: int) -> Law:
-    """The same law without some of its tokens, others after every text."""
+def holed(probs: Conditional, vocab_size: int, seed: int) -> Conditional:
+    """The same distribution without some of its tokens, others after every text."""
 
     def left(text: tuple[int, ...]) -> list[float]:
         rng = random.Random(hash((seed, text[-2:])))
-        kept = set(rng.sample(range(vocab), rng.randint(1, vocab)))
-        return normal([x if i in kept else 0.0 for i, x in enumerate(law(text))])
+        kept = set(rng.sample(range(vocab_size), rng.randint(1, vocab_size)))
+        return normal([x if i in kept else 0.0 for i, x in enumerate(probs(text))])
 
     return left
 
 
-def half(law: Law, which: int) -> Law:
+def half(probs: Conditional, which: int) -> Conditional:
     """Only tokens of one parity, which changes from text to text."""
-    return lambda text: normal([x if (i + sum(text)) % 2 == which else 0.0 for i, x in enumerate(law(text))])
+    return lambda text: normal([x if (i + sum(text)) % 2 == which else 0.0 for i, x in enumerate(probs(text))])
 
 
-def certain(law: Law) -> Law:
+def certain(probs: Conditional) -> Conditional:
     """All on the most probable token."""
 
     def hot(text: tuple[int, ...]) -> list[float]:
-        x = law(text)
+        x = probs(text)
         return [float(i == x.index(max(x))) for i in range(len(x))]  # type: ignore[attr-defined]
 
     return hot
 
 
-def nucleus(law: Law, top_p: float) -> Law:
+def nucleus(probs: Conditional, top_p: float) -> Conditional:
     """The fewest most probable tokens that hold `top_p`, written here a second time so that one check is not the other."""
 
     def cut(text: tuple[int, ...]) -> list[float]:
-        x = law(text)
+        x = probs(text)
         before = [sum(y for y in x if y > each) for each in x]
         return normal([y if mass < top_p else 0.0 for y, mass in zip(x, before, strict=True)])
 
@@ -211,15 +211,15 @@ def normal(x: list[float]) -> list[float]:
     return [y / sum(x) for y in x]
 
 
-KINDS: dict[str, Callable[[int, int], tuple[Law, Law]]] = {
-    "near": lambda v, s: (random_law(v, s), near(random_law(v, s), v, s + 1, 0.3)),
-    "far": lambda v, s: (random_law(v, s, sharpness=2.0), random_law(v, s + 1, sharpness=2.0)),
-    "zeros": lambda v, s: (holed(random_law(v, s), v, s), holed(random_law(v, s + 1), v, s + 1)),
-    "zeros in the draft": lambda v, s: (random_law(v, s), holed(random_law(v, s + 1), v, s)),
-    "equal": lambda v, s: (random_law(v, s), random_law(v, s)),
-    "disjoint": lambda v, s: (half(random_law(v, s), 0), half(random_law(v, s + 1), 1)),
-    "certain target": lambda v, s: (certain(random_law(v, s)), random_law(v, s + 1)),
-    "certain draft": lambda v, s: (random_law(v, s), certain(random_law(v, s + 1))),
+KINDS: dict[str, Callable[[int, int], tuple[Conditional, Conditional]]] = {
+    "near": lambda v, s: (random_probs(v, s), near(random_probs(v, s), v, s + 1, 0.3)),
+    "far": lambda v, s: (random_probs(v, s, sharpness=2.0), random_probs(v, s + 1, sharpness=2.0)),
+    "zeros": lambda v, s: (holed(random_probs(v, s), v, s), holed(random_probs(v, s + 1), v, s + 1)),
+    "zeros in the draft": lambda v, s: (random_probs(v, s), holed(random_probs(v, s + 1), v, s)),
+    "equal": lambda v, s: (random_probs(v, s), random_probs(v, s)),
+    "disjoint": lambda v, s: (half(random_probs(v, s), 0), half(random_probs(v, s + 1), 1)),
+    "certain target": lambda v, s: (certain(random_probs(v, s)), random_probs(v, s + 1)),
+    "certain draft": lambda v, s: (random_probs(v, s), certain(random_probs(v, s + 1))),
 }
 
 
@@ -231,8 +231,8 @@ class Table:
     seed: int
     top_p: float = 1.0
 
-    def laws(self, vocab: int) -> tuple[Law, Law]:
-        return KINDS[self.kind](vocab, self.seed)
+    def distributions(self, vocab_size: int) -> tuple[Conditional, Conditional]:
+        return KINDS[self.kind](vocab_size, self.seed)
 
 
 def tables() -> st.SearchStrategy[Table]:
@@ -243,19 +243,19 @@ def tables() -> st.SearchStrategy[Table]:
 # --- outcomes
 
 
-def rounds(rule: Any, case: Case, p: Law, q: Law | Any, **more: Any) -> list[Leaf]:
-    """All outcomes of one round, or of whole requests if `tokens` is given. `q`: a law, or a drafter."""
+def rounds(rule: Any, case: Case, p: Conditional, q: Conditional | Any, **more: Any) -> list[Leaf]:
+    """All outcomes of one round, or of whole requests if `tokens` is given. `q`: a distribution, or a drafter."""
     drafter: Any = q if hasattr(q, "propose") else TableDrafter(q)
     return leaves(
-        TableModel(case.vocab, p),
+        TableModel(case.vocab_size, p),
         lambda: Recipe(drafter=drafter, policy=case.policy, verifier=rule, controller=Always(case.depth, case.nodes)),
         **more,
     )
 
 
-def of_table(rule: Any, case: Case, table: Table) -> tuple[list[Leaf], Law]:
-    """All outcomes of one round on a table, and the law they ought to have."""
-    p, q = table.laws(case.vocab)
+def of_table(rule: Any, case: Case, table: Table) -> tuple[list[Leaf], Conditional]:
+    """All outcomes of one round on a table, and the distribution they ought to have."""
+    p, q = table.distributions(case.vocab_size)
     params = SamplingParams(temperature=1.0, top_p=table.top_p)
     found = rounds(rule, case, p, q, params=params)
     return found, p if table.top_p == 1.0 else nucleus(p, table.top_p)

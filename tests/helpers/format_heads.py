@@ -15,7 +15,7 @@ from draftwood.testing.heads import random_head
 from draftwood.testing.tiny import CONFIG, tiny_decoder, tiny_weights
 from draftwood.train.formats import Exchange, convert, read, write
 from draftwood.train.formats.exchange import Target
-from draftwood.train.formats.proof import Input, columns, logits, random_input
+from draftwood.train.formats.roundtrip import Input, columns, logits, random_input
 
 VOCAB = CONFIG.vocab_size
 KINDS = {"eagle": "eagle", "eagle3": "eagle3", "speculators": "eagle3", "medusa": "medusa", "mlp_speculator": "mlp"}

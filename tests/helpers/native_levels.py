@@ -1,4 +1,4 @@
-"""The native lane at every level of instructions this machine has, and weights that both lanes hold alike."""
+"""The native backend at every level of instructions this machine has, and weights that both backends hold alike."""
 
 from collections.abc import Callable
 from functools import cache
@@ -11,8 +11,8 @@ from draftwood.core.config import ModelConfig
 from draftwood.kernels.cpu import build
 from draftwood.kernels.cpu.levels import LEVELS, cpu_flags
 from draftwood.kernels.cpu.library import Library
-from draftwood.models import store
-from draftwood.models.lanes.blocks import pack, unpack
+from draftwood.models.backends.blocks import pack, unpack
+from draftwood.models.loading import folder_cache as store
 from draftwood.testing.tiny import tiny_weights
 
 BEST, *OTHERS = [level.name for level in LEVELS if level.needs <= cpu_flags()]

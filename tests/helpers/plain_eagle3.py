@@ -29,7 +29,7 @@ def logits(folder: Path, features: list[Tensor], embedded: Tensor, steps: int = 
     return torch.cat(out)
 
 
-def tokens(folder: Path, vocab: int) -> Tensor:
+def tokens(folder: Path, vocab_size: int) -> Tensor:
     """Of each column: offsets, or all of them."""
     _, t = read(folder)
-    return torch.arange(len(t["d2t"])) + t["d2t"] if "d2t" in t else torch.arange(vocab)
+    return torch.arange(len(t["d2t"])) + t["d2t"] if "d2t" in t else torch.arange(vocab_size)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
+from draftwood.core.forward import Needs
 from draftwood.core.legality import RULES, Shape
-from draftwood.core.passes import Needs
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.round import Round
 from draftwood.core.scored import Scored

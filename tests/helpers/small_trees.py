@@ -8,15 +8,15 @@ from typing import Any
 import torch
 
 from draftwood.core.limit import Limit
-from draftwood.core.noise import Places
 from draftwood.core.proposal import Proposal
 from draftwood.core.recipe import Recipe
 from draftwood.core.round import Round
+from draftwood.core.sampling.noise import Places
 from draftwood.core.tree import TokenTree
 from draftwood.testing.contracts import Always, toy_round
-from draftwood.testing.drafts import TableDrafter
 from draftwood.testing.exact import Forking, Leaf, _Branch, leaves
-from draftwood.testing.tables import Law, TableModel, context_free
+from draftwood.testing.table_drafter import TableDrafter
+from draftwood.testing.table_model import Conditional, TableModel, context_free
 from draftwood.verifiers.rejection import Rejection
 
 P, Q = (0.4, 0.3, 0.2, 0.1), (0.1, 0.2, 0.3, 0.4)  # fixture A
@@ -44,13 +44,13 @@ class Likely:
     def pick(
         self,
         key: torch.Tensor,
-        law: torch.Tensor,
+        probs: torch.Tensor,
         where: torch.Tensor,
         who: Sequence[int],
         places: Places | None = None,
     ) -> torch.Tensor:
-        law = law if places is None else places.spread(law)
-        best, column = law.max(-1)
+        probs = probs if places is None else places.spread(probs)
+        best, column = probs.max(-1)
         return torch.where(where & (best > 0), column, -1)
 
 
@@ -58,27 +58,29 @@ def one_round(
     policy: Any,
     depth: int,
     nodes: int,
-    p: Law | None = None,
-    q: Law | None = None,
+    p: Conditional | None = None,
+    q: Conditional | None = None,
     *,
-    vocab: int = 4,
+    vocab_size: int = 4,
     verifier: Any = None,
     change: Change | None = None,
 ) -> list[Leaf]:
-    """All outcomes of one round of the engine; on fixture A unless other laws are given."""
+    """All outcomes of one round of the engine; on fixture A unless other distributions are given."""
     target, draft = p or context_free(P), Spoiled(q or context_free(Q), change=change)
     rule = Rejection() if verifier is None else verifier
     return leaves(
-        TableModel(vocab, target),
+        TableModel(vocab_size, target),
         lambda: Recipe(drafter=draft, policy=policy, verifier=rule, controller=Always(depth, nodes)),
     )
 
 
-def grown(policy: Any, law: Law, vocab: int, limit: Limit, *, noise: Any = None, seed: int = 0) -> Proposal:
+def grown(
+    policy: Any, probs: Conditional, vocab_size: int, limit: Limit, *, noise: Any = None, seed: int = 0
+) -> Proposal:
     """One draft below token 0 in every row."""
-    rnd = toy_round([[0]] * len(limit.depth), vocab, seed=seed)
+    rnd = toy_round([[0]] * len(limit.depth), vocab_size, seed=seed)
     rnd.noise = noise or rnd.noise
-    return TableDrafter(law).propose(None, rnd, Proposal.roots(rnd.roots()), limit, policy)
+    return TableDrafter(probs).propose(None, rnd, Proposal.roots(rnd.roots()), limit, policy)
 
 
 def paths(tree: TokenTree, mask: torch.Tensor | None = None, row: int = 0) -> tuple[tuple[int, ...], ...]:
@@ -90,7 +92,9 @@ def paths(tree: TokenTree, mask: torch.Tensor | None = None, row: int = 0) -> tu
     ]
 
 
-def every_tree(policy: Any, law: Law, vocab: int, depth: int, nodes: int) -> dict[tuple[tuple[int, ...], ...], float]:
+def every_tree(
+    policy: Any, probs: Conditional, vocab_size: int, depth: int, nodes: int
+) -> dict[tuple[tuple[int, ...], ...], float]:
     """All trees that a policy can draw and keep below token 0, with their probabilities."""
     found: dict[tuple[tuple[int, ...], ...], float] = defaultdict(float)
     scripts: list[list[int]] = [[]]
@@ -98,7 +102,7 @@ def every_tree(policy: Any, law: Law, vocab: int, depth: int, nodes: int) -> dic
         part, scripts = scripts[-256:], scripts[:-256]
         branches = {i: _Branch(script) for i, script in enumerate(part)}
         limit = Limit.of([depth] * len(part), [nodes] * len(part))
-        tree = grown(policy, law, vocab, limit, noise=Forking(branches)).tree
+        tree = grown(policy, probs, vocab_size, limit, noise=Forking(branches)).tree
         kept = policy.select(tree, limit)
         for b, branch in branches.items():
             found[paths(tree, kept, b)] += branch.prob

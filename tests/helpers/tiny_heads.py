@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from draftwood.cache.dense import DenseCache
-from draftwood.core.passes import FINAL
+from draftwood.core.forward import FINAL
 from draftwood.drafters.features import MARGIN, Features
 from draftwood.drafters.nets.build import net
 from draftwood.drafters.nets.config import HeadConfig
@@ -24,7 +24,7 @@ def head_config(kind: str, **more: Any) -> HeadConfig:
 
 
 def random_net(kind: str, seed: int = 0, dtype: torch.dtype = torch.float64, **more: Any) -> Any:
-    """Weights large enough that its laws are neither flat nor the target's."""
+    """Weights large enough that its distributions are neither flat nor the target's."""
     module = net(head_config(kind, **more)).to(dtype)
     noise = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -40,4 +40,4 @@ def features(module: Any, target: Any, ids: torch.Tensor | None = KEEP) -> Featu
 
 
 def _cache(runner: FloatRunner, target: Any, slots: int) -> DenseCache:
-    return DenseCache(runner.row_specs, slots=slots, capacity=target.max_positions + MARGIN)
+    return DenseCache(runner.cache_specs, slots=slots, capacity=target.max_positions + MARGIN)

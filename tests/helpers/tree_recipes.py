@@ -8,7 +8,7 @@ import pytest
 
 from draftwood import recipes
 from draftwood.core.request import Request
-from draftwood.core.sampling import SamplingParams
+from draftwood.core.sampling.params import SamplingParams
 from draftwood.testing.heads import random_head, write_head
 from draftwood.testing.runs import make_engine, serve
 from draftwood.testing.tiny import tiny_decoder
@@ -25,10 +25,10 @@ HEADS = {
 
 
 def served(name: str, *, temperature: float = 0.0, tokens: int = 24, **options: Any) -> list[Request]:
-    """What a recipe writes after a few prompts, together in a batch; its drafter must never be benched."""
+    """What a recipe writes after a few prompts, together in a batch; its drafter must never be disabled."""
     params = SamplingParams(max_tokens=tokens, temperature=temperature, seed=3)
     done = serve(make_engine(TARGET, recipes.build(name, TARGET, **options)), PROMPTS, params)
-    assert all(r.stats.benched is None for r in done), [r.stats.benched for r in done]
+    assert all(r.stats.disabled is None for r in done), [r.stats.disabled for r in done]
     return done
 
 

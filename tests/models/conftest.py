@@ -15,13 +15,19 @@ from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 
 from draftwood.core.config import ModelConfig
-from draftwood.models import hf_config
-from draftwood.models.detokenizer import BYTE_LETTERS
-from draftwood.models.names import expected
+from draftwood.models.loading import hf_config
+from draftwood.models.loading.detokenizer import BYTE_LETTERS
+from draftwood.models.loading.tensor_names import expected
 from draftwood.testing.tiny import CONFIG
 
 TINY = replace(
-    CONFIG, vocab_size=264, num_layers=2, intermediate_size=64, max_positions=128, bos_token=256, eos_tokens=(257,)
+    CONFIG,
+    vocab_size=264,
+    num_layers=2,
+    intermediate_size=64,
+    max_positions=128,
+    bos_token_id=256,
+    eos_token_ids=(257,),
 )
 SPECIALS = ["<|bos|>", "<|end|>"]
 MERGES = [("h", "e"), ("l", "l"), ("he", "ll"), ("hell", "o"), ("Ġ", "w"), ("Ġw", "o")]
@@ -78,7 +84,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="session")
 def smollm2():
     """The embedded model: config, tensors, tokenizer. Converted once into the user's cache, as on any first start."""
-    from draftwood.models.load import load_weights
+    from draftwood.models.loading.load import load_weights
 
     return load_weights("smollm2")
 

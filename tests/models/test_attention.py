@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from draftwood.cache.dense import DenseCache
-from draftwood.core.passes import RowSpec, Segment, Tokens
+from draftwood.core.forward import CacheSpec, ForwardInput, Segment
 from draftwood.models.attention import torch_attention, visible_masks
-from draftwood.models.stacked import stacked, stacked_attention
+from draftwood.models.stacked_attention import stacked, stacked_attention
 
 HEADS, KV, WIDTH = 6, 2, 4
-SPECS = (RowSpec("k", KV, WIDTH, torch.float64), RowSpec("v", KV, WIDTH, torch.float64))
+SPECS = (CacheSpec("k", KV, WIDTH, torch.float64), CacheSpec("v", KV, WIDTH, torch.float64))
 
 
 class Slot:
@@ -38,14 +38,14 @@ def random_slot(rng: random.Random, committed: int, size: int) -> Slot:
     return Slot(committed, [-1, *(rng.randrange(i) for i in range(1, size))])
 
 
-def staged(slots: dict[int, Slot], cache: DenseCache, order: dict[int, list[int]] | None = None) -> Tokens:
+def staged(slots: dict[int, Slot], cache: DenseCache, order: dict[int, list[int]] | None = None) -> ForwardInput:
     """A pass over every staged row of these slots, in a given order."""
     columns: list[tuple[int, int, int, int]] = []
     for number, slot in slots.items():
         for row in (order or {}).get(number, range(len(slot.parents))):
             columns.append((number, slot.position(row), row, slot.parents[row]))
     at, positions, rows, parents = torch.tensor(columns).T
-    return Tokens(torch.zeros_like(at), at, positions, rows, parents, want=torch.arange(len(at)))
+    return ForwardInput(torch.zeros_like(at), at, positions, rows, parents, want=torch.arange(len(at)))
 
 
 def filled(slots: dict[int, Slot]) -> DenseCache:
@@ -56,7 +56,7 @@ def filled(slots: dict[int, Slot]) -> DenseCache:
         if slot.committed:
             size = slot.committed
             rows = torch.arange(size)
-            cache.stage(Tokens(rows * 0, rows * 0 + number, rows, rows, rows - 1, rows[:0]))
+            cache.stage(ForwardInput(rows * 0, rows * 0 + number, rows, rows, rows - 1, rows[:0]))
             cache.commit([number], [list(range(size))])
     noise = torch.Generator().manual_seed(7)
     for name in ("k", "v"):
@@ -71,37 +71,37 @@ def new_rows(size: int) -> tuple[Tensor, Tensor, Tensor]:
     return q, k, v
 
 
-def by_hand(q: Tensor, cache: DenseCache, x: Tokens, slots: dict[int, Slot], window: int | None) -> Tensor:
+def by_hand(q: Tensor, cache: DenseCache, x: ForwardInput, slots: dict[int, Slot], window: int | None) -> Tensor:
     """One token, one head at a time, over the rows it may see."""
     out = torch.zeros(len(q), HEADS, WIDTH, dtype=torch.float64)
-    for i, (number, row) in enumerate(zip(x.slots.tolist(), x.rows.tolist(), strict=True)):
+    for i, (number, row) in enumerate(zip(x.slots.tolist(), x.entries.tolist(), strict=True)):
         seen = slots[number].sees(row, window)
         for head in range(HEADS):
             keys, values = (cache.store(name)[number, head * KV // HEADS, seen] for name in ("k", "v"))
-            law = torch.softmax(keys @ q[i, head] / WIDTH**0.5, dim=0)
-            out[i, head] = law @ values
+            probs = torch.softmax(keys @ q[i, head] / WIDTH**0.5, dim=0)
+            out[i, head] = probs @ values
     return out.flatten(1)
 
 
 def one_by_one(
-    q: Tensor, k: Tensor, v: Tensor, cache: DenseCache, x: Tokens, segments: list[Segment], window: int | None
+    q: Tensor, k: Tensor, v: Tensor, cache: DenseCache, x: ForwardInput, segments: list[Segment], window: int | None
 ) -> Tensor:
     masks = visible_masks(segments, x, torch.float64, window)
     return torch_attention(q, k, v, cache.store("k"), cache.store("v"), x, segments, masks)
 
 
 def together(
-    q: Tensor, k: Tensor, v: Tensor, cache: DenseCache, x: Tokens, segments: list[Segment], window: int | None
+    q: Tensor, k: Tensor, v: Tensor, cache: DenseCache, x: ForwardInput, segments: list[Segment], window: int | None
 ) -> Tensor:
-    sight = stacked(segments, x, torch.float64, window, capacity=cache.store("k").shape[2])
-    return stacked_attention(q, k, v, cache.store("k"), cache.store("v"), sight)
+    attention_mask = stacked(segments, x, torch.float64, window, capacity=cache.store("k").shape[2])
+    return stacked_attention(q, k, v, cache.store("k"), cache.store("v"), attention_mask)
 
 
 BACKENDS = {"one by one": one_by_one, "together": together}
 
 
 def attend(
-    backend: str, slots: dict[int, Slot], x: Tokens, cache: DenseCache, window: int | None
+    backend: str, slots: dict[int, Slot], x: ForwardInput, cache: DenseCache, window: int | None
 ) -> tuple[Tensor, Tensor]:
     """What the backend says, and what plain loops say of the same rows."""
     q, k, v = new_rows(x.size)
@@ -148,10 +148,10 @@ def test_rows_of_an_earlier_pass_are_seen_by_a_later_one(backend):
     assert torch.allclose(said, right, atol=1e-12, rtol=0)
 
 
-def _part(x: Tokens, part: slice) -> Tokens:
-    names = ("ids", "slots", "positions", "rows", "parents")
+def _part(x: ForwardInput, part: slice) -> ForwardInput:
+    names = ("ids", "slots", "positions", "entries", "parents")
     columns = {name: getattr(x, name)[part] for name in names}
-    return Tokens(**columns, want=torch.arange(len(columns["ids"])))
+    return ForwardInput(**columns, want=torch.arange(len(columns["ids"])))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -170,8 +170,8 @@ def test_padding_attends_to_nothing(backend):
     cache = filled(slots)
     x = staged(slots, cache)
     pad = replace(_part(x, slice(0, 1)), slots=torch.tensor([-1]))
-    names = ("ids", "slots", "positions", "rows", "parents")
-    padded = Tokens(**{n: torch.cat([getattr(x, n), getattr(pad, n)]) for n in names}, want=torch.arange(2))
+    names = ("ids", "slots", "positions", "entries", "parents")
+    padded = ForwardInput(**{n: torch.cat([getattr(x, n), getattr(pad, n)]) for n in names}, want=torch.arange(2))
     q, k, v = new_rows(3)
     segments = cache.stage(padded)
     said = BACKENDS[backend](q, k, v, cache, padded, segments, None)
@@ -195,7 +195,7 @@ def test_wrong_mask_is_noticed(wrong, backend):
 
 def test_token_that_sees_everything_needs_no_mask():
     alone = Segment(slot=0, start=0, stop=1, committed=9, staged=1, first_row=0, dense=True, visible=None)
-    x = Tokens(*(torch.tensor([n]) for n in (0, 0, 9, 0, -1)), want=torch.tensor([0]))
+    x = ForwardInput(*(torch.tensor([n]) for n in (0, 0, 9, 0, -1)), want=torch.tensor([0]))
     assert visible_masks([alone], x, torch.float32, None) == [None]
     assert visible_masks([alone], x, torch.float32, 10) == [None]
     (mask,) = visible_masks([alone], x, torch.float32, 4)

@@ -12,9 +12,9 @@ import transformers
 from torch import Tensor, nn
 
 from draftwood.cache.dense import DenseCache
-from draftwood.core.passes import ALL, FINAL, LayerPlan, Tokens
-from draftwood.models import hf_config
+from draftwood.core.forward import ALL, FINAL, ForwardInput, LayerPlan
 from draftwood.models.decoder import Decoder
+from draftwood.models.loading import hf_config
 
 pytestmark = pytest.mark.slow
 
@@ -92,7 +92,7 @@ def logits(net: Any, ids: Sequence[int]) -> Tensor:
 
 
 def new_cache(model: Decoder, slots: int = 1) -> DenseCache:
-    cache = DenseCache(model.row_specs, slots=slots, capacity=64)
+    cache = DenseCache(model.cache_specs, slots=slots, capacity=64)
     for slot in range(slots):
         cache.admit(slot, [])
     return cache
@@ -100,27 +100,27 @@ def new_cache(model: Decoder, slots: int = 1) -> DenseCache:
 
 def tokens(
     ids: Sequence[int], parents: Sequence[int] | None = None, *, slot: int = 0, done: int = 0, rows: slice = slice(None)
-) -> Tokens:
+) -> ForwardInput:
     """Staged rows of one slot behind `done` committed ones: a chain, or a tree by parents, or some rows of it."""
     parents = list(range(-1, len(ids) - 1)) if parents is None else list(parents)
     depth: list[int] = []
     for parent in parents:
         depth.append(0 if parent < 0 else depth[parent] + 1)
     row = torch.arange(len(ids))[rows]
-    return Tokens(
+    return ForwardInput(
         ids=torch.tensor(ids)[rows],
         slots=torch.full_like(row, slot),
         positions=done + torch.tensor(depth)[rows],
-        rows=row,
+        entries=row,
         parents=torch.tensor(parents)[rows],
         want=torch.arange(len(row)),
     )
 
 
-def join(*parts: Tokens) -> Tokens:
+def join(*parts: ForwardInput) -> ForwardInput:
     """Several slots in one pass."""
     columns = {f: torch.cat([getattr(p, f) for p in parts]) for f in ("ids", "slots", "positions", "rows", "parents")}
-    return Tokens(**columns, want=torch.arange(len(columns["ids"])))
+    return ForwardInput(**columns, want=torch.arange(len(columns["ids"])))
 
 
 def path(node: int) -> list[int]:
@@ -238,7 +238,7 @@ def test_rows_may_be_written_again_and_out_of_order():
     model.forward(replace(whole, ids=whole.ids.flip(0)), cache)  # a first guess, all of it replaced below
     order = torch.tensor([0, 2, 5, 1, 4, 3, 6, 7])
     columns = {f: getattr(whole, f)[order] for f in ("ids", "slots", "positions", "rows", "parents")}
-    said = model.forward(Tokens(**columns, want=whole.want), cache).logits
+    said = model.forward(ForwardInput(**columns, want=whole.want), cache).logits
     assert gap(said, each_alone(model)[order]) < 1e-12
 
 
@@ -297,7 +297,7 @@ def test_logits_are_made_only_where_they_are_wanted():
     want = torch.tensor([7, 2])
     seen = model.forward(replace(x, want=want), new_cache(model))
     assert gap(seen.logits, model.forward(x, new_cache(model)).logits[want]) < 1e-12
-    assert seen.at.tolist() == [-1, -1, 1, -1, -1, -1, -1, 0, -1]
+    assert seen.logits_index.tolist() == [-1, -1, 1, -1, -1, -1, -1, 0, -1]
 
 
 # --- taps, heads and parts of the layers
@@ -386,7 +386,7 @@ def test_first_layers_are_a_model_of_their_own(count):
     short.load_state_dict(theirs("llama").state_dict(), strict=False)
     model = ours("llama").first_layers(count)
     assert model.num_layers == count
-    assert len(model.row_specs) == 2 * count
+    assert len(model.cache_specs) == 2 * count
     assert gap(model.forward(tokens(PROMPT), new_cache(model)).logits, logits(short, PROMPT)) < 1e-9
     assert model.embedding is ours("llama").embedding
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from draftwood import recipes
-from draftwood.core.sampling import SamplingParams
+from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.autoregressive import Autoregressive
 from draftwood.errors import CompositionError, OptionError
 from draftwood.testing.runs import make_engine, serve
@@ -23,7 +23,7 @@ def test_greedy_text_is_that_of_plain_decoding(name: str) -> None:
     plain = serve(make_engine(target, recipes.build("autoregressive", target)), prompts, params)
     got = serve(make_engine(target, recipes.build(f"{name}:{INNER}", target)), prompts, params)
     assert [r.output for r in got] == [r.output for r in plain]
-    assert all(r.stats.benched is None for r in got) and sum(r.stats.rounds_some + r.stats.rounds_all for r in got)
+    assert all(r.stats.disabled is None for r in got) and sum(r.stats.rounds_some + r.stats.rounds_all for r in got)
 
 
 @pytest.mark.parametrize("name", [*NAMES, *(pytest.param(name, marks=pytest.mark.slow) for name in MORE)])
@@ -32,7 +32,7 @@ def test_a_row_is_the_same_alone_and_beside_others(name: str) -> None:
     target, prompts = tiny_decoder(2), [[1, 2, 3], [4], [5, 6]]
     params = [SamplingParams(temperature=t, seed=i, max_tokens=16) for i, t in enumerate((1.0, 0.0, 0.6))]
     together = serve(make_engine(target, recipes.build(f"{name}:{INNER}", target)), prompts, params)
-    assert all(r.stats.benched is None and len(r.output) == 16 for r in together)
+    assert all(r.stats.disabled is None and len(r.output) == 16 for r in together)
     for i, prompt in enumerate(prompts):
         engine = make_engine(target, recipes.build(f"{name}:{INNER}", target))
         assert serve(engine, [prompt], [params[i]])[0].output == together[i].output

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from draftwood import recipes
-from draftwood.core.sampling import SamplingParams
+from draftwood.core.sampling.params import SamplingParams
 from draftwood.errors import OptionError
-from draftwood.models.load import load
+from draftwood.models.loading.load import load
 from draftwood.testing.folder import write_folder
 from draftwood.testing.runs import make_engine, serve
 

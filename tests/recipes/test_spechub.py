@@ -1,4 +1,4 @@
-"""SpecHub's pair is the greedy draft of two: the same law of the set, the same acceptance."""
+"""SpecHub's pair is the greedy draft of two: the same distribution of the set, the same acceptance."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from draftwood.testing.exact import acceptance
 from draftwood.trees.greedy import BestAndOne
 from draftwood.verifiers.rejection import Rejection
-from token_rules import P, Q, laws, one_round
+from token_rules import P, Q, distributions, one_round
 
 
 def pairs(q: Sequence[float]) -> dict[tuple[int, int], float]:
@@ -48,7 +48,7 @@ def test_fixture_a_is_reproduced() -> None:
     assert accepted(P, Q) == pytest.approx(23 / 30) == acceptance(one_round(Rejection(), BestAndOne((2,))))
 
 
-@given(st.integers(2, 5).flatmap(lambda v: st.tuples(laws(v), laws(v))))
+@given(st.integers(2, 5).flatmap(lambda v: st.tuples(distributions(v), distributions(v))))
 @settings(max_examples=15, deadline=None)
 def test_acceptance_is_that_of_the_papers_rule(pair: tuple[list[float], list[float]]) -> None:
     p, q = pair

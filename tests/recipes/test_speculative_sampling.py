@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from draftwood import recipes
-from draftwood.core.sampling import SamplingParams
+from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.autoregressive import Autoregressive
 from draftwood.errors import CompositionError, OptionError
 from draftwood.testing.heads import random_head, write_head
@@ -28,7 +28,7 @@ SHARED = [
 
 def run(name: str, target: Any, params: Any, **options: Any) -> list[Any]:
     got = serve(make_engine(target, recipes.build(name, target, **options)), PROMPTS, params)
-    assert all(r.stats.benched is None for r in got) and sum(r.stats.draft_tokens for r in got)
+    assert all(r.stats.disabled is None for r in got) and sum(r.stats.draft_tokens for r in got)
     return got
 
 
@@ -55,7 +55,7 @@ def test_trained_heads_draft_for_them(name: str, inner: str, kind: str, tmp_path
     run(f"{name}:inner={inner}:weights={weights}", target, SamplingParams(temperature=1.0, max_tokens=12, seed=3))
 
 
-def test_two_names_for_what_drafts_are_refused_and_so_is_a_drafter_without_laws() -> None:
+def test_two_names_for_what_drafts_are_refused_and_so_is_a_drafter_without_distributions() -> None:
     target = tiny_decoder()
     with pytest.raises(OptionError, match="both name what drafts"):
         recipes.build("spectr", target, draft="first:1", inner="speculative_sampling:draft=first:2")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from draftwood import recipes
-from draftwood.core.sampling import SamplingParams
+from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.combine import VocabTrim
 from draftwood.errors import CompositionError, OptionError
 from draftwood.testing.heads import random_head, write_head
@@ -29,7 +29,7 @@ def test_greedy_text_is_that_of_plain_decoding(counts: str) -> None:
     )
     got = serve(make_engine(target, recipe), prompts, params)
     assert [r.output for r in got] == [r.output for r in plain]
-    assert all(r.stats.benched is None for r in got) and sum(r.stats.rounds_some + r.stats.rounds_all for r in got)
+    assert all(r.stats.disabled is None for r in got) and sum(r.stats.rounds_some + r.stats.rounds_all for r in got)
 
 
 def test_the_inner_recipe_keeps_its_parts_and_gets_its_options(counts: str) -> None:
@@ -52,7 +52,7 @@ def test_trained_heads_can_be_trimmed(counts: str, tmp_path: Path, inner: str, k
     recipe = recipes.build("vocab_trim", target, inner=f"{inner}:weights={weights}", counts=counts, rows=20)
     got = serve(make_engine(target, recipe), prompts, params)
     assert [r.output for r in got] == [r.output for r in plain]
-    assert all(r.stats.benched is None for r in got) and sum(r.stats.draft_tokens for r in got)
+    assert all(r.stats.disabled is None for r in got) and sum(r.stats.draft_tokens for r in got)
 
 
 def test_what_has_no_head_or_no_such_option_is_refused(counts: str) -> None:

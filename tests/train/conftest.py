@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from draftwood.models.load import Loaded, load
+from draftwood.models.loading.load import Loaded, load
 from draftwood.testing.folder import write_folder
 
 

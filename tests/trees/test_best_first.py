@@ -8,12 +8,12 @@ import torch
 
 from draftwood.core.growth import Growth
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.proposal import DraftProbs, Draw, Proposal
 from draftwood.core.tree import TokenTree
 from draftwood.errors import OptionError
 from draftwood.testing.contracts import check_policy, toy_round
-from draftwood.testing.drafts import TableDrafter
-from draftwood.testing.tables import Law, context_free, random_law
+from draftwood.testing.table_drafter import TableDrafter
+from draftwood.testing.table_model import Conditional, context_free, random_probs
 from draftwood.trees import best_first
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.grow import by_score, grow
@@ -29,11 +29,11 @@ class FullSearch:
     def start(self, base: Proposal, limit: Limit, rnd: Any) -> Growth:
         return Growth.at_roots(base)
 
-    def expand(self, growth: Growth, q: Laws, allowed: torch.Tensor, limit: Limit, rnd: Any) -> Growth:
+    def expand(self, growth: Growth, q: DraftProbs, allowed: torch.Tensor, limit: Limit, rnd: Any) -> Growth:
         at, first = growth.frontier.clamp_min(0), growth.tree.num_nodes
-        law = q.prob.view(*at.shape, -1)
-        tokens = rnd.draw(at, law, self.beam, Draw.GIVEN, allowed)
-        score = law.gather(2, tokens.clamp_min(0)).log().float() + growth.tree.score.gather(1, at)[..., None]
+        probs = q.prob.view(*at.shape, -1)
+        tokens = rnd.draw(at, probs, self.beam, Draw.GIVEN, allowed)
+        score = probs.gather(2, tokens.clamp_min(0)).log().float() + growth.tree.score.gather(1, at)[..., None]
         parents = growth.frontier[..., None].expand_as(tokens)
         tree = growth.tree.add(
             parents.flatten(1), tokens.flatten(1), live=(tokens >= 0).flatten(1), copies=0, score=score.flatten(1)
@@ -52,10 +52,12 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(best_first, "_FEW", 10**6 if request.param == "lists" else 0)
 
 
-def propose(policy: Any, law: Law, vocab: int, limit: Limit, texts: list[list[int]] | None = None) -> Proposal:
+def propose(
+    policy: Any, probs: Conditional, vocab_size: int, limit: Limit, texts: list[list[int]] | None = None
+) -> Proposal:
     texts = [[1]] * len(limit.depth) if texts is None else texts
-    rnd = toy_round(texts, vocab)
-    return TableDrafter(law).propose(None, rnd, Proposal.roots(rnd.roots()), limit, policy)
+    rnd = toy_round(texts, vocab_size)
+    return TableDrafter(probs).propose(None, rnd, Proposal.roots(rnd.roots()), limit, policy)
 
 
 def paths(tree: TokenTree, mask: torch.Tensor, row: int = 0) -> list[tuple[int, ...]]:
@@ -63,8 +65,10 @@ def paths(tree: TokenTree, mask: torch.Tensor, row: int = 0) -> list[tuple[int, 
     return [tuple(t for t in path if t >= 0) for path, on in zip(whole, mask[row].tolist(), strict=True) if on][1:]
 
 
-def selected(policy: Any, law: Law, vocab: int, limit: Limit, texts: list[list[int]] | None = None) -> list[Any]:
-    tree = propose(policy, law, vocab, limit, texts).tree
+def selected(
+    policy: Any, probs: Conditional, vocab_size: int, limit: Limit, texts: list[list[int]] | None = None
+) -> list[Any]:
+    tree = propose(policy, probs, vocab_size, limit, texts).tree
     kept = policy.select(tree, limit)
     return [sorted(paths(tree, kept, b)) for b in range(tree.batch)]
 
@@ -92,33 +96,33 @@ def test_fixture_d_is_reproduced() -> None:
 def test_what_is_never_looked_at_would_never_have_been_selected(nodes: int) -> None:
     stored = [0, 0]
     for seed in range(20):
-        law, limit = random_law(12, seed, sharpness=0.2 + 0.2 * seed), Limit.of([5], [nodes])
-        assert selected(BestFirst(4), law, 12, limit) == selected(FullSearch(4), law, 12, limit)
+        probs, limit = random_probs(12, seed, sharpness=0.2 + 0.2 * seed), Limit.of([5], [nodes])
+        assert selected(BestFirst(4), probs, 12, limit) == selected(FullSearch(4), probs, 12, limit)
         for i, policy in enumerate((BestFirst(4), FullSearch(4))):
-            stored[i] += propose(policy, law, 12, limit).tree.num_nodes
+            stored[i] += propose(policy, probs, 12, limit).tree.num_nodes
     assert stored[0] < stored[1]
 
 
 def test_ties_go_to_the_older_node_as_in_the_full_search() -> None:
     for coarse in (1, 2, 3):
 
-        def law(text: tuple[int, ...], coarse: int = coarse) -> list[float]:
+        def probs(text: tuple[int, ...], coarse: int = coarse) -> list[float]:
             weight = [1 + (sum(text) + i) % coarse for i in range(4)]
             return [w / sum(weight) for w in weight]
 
         for nodes in range(4, 40):
             limit = Limit.of([4], [nodes])
-            assert selected(BestFirst(3), law, 4, limit) == selected(FullSearch(3), law, 4, limit), (coarse, nodes)
+            assert selected(BestFirst(3), probs, 4, limit) == selected(FullSearch(3), probs, 4, limit), (coarse, nodes)
 
 
 def test_rows_are_the_same_alone_and_beside_rows_of_other_sizes() -> None:
-    law, texts = random_law(9, 3), [[1], [2, 3], [4], [5, 6], [7]]
+    probs, texts = random_probs(9, 3), [[1], [2, 3], [4], [5, 6], [7]]
     depth, nodes = [4, 1, 2, 0, 3], [3, 20, 8, 9, 0]
-    together = selected(BestFirst(3), law, 9, Limit.of(depth, nodes), texts)
+    together = selected(BestFirst(3), probs, 9, Limit.of(depth, nodes), texts)
     assert [max(map(len, row), default=0) <= d for row, d in zip(together, depth, strict=True)] == [True] * 5
     assert [len(row) for row in together] == [3, 3, 8, 0, 0]
     for row, text, d, n in zip(together, texts, depth, nodes, strict=True):
-        assert [row] == selected(BestFirst(3), law, 9, Limit.of([d], [n]), [text])
+        assert [row] == selected(BestFirst(3), probs, 9, Limit.of([d], [n]), [text])
 
 
 def test_growth_ends_when_no_path_can_win() -> None:
@@ -139,9 +143,9 @@ def test_tokens_without_probability_are_no_nodes() -> None:
 def test_columns_are_mapped_to_their_tokens(each: bool) -> None:
     rnd, ids = toy_round([[1]], 9), torch.tensor([8, 3, 5])
 
-    def step(tree: TokenTree, frontier: torch.Tensor) -> tuple[Laws, None]:
-        law = torch.tensor([[0.2, 0.5, 0.3]]).expand(frontier.numel(), -1)
-        return Laws(law, ids.expand_as(law) if each else ids), None
+    def step(tree: TokenTree, frontier: torch.Tensor) -> tuple[DraftProbs, None]:
+        probs = torch.tensor([[0.2, 0.5, 0.3]]).expand(frontier.numel(), -1)
+        return DraftProbs(probs, ids.expand_as(probs) if each else ids), None
 
     tree = grow(Proposal.roots(rnd.roots()), Limit.of([2], [9]), BestFirst(2), rnd, step).tree
     assert paths(tree, tree.live) == [(3,), (5,), (3, 3), (3, 5), (5, 3), (5, 5)]

@@ -8,15 +8,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from draftwood.core.check import faults
 from draftwood.core.legality import Shape
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.proposal import DraftProbs, Draw, Proposal
+from draftwood.core.proposal_checks import faults
 from draftwood.errors import OptionError
 from draftwood.testing.contracts import check_drafter, check_policy, toy_round
-from draftwood.testing.drafts import TableDrafter
 from draftwood.testing.exact import acceptance, distance, expected_accepted, first_token, joint_error, leaves
-from draftwood.testing.tables import TableModel, context_free, near, random_law
+from draftwood.testing.table_drafter import TableDrafter
+from draftwood.testing.table_model import TableModel, context_free, near, random_probs
 from draftwood.trees import greedy
 from draftwood.trees.chain import Chain
 from draftwood.trees.greedy import BestAndOne
@@ -24,35 +24,35 @@ from draftwood.trees.grow import grow
 from draftwood.trees.static import Static
 from draftwood.verifiers.match import Match
 from draftwood.verifiers.rejection import Rejection
-from token_rules import P, Q, laws, one_round, recipe_of, texts, texts_alone
+from token_rules import P, Q, distributions, one_round, recipe_of, texts, texts_alone
 
 
 @pytest.mark.parametrize("widths", [(3, 2, 1), (2, 2), (1, 1), (9, 2)])
 def test_the_contract_of_policies_holds(widths: tuple[int, ...]) -> None:
     check_policy(BestAndOne(widths))
-    check_drafter(TableDrafter(random_law(6, 1)), BestAndOne(widths), 6)
+    check_drafter(TableDrafter(random_probs(6, 1)), BestAndOne(widths), 6)
 
 
-def propose(policy: Any, q: Any, vocab: int, heat: float = 1.0) -> Proposal:
-    rnd = toy_round([[1], [2]], vocab, temperature=heat)
+def propose(policy: Any, q: Any, vocab_size: int, temperature: float = 1.0) -> Proposal:
+    rnd = toy_round([[1], [2]], vocab_size, temperature=temperature)
     limit = Limit.of([len(policy.widths)] * 2, [100] * 2)
     made = TableDrafter(q).propose(None, rnd, Proposal.roots(rnd.roots()), limit, policy)
-    assert not faults(made, rnd, vocab)
+    assert not faults(made, rnd, vocab_size)
     return made
 
 
-def test_the_stored_law_is_what_the_given_tokens_leave() -> None:
+def test_the_stored_distribution_is_what_the_given_tokens_leave() -> None:
     made = propose(BestAndOne((2,)), context_free(Q), 4)
     assert made.draw is Draw.DISTINCT and made.q is not None
     assert made.tree.tokens[:, 1].tolist() == [3, 3] and made.tree.copies.tolist() == [[0, 0, 1]] * 2
     assert 3 not in made.tree.tokens[:, 2].tolist()
-    law = made.q.dense(made.rows()[:, 0], 4)[0].tolist()
-    assert law == pytest.approx([1 / 6, 1 / 3, 1 / 2, 0])
+    probs = made.q.dense(made.q_indices()[:, 0], 4)[0].tolist()
+    assert probs == pytest.approx([1 / 6, 1 / 3, 1 / 2, 0])
 
 
 def test_levels_multiply_and_shapes_are_named() -> None:
     policy = BestAndOne((3, 2, 1))
-    depth = propose(policy, random_law(8, 1), 8).tree.depths()
+    depth = propose(policy, random_probs(8, 1), 8).tree.depths()
     assert [int((depth[0] == d).sum()) for d in range(4)] == [1, 3, 6, 6] and policy.num_nodes == 15
     assert policy.shape is Shape.TREE and BestAndOne((1, 1)).shape is Shape.CHAIN
     with pytest.raises(OptionError, match="width"):
@@ -60,18 +60,18 @@ def test_levels_multiply_and_shapes_are_named() -> None:
 
 
 def test_where_nothing_is_left_nothing_is_drawn() -> None:
-    for law in ((0.5, 0.0, 0.5, 0.0), (0.0, 0.0, 0.0, 1.0)):
-        tree = propose(BestAndOne((3,)), context_free(law), 4).tree
-        given = [i for i, x in enumerate(law) if x]
+    for probs in ((0.5, 0.0, 0.5, 0.0), (0.0, 0.0, 0.0, 1.0)):
+        tree = propose(BestAndOne((3,)), context_free(probs), 4).tree
+        given = [i for i, x in enumerate(probs) if x]
         assert sorted(tree.tokens[0][tree.live[0]].tolist()[1:]) == given and not tree.copies.any()
-        assert joint_error(one_round(Rejection(), BestAndOne((3,)), P, law), context_free(P), 4, 1) < 1e-12
+        assert joint_error(one_round(Rejection(), BestAndOne((3,)), P, probs), context_free(P), 4, 1) < 1e-12
 
 
 def test_a_greedy_request_gets_the_best_tokens_and_no_draw() -> None:
-    law = random_law(6, 1)
-    tree = propose(BestAndOne((2, 2)), law, 6, heat=0.0).tree
+    probs = random_probs(6, 1)
+    tree = propose(BestAndOne((2, 2)), probs, 6, temperature=0.0).tree
     assert tree.num_drafted().tolist() == [6, 6] and not tree.copies.any()
-    assert tree.tokens[0, 1:3].tolist() == torch.tensor(law((1,))).topk(2).indices.tolist()
+    assert tree.tokens[0, 1:3].tolist() == torch.tensor(probs((1,))).topk(2).indices.tolist()
 
 
 def test_among_equals_no_token_is_both_given_and_drawn() -> None:
@@ -92,25 +92,27 @@ def test_among_equals_no_token_is_both_given_and_drawn() -> None:
 def test_columns_are_mapped_to_their_tokens(each: bool) -> None:
     rnd, ids = toy_round([[1]], 9), torch.tensor([8, 3, 5])
 
-    def step(tree: Any, frontier: torch.Tensor) -> tuple[Laws, None]:
-        law = torch.tensor([[0.2, 0.5, 0.3]]).expand(frontier.numel(), -1)
-        return Laws(law, ids.expand_as(law) if each else ids), None
+    def step(tree: Any, frontier: torch.Tensor) -> tuple[DraftProbs, None]:
+        probs = torch.tensor([[0.2, 0.5, 0.3]]).expand(frontier.numel(), -1)
+        return DraftProbs(probs, ids.expand_as(probs) if each else ids), None
 
     made = grow(Proposal.roots(rnd.roots()), Limit.of([2], [9]), BestAndOne((3, 2)), rnd, step)
     assert made.tree.tokens[0, 1:4].tolist() == [3, 5, 8] and not faults(made, rnd, 9)
 
 
 @pytest.mark.parametrize("budget", [1, 2, 3, 4, 5, 6])
-def test_two_levels_have_the_targets_joint_law_within_any_budget(budget: int) -> None:
-    law = random_law(3, 7)
-    found = leaves(TableModel(3, law), recipe_of(Rejection(), BestAndOne((2, 2)), near(law, 3, 8, 0.5), 2, budget))
-    assert joint_error(found, law, 3, 3) < 1e-12
+def test_two_levels_have_the_targets_joint_distribution_within_any_budget(budget: int) -> None:
+    probs = random_probs(3, 7)
+    found = leaves(TableModel(3, probs), recipe_of(Rejection(), BestAndOne((2, 2)), near(probs, 3, 8, 0.5), 2, budget))
+    assert joint_error(found, probs, 3, 3) < 1e-12
     assert max(leaf.accepted for leaf in found) == (1 if budget < 3 else 2)
 
 
-@given(st.integers(2, 5).flatmap(lambda v: st.tuples(laws(v), laws(v))), st.integers(1, 4))
+@given(st.integers(2, 5).flatmap(lambda v: st.tuples(distributions(v), distributions(v))), st.integers(1, 4))
 @settings(max_examples=15, deadline=None)
-def test_any_two_laws_come_out_exactly_with_the_best_acceptance(pair: tuple[list[float], list[float]], k: int) -> None:
+def test_any_two_distributions_come_out_exactly_with_the_best_acceptance(
+    pair: tuple[list[float], list[float]], k: int
+) -> None:
     p, q = pair
     found = one_round(Rejection(), BestAndOne((k,)), p, q)
     assert joint_error(found, context_free(p), len(p), 1) < 1e-12
@@ -128,53 +130,53 @@ def test_any_two_laws_come_out_exactly_with_the_best_acceptance(pair: tuple[list
 
 
 def test_it_keeps_more_than_two_draws_would() -> None:
-    law = random_law(4, 5)
-    q = near(law, 4, 6, 0.5)
+    probs = random_probs(4, 5)
+    q = near(probs, 4, 6, 0.5)
     ours, theirs = (
-        expected_accepted(leaves(TableModel(4, law), recipe_of(Rejection(), policy, q)))
+        expected_accepted(leaves(TableModel(4, probs), recipe_of(Rejection(), policy, q)))
         for policy in (BestAndOne((2,)), Static((2,), Draw.IID))
     )
     assert ours > theirs
 
 
 def test_rows_are_drafted_alike_alone_and_in_a_batch_and_greedy_text_is_plain() -> None:
-    law = random_law(6, 3)
-    q = near(law, 6, 4, 0.4)
+    probs = random_probs(6, 3)
+    q = near(probs, 6, 4, 0.4)
     made = recipe_of(Rejection(), BestAndOne((3, 2, 2)), q, 3, 12)
     asked = [([1, 2], 12, 1.0), ([3], 1, 1.0), ([4], 3, 0.7), ([5, 0, 1], 9, 0.0), ([2], 20, 1.3)]
-    assert texts(TableModel(6, law), made, asked) == texts_alone(TableModel(6, law), made, asked)
+    assert texts(TableModel(6, probs), made, asked) == texts_alone(TableModel(6, probs), made, asked)
     cold = [(prompt, 12, 0.0) for prompt, _, _ in asked]
-    plain = texts(TableModel(6, law), recipe_of(Match(), Chain(), q, 0, 0), cold)
-    assert texts(TableModel(6, law), made, cold) == plain
+    plain = texts(TableModel(6, probs), recipe_of(Match(), Chain(), q, 0, 0), cold)
+    assert texts(TableModel(6, probs), made, cold) == plain
 
 
 # Planted mistakes.
 
 
-def test_control_a_draw_stored_under_the_whole_law_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_control_a_draw_stored_under_the_whole_distribution_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     real = greedy.spread
 
-    def whole_law(growth: Any, q: Laws, k: int, draw: Draw, allowed: Any, rnd: Any) -> Any:
+    def whole_probs(growth: Any, q: DraftProbs, k: int, draw: Draw, allowed: Any, rnd: Any) -> Any:
         grown = real(growth, q, k, draw, allowed, rnd)
         if draw is Draw.GIVEN:
             return grown
         return type(grown)(
             grown.tree,
             grown.frontier,
-            Laws(torch.tensor(Q, dtype=torch.float64).expand_as(q.prob)),
-            grown.q_row,
+            DraftProbs(torch.tensor(Q, dtype=torch.float64).expand_as(q.prob)),
+            grown.q_index,
             grown.carry,
             grown.level,
         )
 
-    monkeypatch.setattr(greedy, "spread", whole_law)
+    monkeypatch.setattr(greedy, "spread", whole_probs)
     assert distance(first_token(one_round(Rejection(), BestAndOne((2,))), 4), P) > 0.05
 
 
 def test_control_given_tokens_that_pass_for_draws_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     real = greedy.spread
 
-    def all_drawn(growth: Any, q: Laws, k: int, draw: Draw, allowed: Any, rnd: Any) -> Any:
+    def all_drawn(growth: Any, q: DraftProbs, k: int, draw: Draw, allowed: Any, rnd: Any) -> Any:
         grown = real(growth, q, k, draw, allowed, rnd)
         if draw is not Draw.GIVEN:
             grown.tree.copies[:, 1:] = 1

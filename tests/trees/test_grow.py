@@ -9,9 +9,9 @@ from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.request import Request
 from draftwood.core.round import Round
-from draftwood.core.sampling import SamplingParams
-from draftwood.testing.drafts import TableDrafter
-from draftwood.testing.tables import random_law
+from draftwood.core.sampling.params import SamplingParams
+from draftwood.testing.table_drafter import TableDrafter
+from draftwood.testing.table_model import random_probs
 from draftwood.trees.greedy import BestAndOne
 from draftwood.trees.pending import Pending
 from draftwood.trees.shaped import Shaped
@@ -19,7 +19,7 @@ from draftwood.trees.static import Static
 from draftwood.trees.stochastic_beam import StochasticBeam
 from draftwood.trees.threshold import Threshold
 
-LAW = random_law(8, 3)
+PROBS = random_probs(8, 3)
 POLICIES = [
     Static((3, 2)),
     BestAndOne((3, 2)),
@@ -31,11 +31,11 @@ POLICIES = [
 
 
 def propose(policy: Any, *heats: float, seed: int = 0) -> Proposal:
-    params = [SamplingParams(temperature=heat, seed=seed) for heat in heats]
+    params = [SamplingParams(temperature=temperature, seed=seed) for temperature in heats]
     requests = tuple(Request(i, [1], options, 8) for i, options in enumerate(params))
     rnd = Round(torch.arange(len(heats)), torch.ones(len(heats), dtype=torch.int64), requests)
     limit = Limit.of([2] * len(heats), [6] * len(heats))
-    return TableDrafter(LAW).propose(None, rnd, Proposal.roots(rnd.roots()), limit, policy)
+    return TableDrafter(PROBS).propose(None, rnd, Proposal.roots(rnd.roots()), limit, policy)
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda p: type(p).__name__)
@@ -44,8 +44,8 @@ def test_greedy_row_takes_the_best_tokens_as_given_ones(policy: Any) -> None:
     tree = made.tree
     children = tree.tokens[0][tree.live[0] & (tree.parents[0] == 0)].tolist()
     assert len(children) > 1, "a tree, no chain"
-    assert children == torch.tensor(LAW((1,))).topk(len(children)).indices.tolist()
-    assert not tree.copies.any() and not (made.rows() >= 0).any()
+    assert children == torch.tensor(PROBS((1,))).topk(len(children)).indices.tolist()
+    assert not tree.copies.any() and not (made.q_indices() >= 0).any()
     assert torch.equal(tree.tokens, propose(policy, 0.0, seed=5).tree.tokens), "no chance in it"
 
 
@@ -61,7 +61,7 @@ def test_row_that_draws_is_the_same_beside_a_greedy_one(policy: Any) -> None:
 def test_greedy_rows_of_dynamic_trees_hold_the_likeliest_paths(policy: Any) -> None:
     made = propose(policy, 0.0).tree
     paths = {
-        (a, *rest): LAW((1,))[a] * (LAW((1, a))[rest[0]] if rest else 1.0)
+        (a, *rest): PROBS((1,))[a] * (PROBS((1, a))[rest[0]] if rest else 1.0)
         for a in range(8)
         for rest in [(), *((b,) for b in range(8))]
     }

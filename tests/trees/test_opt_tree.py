@@ -6,9 +6,9 @@ from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.errors import OptionError
 from draftwood.testing.contracts import check_drafter, check_policy, toy_round
-from draftwood.testing.drafts import TableDrafter
 from draftwood.testing.exact import joint_error
-from draftwood.testing.tables import context_free, near, random_law
+from draftwood.testing.table_drafter import TableDrafter
+from draftwood.testing.table_model import context_free, near, random_probs
 from draftwood.trees.opt_tree import OptTree, worth
 from draftwood.verifiers.match import Match
 from small_trees import D, grown, one_round, paths
@@ -17,13 +17,13 @@ A, B = 0, 1
 
 
 def kept(policy: OptTree, limit: Limit, seed: int = 0) -> tuple[tuple[int, ...], ...]:
-    tree = grown(policy, random_law(5, seed), 5, limit).tree
+    tree = grown(policy, random_probs(5, seed), 5, limit).tree
     return tuple(sorted(paths(tree, policy.select(tree, limit))))
 
 
 def test_the_contracts_hold() -> None:
-    check_policy(OptTree(0.1), vocab=4)
-    check_drafter(TableDrafter(random_law(6, 3)), OptTree(0.01), 6)
+    check_policy(OptTree(0.1), vocab_size=4)
+    check_drafter(TableDrafter(random_probs(6, 3)), OptTree(0.01), 6)
 
 
 @pytest.mark.parametrize(("depth", "value"), [(1, 1.0), (2, 1.44), (3, 1.476), (4, 1.476)])
@@ -48,24 +48,24 @@ def test_another_level_never_makes_the_best_tree_worse() -> None:
         values = []
         for depth in range(1, 6):
             limit = Limit.of([depth], [6])
-            values.append(float(worth(grown(OptTree(0.0), random_law(5, seed), 5, limit).tree, limit)))
+            values.append(float(worth(grown(OptTree(0.0), random_probs(5, seed), 5, limit).tree, limit)))
         assert values == sorted(values)
 
 
 def test_no_tree_of_its_size_and_depth_is_worth_more() -> None:
     """Against all beginnings of all texts of three tokens."""
     for seed in range(6):
-        law, limit = random_law(3, seed), Limit.of([3], [5])
+        probs, limit = random_probs(3, seed), Limit.of([3], [5])
         reach = {(): 1.0}
         for _ in range(3):
             reach |= {
-                (*path, t): r * law((0, *path))[t]
+                (*path, t): r * probs((0, *path))[t]
                 for path, r in list(reach.items())
                 for t in range(3)
                 if (*path, t) not in reach
             }
         best = sorted(r for path, r in reach.items() if path)[-5:]
-        assert float(worth(grown(OptTree(0.0), law, 3, limit).tree, limit)) == pytest.approx(sum(best), abs=1e-6)
+        assert float(worth(grown(OptTree(0.0), probs, 3, limit).tree, limit)) == pytest.approx(sum(best), abs=1e-6)
 
 
 def test_rows_stop_by_themselves() -> None:
@@ -81,7 +81,7 @@ def test_rows_are_the_same_alone_and_beside_rows_of_other_sizes() -> None:
     sizes = [(4, 3), (1, 9), (3, 7), (5, 0)]
     limit = Limit.of([d for d, _ in sizes], [n for _, n in sizes])
     for delta in (0.0, 0.2):
-        tree = grown(OptTree(delta), random_law(5, 0), 5, limit).tree
+        tree = grown(OptTree(delta), random_probs(5, 0), 5, limit).tree
         together = OptTree(delta).select(tree, limit)
         for b, (d, n) in enumerate(sizes):
             assert tuple(sorted(paths(tree, together, b))) == kept(OptTree(delta), Limit.of([d], [n]))
@@ -89,9 +89,9 @@ def test_rows_are_the_same_alone_and_beside_rows_of_other_sizes() -> None:
 
 @pytest.mark.parametrize("nodes", [1, 3, 5])
 def test_output_is_the_targets(nodes: int) -> None:
-    law = random_law(3, 7)
-    found = one_round(OptTree(0.1), 2, nodes, law, near(law, 3, 8, 0.5), vocab=3, verifier=Match())
-    assert joint_error(found, law, 3, 3) < 1e-12
+    probs = random_probs(3, 7)
+    found = one_round(OptTree(0.1), 2, nodes, probs, near(probs, 3, 8, 0.5), vocab_size=3, verifier=Match())
+    assert joint_error(found, probs, 3, 3) < 1e-12
 
 
 @pytest.mark.parametrize("delta", [-1.0, float("nan")])

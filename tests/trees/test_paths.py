@@ -1,4 +1,4 @@
-"""Independent paths: every one is a draw of the draft's joint law, and merging loses none."""
+"""Independent paths: every one is a draw of the draft's joint distribution, and merging loses none."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ from draftwood.core.recipe import Recipe
 from draftwood.core.tree import TokenTree
 from draftwood.errors import OptionError
 from draftwood.testing.contracts import Always, toy_round
-from draftwood.testing.drafts import TableDrafter
 from draftwood.testing.exact import expected_accepted, joint_error, leaves
-from draftwood.testing.tables import TableModel, joint, near, random_law
+from draftwood.testing.table_drafter import TableDrafter
+from draftwood.testing.table_model import TableModel, joint, near, random_probs
 from draftwood.trees.paths import Paths
 from draftwood.verifiers.rejection import Rejection
 
-LAW = random_law(3, 7)
-DRAFT = near(LAW, 3, 8, 0.5)
+PROBS = random_probs(3, 7)
+DRAFT = near(PROBS, 3, 8, 0.5)
 
 
 def grown(policy: Paths, rows: int, depth: int, nodes: int) -> TokenTree:
@@ -42,8 +42,8 @@ def test_copies_are_the_paths_that_go_through_a_node() -> None:
         assert sum(count for i, count in through.items() if depth[i] == 3) == 4
 
 
-def test_every_path_has_the_drafts_joint_law() -> None:
-    """By many draws: one path's law among four."""
+def test_every_path_has_the_drafts_joint_distribution() -> None:
+    """By many draws: one path's distribution among four."""
     counts = dict.fromkeys(((a, b) for a in range(3) for b in range(3)), 0)
     rows = 3000
     tree = grown(Paths(4), rows=rows, depth=2, nodes=8)
@@ -61,18 +61,18 @@ def test_every_path_has_the_drafts_joint_law() -> None:
         assert count / total == pytest.approx(joint(DRAFT, (1,), path), abs=0.03)
 
 
-@pytest.mark.slow  # its law is in tests/test_exactness.py, its budget below
+@pytest.mark.slow  # its distribution is in tests/test_exactness.py, its budget below
 def test_two_paths_keep_more_than_one_and_a_level_that_does_not_fit_is_not_drawn() -> None:
     def made(count: int, nodes: int) -> Any:
         return lambda: Recipe(
             drafter=TableDrafter(DRAFT), policy=Paths(count), verifier=Rejection(), controller=Always(2, nodes)
         )
 
-    two = leaves(TableModel(3, LAW), made(2, 4))
-    one = leaves(TableModel(3, LAW), made(1, 2))
+    two = leaves(TableModel(3, PROBS), made(2, 4))
+    one = leaves(TableModel(3, PROBS), made(1, 2))
     assert expected_accepted(two) > expected_accepted(one)
-    short = leaves(TableModel(3, LAW), made(2, 3))  # the second level does not fit
-    assert joint_error(short, LAW, 3, 3) < 1e-12 and max(leaf.accepted for leaf in short) == 1
+    short = leaves(TableModel(3, PROBS), made(2, 3))  # the second level does not fit
+    assert joint_error(short, PROBS, 3, 3) < 1e-12 and max(leaf.accepted for leaf in short) == 1
 
 
 def test_deep_paths_take_no_more_places_than_levels_of_paths() -> None:

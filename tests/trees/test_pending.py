@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.proposal import DraftProbs, Draw, Proposal
 from draftwood.core.tree import TokenTree
 from draftwood.errors import OptionError
 from draftwood.testing.contracts import check_drafter, check_policy, toy_round
-from draftwood.testing.drafts import TableDrafter
 from draftwood.testing.exact import distance, first_token, joint_error
-from draftwood.testing.tables import context_free, near, random_law
+from draftwood.testing.table_drafter import TableDrafter
+from draftwood.testing.table_model import context_free, near, random_probs
 from draftwood.trees.grow import best_of, grow
 from draftwood.trees.pending import Pending
 from small_trees import D, Likely, P, Q, grown, one_round, paths
@@ -24,8 +24,8 @@ A, B, C = 0, 1, 2
 
 @pytest.mark.parametrize("ahead", [1, 3])
 def test_the_contracts_hold(ahead: int) -> None:
-    check_policy(Pending(ahead), vocab=4)
-    check_drafter(TableDrafter(random_law(6, 3)), Pending(ahead), 6)
+    check_policy(Pending(ahead), vocab_size=4)
+    check_drafter(TableDrafter(random_probs(6, 3)), Pending(ahead), 6)
 
 
 def test_fixture_d_is_reproduced() -> None:
@@ -40,8 +40,8 @@ def test_fixture_d_is_reproduced() -> None:
 
 def test_values_never_rise_from_draw_to_draw_and_are_products_of_plain_probabilities() -> None:
     for seed in range(10):
-        law = random_law(5, seed)
-        tree = grown(Pending(), law, 5, Limit.of([4], [20]), seed=seed).tree
+        probs = random_probs(5, seed)
+        tree = grown(Pending(), probs, 5, Limit.of([4], [20]), seed=seed).tree
         value = tree.score[0].double().exp().tolist()
         assert all(a >= b for a, b in pairwise(value[1:]))
         path: list[tuple[int, ...]] = [(), *paths(tree)]
@@ -49,14 +49,14 @@ def test_values_never_rise_from_draw_to_draw_and_are_products_of_plain_probabili
         for i in range(1, tree.num_nodes):
             reach, at = 1.0, path[parents[i]]
             for d, token in enumerate(at):
-                reach *= law((0, *at[:d]))[token]
-            elder = sum(law((0, *at))[path[j][-1]] for j in range(1, i) if parents[j] == parents[i])
+                reach *= probs((0, *at[:d]))[token]
+            elder = sum(probs((0, *at))[path[j][-1]] for j in range(1, i) if parents[j] == parents[i])
             assert value[i] == pytest.approx(reach * (1 - elder), rel=1e-5)
 
 
 def test_running_nodes_ahead_saves_passes_and_changes_nothing_else() -> None:
-    law, limit = random_law(6, 2), Limit.of([5, 2, 4], [16, 9, 3])
-    one, four = (grown(Pending(ahead), law, 6, limit) for ahead in (1, 4))
+    probs, limit = random_probs(6, 2), Limit.of([5, 2, 4], [16, 9, 3])
+    one, four = (grown(Pending(ahead), probs, 6, limit) for ahead in (1, 4))
     assert [paths(one.tree, row=b) for b in range(3)] == [paths(four.tree, row=b) for b in range(3)]
     assert four.passes < one.passes <= 16
     assert one.draw is Draw.DISTINCT
@@ -64,13 +64,13 @@ def test_running_nodes_ahead_saves_passes_and_changes_nothing_else() -> None:
 
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4, 5])
 def test_output_is_the_targets_under_any_budget(nodes: int) -> None:
-    law = random_law(3, 7)
-    found = one_round(Pending(), 3, nodes, law, near(law, 3, 8, 0.5), vocab=3)
-    assert joint_error(found, law, 3, 4) < 1e-12
+    probs = random_probs(3, 7)
+    found = one_round(Pending(), 3, nodes, probs, near(probs, 3, 8, 0.5), vocab_size=3)
+    assert joint_error(found, probs, 3, 4) < 1e-12
 
 
 def test_rows_end_where_they_end() -> None:
-    tree = grown(Pending(2), random_law(5, 1), 5, Limit.of([3, 1, 0, 9], [6, 9, 4, 0])).tree
+    tree = grown(Pending(2), random_probs(5, 1), 5, Limit.of([3, 1, 0, 9], [6, 9, 4, 0])).tree
     assert tree.num_drafted().tolist() == [6, 5, 0, 0] and int(tree.depths()[0].max()) <= 3
 
 
@@ -78,17 +78,17 @@ def test_rows_end_where_they_end() -> None:
 def test_columns_are_mapped_to_their_tokens_and_silent_nodes_cost_nothing(each: bool) -> None:
     rnd, ids = toy_round([[1]], 9), torch.tensor([8, 3, 5])
 
-    def step(tree: TokenTree, frontier: torch.Tensor) -> tuple[Laws, None]:
+    def step(tree: TokenTree, frontier: torch.Tensor) -> tuple[DraftProbs, None]:
         silent = tree.tokens.gather(1, frontier.clamp_min(0)).flatten() == 3
-        law = torch.where(silent[:, None], 0.0, torch.tensor([0.0, 0.6, 0.4]))
-        return Laws(law, ids.expand_as(law) if each else ids), None
+        probs = torch.where(silent[:, None], 0.0, torch.tensor([0.0, 0.6, 0.4]))
+        return DraftProbs(probs, ids.expand_as(probs) if each else ids), None
 
     tree = grow(Proposal.roots(rnd.roots()), Limit.of([2], [9]), Pending(), rnd, step).tree
     assert sorted(paths(tree)) == [(3,), (5,), (5, 3), (5, 5)]
 
 
 def test_where_a_limit_says_stop_nothing_more_is_drawn() -> None:
-    def not_below_c(tree: TokenTree, frontier: torch.Tensor, q: Laws, hidden: Any) -> torch.Tensor:
+    def not_below_c(tree: TokenTree, frontier: torch.Tensor, q: DraftProbs, hidden: Any) -> torch.Tensor:
         return tree.tokens.gather(1, frontier.clamp_min(0)) != C
 
     limit = replace(Limit.of([3], [12]), proceed=not_below_c)

@@ -6,8 +6,8 @@ import torch
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.testing.contracts import check_policy, toy_round
-from draftwood.testing.drafts import TableDrafter
-from draftwood.testing.tables import context_free, random_law
+from draftwood.testing.table_drafter import TableDrafter
+from draftwood.testing.table_model import context_free, random_probs
 from draftwood.trees.static import Static
 
 
@@ -28,7 +28,7 @@ def test_the_contract_has_teeth() -> None:
 def propose(policy: Static, nodes: int = 100) -> Proposal:
     rnd = toy_round([[1], [2]], 8)
     limit = Limit.of([len(policy.widths)] * 2, [nodes] * 2)
-    return TableDrafter(random_law(8, 1)).propose(None, rnd, Proposal.roots(rnd.roots()), limit, policy)
+    return TableDrafter(random_probs(8, 1)).propose(None, rnd, Proposal.roots(rnd.roots()), limit, policy)
 
 
 def test_levels_multiply() -> None:
@@ -54,7 +54,7 @@ def test_equal_independent_draws_become_one_node_that_counts_them() -> None:
 
 
 def test_given_children_are_the_most_probable_tokens() -> None:
-    law = random_law(8, 1)
+    probs = random_probs(8, 1)
     tree = propose(Static((3,), Draw.GIVEN)).tree
-    best = torch.tensor(law((1,))).topk(3).indices.tolist()
+    best = torch.tensor(probs((1,))).topk(3).indices.tolist()
     assert tree.tokens[0, 1:].tolist() == best and not tree.copies.any()

@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Laws, Proposal
+from draftwood.core.proposal import DraftProbs, Proposal
 from draftwood.core.tree import TokenTree
 from draftwood.errors import OptionError
 from draftwood.testing.contracts import check_drafter, check_policy, toy_round
-from draftwood.testing.drafts import TableDrafter
 from draftwood.testing.exact import joint_error
-from draftwood.testing.tables import context_free, near, random_law
+from draftwood.testing.table_drafter import TableDrafter
+from draftwood.testing.table_model import context_free, near, random_probs
 from draftwood.trees.grow import grow
 from draftwood.trees.pending import Pending
 from draftwood.trees.threshold import Threshold
@@ -28,8 +28,8 @@ A, B, C = 0, 1, 2
 
 @pytest.mark.parametrize("least", [0.0, 0.05, 0.5])
 def test_the_contracts_hold(least: float) -> None:
-    check_policy(Threshold(least), vocab=4)
-    check_drafter(TableDrafter(random_law(6, 3)), Threshold(least), 6)
+    check_policy(Threshold(least), vocab_size=4)
+    check_drafter(TableDrafter(random_probs(6, 3)), Threshold(least), 6)
 
 
 def test_fixture_d_is_reproduced() -> None:
@@ -42,15 +42,15 @@ def test_fixture_d_is_reproduced() -> None:
 
 
 def test_a_level_is_one_pass() -> None:
-    proposal = grown(Threshold(0.01), random_law(6, 1), 6, Limit.of([4], [40]))
+    proposal = grown(Threshold(0.01), random_probs(6, 1), 6, Limit.of([4], [40]))
     assert proposal.passes <= 4 < int(proposal.tree.num_drafted())
 
 
 def test_a_threshold_of_nothing_draws_the_trees_of_the_heap() -> None:
-    law = random_law(3, 4)
+    probs = random_probs(3, 4)
     for nodes in (1, 2, 3, 4):
-        heap = every_tree(Pending(), law, 3, 2, nodes)
-        level = every_tree(Threshold(0.0), law, 3, 2, nodes)
+        heap = every_tree(Pending(), probs, 3, 2, nodes)
+        level = every_tree(Threshold(0.0), probs, 3, 2, nodes)
         for found in (heap, level):  # nodes are numbered differently; as sets they are the same
             for tree in list(found):
                 prob = found.pop(tree)
@@ -61,12 +61,12 @@ def test_a_threshold_of_nothing_draws_the_trees_of_the_heap() -> None:
 
 @pytest.mark.parametrize(("least", "nodes"), [(0.3, 9), (0.2, 4), (0.0, 1), (0.0, 2), (0.0, 3)])
 def test_output_is_the_targets_under_any_threshold_and_budget(least: float, nodes: int) -> None:
-    law = random_law(3, 7)
-    found = one_round(Threshold(least), 2, nodes, law, near(law, 3, 8, 0.5), vocab=3)
-    assert joint_error(found, law, 3, 3) < 1e-12
+    probs = random_probs(3, 7)
+    found = one_round(Threshold(least), 2, nodes, probs, near(probs, 3, 8, 0.5), vocab_size=3)
+    assert joint_error(found, probs, 3, 3) < 1e-12
 
 
-def test_a_flat_law_draws_no_more_than_the_budget() -> None:
+def test_a_flat_distribution_draws_no_more_than_the_budget() -> None:
     flat = context_free((1 / 50,) * 50)
     tree = grown(Threshold(0.001), flat, 50, Limit.of([2], [6])).tree
     assert int(tree.num_drafted()) == 6
@@ -74,7 +74,7 @@ def test_a_flat_law_draws_no_more_than_the_budget() -> None:
 
 def test_rows_end_where_they_end() -> None:
     limit = Limit.of([3, 1, 0, 9], [6, 9, 4, 0])
-    tree = grown(Threshold(0.0), random_law(5, 1), 5, limit).tree
+    tree = grown(Threshold(0.0), random_probs(5, 1), 5, limit).tree
     assert Threshold().select(tree, limit)[:, 1:].sum(1).tolist() == [6, 5, 0, 0]
 
 
@@ -82,10 +82,10 @@ def test_rows_end_where_they_end() -> None:
 def test_columns_are_mapped_to_their_tokens_and_silent_nodes_cost_nothing(each: bool) -> None:
     rnd, ids = toy_round([[1]], 9), torch.tensor([8, 3, 5])
 
-    def step(tree: TokenTree, frontier: torch.Tensor) -> tuple[Laws, None]:
+    def step(tree: TokenTree, frontier: torch.Tensor) -> tuple[DraftProbs, None]:
         silent = tree.tokens.gather(1, frontier.clamp_min(0)).flatten() == 3
-        law = torch.where(silent[:, None], 0.0, torch.tensor([0.0, 0.6, 0.4]))
-        return Laws(law, ids.expand_as(law) if each else ids), None
+        probs = torch.where(silent[:, None], 0.0, torch.tensor([0.0, 0.6, 0.4]))
+        return DraftProbs(probs, ids.expand_as(probs) if each else ids), None
 
     tree = grow(Proposal.roots(rnd.roots()), Limit.of([2], [9]), Threshold(0.0), rnd, step).tree
     assert sorted(paths(tree)) == [(3,), (5,), (5, 3), (5, 5)]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from draftwood.testing.exact import joint_error
-from draftwood.testing.tables import TableModel, near, random_law
+from draftwood.testing.table_model import TableModel, near, random_probs
 from draftwood.trees.chain import Chain
 from draftwood.verifiers import block, line
 from draftwood.verifiers.block import Block
@@ -44,7 +44,7 @@ def test_a_root_is_always_kept() -> None:
 @pytest.mark.parametrize("raises", [False, True])
 def test_chains_that_break_off_because_of_what_was_drawn_do_not_bias(raises: bool) -> None:
     p, q = pair(3, 2)
-    found = outcomes(Block(), Chain(), p, Failing(q, raises=raises), 3, width=1, benched=True)
+    found = outcomes(Block(), Chain(), p, Failing(q, raises=raises), 3, width=1, disabled=True)
     assert joint_error(found, p, 3, 3) < 1e-12
     found = outcomes(Block(), Chain(), p, q, 3, depth=3, controller=Wayward(3, 3))
     assert joint_error(found, p, 3, 4) < 1e-12 and {leaf.accepted for leaf in found} == {0, 1, 2, 3}
@@ -52,9 +52,9 @@ def test_chains_that_break_off_because_of_what_was_drawn_do_not_bias(raises: boo
 
 @pytest.mark.parametrize("rows", [1, 4, 9])
 def test_positions_judged_together_or_one_by_one_come_out_alike(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    law = random_law(6, 1)
-    made = recipe_of(Block(), Chain(), near(law, 6, 2, 0.5), 5, 5)
+    probs = random_probs(6, 1)
+    made = recipe_of(Block(), Chain(), near(probs, 6, 2, 0.5), 5, 5)
     requests = [([1, 2], 30, 1.0), ([3], 20, 0.7), ([4, 4, 1], 25, 1.0)]
-    together = texts(TableModel(6, law), made, requests)
+    together = texts(TableModel(6, probs), made, requests)
     monkeypatch.setattr(line, "_ROWS", rows)
-    assert texts(TableModel(6, law), made, requests) == together
+    assert texts(TableModel(6, probs), made, requests) == together

@@ -15,9 +15,9 @@ from draftwood.core.proposal import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.errors import OptionError
 from draftwood.testing.contracts import Always
-from draftwood.testing.drafts import TableDrafter
 from draftwood.testing.exact import acceptance, leaves
-from draftwood.testing.tables import TableModel, context_free
+from draftwood.testing.table_drafter import TableDrafter
+from draftwood.testing.table_model import TableModel, context_free
 from draftwood.trees.static import Static
 from draftwood.verifiers import bounds, rates
 from draftwood.verifiers.bounds import best_distinct, best_iid
@@ -26,13 +26,13 @@ from draftwood.verifiers.match import Match
 P, Q = (0.4, 0.3, 0.2, 0.1), (0.1, 0.2, 0.3, 0.4)
 
 
-def row(law: Sequence[float]) -> Tensor:
-    return torch.tensor([law], dtype=torch.float64)
+def row(probs: Sequence[float]) -> Tensor:
+    return torch.tensor([probs], dtype=torch.float64)
 
 
-def random_pair(vocab: int, seed: int, sharpness: float) -> tuple[Tensor, Tensor]:
+def random_pair(vocab_size: int, seed: int, sharpness: float) -> tuple[Tensor, Tensor]:
     noise = torch.Generator().manual_seed(seed)
-    p, q = torch.softmax(sharpness * torch.randn(2, 1, vocab, generator=noise, dtype=torch.float64), -1)
+    p, q = torch.softmax(sharpness * torch.randn(2, 1, vocab_size, generator=noise, dtype=torch.float64), -1)
     return p, q
 
 
@@ -62,8 +62,8 @@ def test_fixture_a_is_reproduced() -> None:
 
 @given(st.integers(1, 6), st.integers(0, 2**31), st.sampled_from([0.3, 1.0, 3.0, 8.0]), st.integers(1, 5))
 @settings(max_examples=60, deadline=None)
-def test_no_set_of_tokens_is_lower_than_the_best_prefix(vocab: int, seed: int, sharpness: float, k: int) -> None:
-    p, q = random_pair(vocab, seed, sharpness)
+def test_no_set_of_tokens_is_lower_than_the_best_prefix(vocab_size: int, seed: int, sharpness: float, k: int) -> None:
+    p, q = random_pair(vocab_size, seed, sharpness)
     for draw, best in ((Draw.IID, best_iid), (Draw.DISTINCT, best_distinct)):
         want = over_all_sets(p[0].tolist(), q[0].tolist(), k, draw)
         assert float(best(p, q, k)[0, k - 1]) == pytest.approx(want, abs=2e-9)
@@ -77,8 +77,8 @@ def test_control_another_order_of_tokens_misses_the_minimum(monkeypatch: pytest.
 
 @given(st.integers(2, 5), st.integers(0, 2**31), st.sampled_from([0.5, 2.0]))
 @settings(max_examples=30, deadline=None)
-def test_more_draws_and_distinct_draws_never_lower_it(vocab: int, seed: int, sharpness: float) -> None:
-    p, q = random_pair(vocab, seed, sharpness)
+def test_more_draws_and_distinct_draws_never_lower_it(vocab_size: int, seed: int, sharpness: float) -> None:
+    p, q = random_pair(vocab_size, seed, sharpness)
     iid, distinct = best_iid(p, q, 4)[0], best_distinct(p, q, 4)[0]
     assert (iid.diff() > -1e-9).all() and (distinct.diff() > -1e-9).all()
     assert (iid <= distinct + 1e-9).all() and (distinct <= 1).all()
@@ -120,7 +120,7 @@ def test_rows_are_judged_each_for_itself() -> None:
     ],
     ids=["equal", "disjoint", "certain target", "certain draft", "two tokens"],
 )
-def test_laws_at_the_edges(p: Any, q: Any, iid: Any, distinct: Any) -> None:
+def test_distributions_at_the_edges(p: Any, q: Any, iid: Any, distinct: Any) -> None:
     assert best_iid(row(p), row(q), 3)[0].tolist() == pytest.approx(iid, abs=1e-9)
     got = best_distinct(row(p), row(q), 3)[0].tolist()
     want = distinct or [over_all_sets(p, q, k, Draw.DISTINCT) for k in (1, 2, 3)]
@@ -159,7 +159,7 @@ def test_what_is_no_question_is_refused(best: Any) -> None:
         best(row(P), row(Q), 0)
     with pytest.raises(OptionError, match=r"p has shape \(0, 4\), q \(0, 4\)"):
         best(row(P)[:0], row(Q)[:0], 2)
-    with pytest.raises(OptionError, match="a row of q is no law"):
+    with pytest.raises(OptionError, match="a row of q is no distribution"):
         best(row(P), row((0.5, 0.5, 0.5, 0)), 2)
-    with pytest.raises(OptionError, match="a row of p is no law"):
+    with pytest.raises(OptionError, match="a row of p is no distribution"):
         best(row((1.5, -0.5, 0, 0)), row(Q), 2)

@@ -61,8 +61,8 @@ def test_control_a_pick_that_feels_empty_columns_depends_on_it(monkeypatch: pyte
     """Of numbers that are not whole a pick from so many columns takes three steps."""
     real = Round.pick
 
-    def three_steps(self: Round, purpose: str, at: Tensor, law: Tensor, *more: Any) -> Tensor:
-        return real(self, purpose, at, law.double(), *more)
+    def three_steps(self: Round, purpose: str, at: Tensor, probs: Tensor, *more: Any) -> Tensor:
+        return real(self, purpose, at, probs.double(), *more)
 
     monkeypatch.setattr(Round, "pick", three_steps)
     assert orders(together=True) != orders(together=False)

@@ -1,10 +1,10 @@
-"""Chains judged from laws that lie one behind the other come out as from tables."""
+"""Chains judged from distributions that lie one behind the other come out as from tables."""
 
 import pytest
 import torch
 
-from draftwood.core.support import Few
-from draftwood.testing.tables import TableModel, near, random_law
+from draftwood.core.sampling.support import Few
+from draftwood.testing.table_model import TableModel, near, random_probs
 from draftwood.trees.chain import Chain
 from draftwood.verifiers import line
 from draftwood.verifiers.block import Block
@@ -14,12 +14,12 @@ ASKED = [([1, 2], 30, 1.0), ([3], 20, 0.7), ([4, 4, 1], 25, 1.0)]
 
 
 def said(top_p: float) -> list[list[int]]:
-    law = random_law(9, 1)
-    return texts(TableModel(9, law), recipe_of(Block(), Chain(), near(law, 9, 2, 0.5), 5, 5), ASKED, top_p)
+    probs = random_probs(9, 1)
+    return texts(TableModel(9, probs), recipe_of(Block(), Chain(), near(probs, 9, 2, 0.5), 5, 5), ASKED, top_p)
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Which kind of laws chains were judged from."""
+    """Which kind of distributions chains were judged from."""
     seen: list[str] = []
     real = line.pairs_at
 
@@ -37,8 +37,8 @@ def test_tables_and_lists_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     lists = said(top_p=0.8)
     assert set(seen) == {"Lists"}
     seen.clear()
-    monkeypatch.setattr("draftwood.core.law.Shaping.support", lambda *_, **__: None)
-    monkeypatch.setattr("draftwood.core.support.likeliest", lambda *_: None)
+    monkeypatch.setattr("draftwood.core.sampling.shaping.Shaping.support", lambda *_, **__: None)
+    monkeypatch.setattr("draftwood.core.sampling.support.likeliest", lambda *_: None)
     assert said(top_p=0.8) == lists and set(seen) == {"Tables"}
 
 
@@ -54,7 +54,7 @@ def test_nothing_is_missing_where_p_and_q_agree_and_p_serves() -> None:
     assert torch.equal(line.unless_empty(rest, p), torch.stack([p[0], rest[1]])) and rest[1, 0] > 0 == rest[1, 1]
 
 
-def test_short_laws_are_asked_for_by_the_thousand_and_broad_ones_are_not() -> None:
+def test_short_distributions_are_asked_for_by_the_thousand_and_broad_ones_are_not() -> None:
     def lists(rows: int, width: int) -> line.Lists:
         none = torch.zeros(rows * width)
         return line.Lists(

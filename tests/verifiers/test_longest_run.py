@@ -9,9 +9,9 @@ from draftwood.core.recipe import Recipe
 from draftwood.drafters.target_roots import TargetRoots
 from draftwood.errors import CompositionError
 from draftwood.testing.contracts import Always
-from draftwood.testing.drafts import TableDrafter
 from draftwood.testing.exact import Leaf, joint_error, leaves
-from draftwood.testing.tables import Law, TableModel, context_free, near, random_law
+from draftwood.testing.table_drafter import TableDrafter
+from draftwood.testing.table_model import Conditional, TableModel, context_free, near, random_probs
 from draftwood.trees.static import Static
 from draftwood.verifiers.longest_run import LongestRun
 from draftwood.verifiers.rejection import Rejection
@@ -19,16 +19,16 @@ from draftwood.verifiers.rejection import Rejection
 START = 2  # a token that only begins
 
 
-def table(after_start: Any, after_zero: Any, after_one: Any) -> Law:
-    """Text 0 is followed by START for certain, START by the first law, its two tokens by the others."""
+def table(after_start: Any, after_zero: Any, after_one: Any) -> Conditional:
+    """Text 0 is followed by START for certain, START by the first distribution, its two tokens by the others."""
 
-    def law(text: tuple[int, ...]) -> Any:
+    def probs(text: tuple[int, ...]) -> Any:
         size, last = len(text), text[-1]
         if size == 1:
             return (0.0, 0.0, 1.0)
         return {START: after_start, 0: after_zero, 1: after_one}[last] if size < 4 else (1.0, 0.0, 0.0)
 
-    return law
+    return probs
 
 
 # Two tokens that the target would draw with .7 and .3. What the draft says after them is kept with .4 and .9.
@@ -37,7 +37,7 @@ P = table((0.7, 0.3, 0.0), (0.4, 0.6, 0.0), (0.9, 0.1, 0.0))
 Q = table((0.0, 0.0, 1.0), (1.0, 0.0, 0.0), (1.0, 0.0, 0.0))
 
 
-def outcomes(drafter: Any, verifier: Any, p: Law, widths: tuple[int, ...], **more: Any) -> list[Leaf]:
+def outcomes(drafter: Any, verifier: Any, p: Conditional, widths: tuple[int, ...], **more: Any) -> list[Leaf]:
     policy = Static(widths)
     size = Always(len(widths), policy.num_nodes)
     return leaves(
@@ -64,7 +64,7 @@ def test_a_choice_by_what_follows_is_lossy_to_the_digit() -> None:
 
 def test_one_beginning_leaves_nothing_to_choose_and_is_exact() -> None:
     """The bias is in the choice alone: rows, residuals and the path that ends one token early are right."""
-    for p, q in ((P, Q), (law := random_law(3, 5), near(law, 3, 6, 0.5))):
+    for p, q in ((P, Q), (probs := random_probs(3, 5), near(probs, 3, 6, 0.5))):
         found = outcomes(TargetRoots(TableDrafter(q)), LongestRun(), p, (1, 1), tokens=4)
         assert joint_error(found, p, 3, 4) < 1e-12
 
@@ -73,13 +73,13 @@ def test_a_residual_that_is_forgotten_is_seen(monkeypatch: pytest.MonkeyPatch) -
     from draftwood.drafters import target_roots
 
     monkeypatch.setattr(target_roots, "residual", lambda p, q: p)
-    law = random_law(3, 5)
-    found = outcomes(TargetRoots(TableDrafter(near(law, 3, 6, 0.5))), LongestRun(), law, (1, 1), tokens=4)
-    assert joint_error(found, law, 3, 4) > 1e-3
+    probs = random_probs(3, 5)
+    found = outcomes(TargetRoots(TableDrafter(near(probs, 3, 6, 0.5))), LongestRun(), probs, (1, 1), tokens=4)
+    assert joint_error(found, probs, 3, 4) > 1e-3
 
 
 def test_at_temperature_0_the_second_choice_may_win() -> None:
-    from draftwood.core.sampling import SamplingParams
+    from draftwood.core.sampling.params import SamplingParams
 
     p = table((0.7, 0.3, 0.0), (0.4, 0.6, 0.0), (0.9, 0.1, 0.0))
     q = table((0.0, 0.0, 1.0), (1.0, 0.0, 0.0), (1.0, 0.0, 0.0))
@@ -106,23 +106,23 @@ def test_it_says_what_it_is_and_what_it_is_defined_for() -> None:
 
 def test_rows_with_and_without_beginnings_share_a_round() -> None:
     """A text that has just come beside one that is under way: each is written as it is alone."""
-    from draftwood.core.sampling import SamplingParams
+    from draftwood.core.sampling.params import SamplingParams
     from draftwood.testing.runs import make_engine, serve
 
-    law = random_law(3, 9)
-    target = TableModel(3, law)
+    probs = random_probs(3, 9)
+    target = TableModel(3, probs)
 
     def written(prompts: list[list[int]], arrive: dict[int, int], seeds: list[int]) -> list[list[int]]:
         policy = Static((2, 1))
         recipe = Recipe(
-            drafter=TargetRoots(TableDrafter(near(law, 3, 10, 0.5))),
+            drafter=TargetRoots(TableDrafter(near(probs, 3, 10, 0.5))),
             policy=policy,
             verifier=LongestRun(),
             controller=Always(2, policy.num_nodes),
         )
         params = [SamplingParams(temperature=1.0, seed=seed, max_tokens=12) for seed in seeds]
         done = serve(make_engine(target, recipe, capacity=64), prompts, params, arrive=arrive)
-        assert all(r.stats.benched is None for r in done)
+        assert all(r.stats.disabled is None for r in done)
         return [r.output for r in done]
 
     together = written([[0], [1], [2, 1]], {1: 2, 2: 3}, [1, 2, 3])

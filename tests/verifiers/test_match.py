@@ -2,7 +2,7 @@
 
 import torch
 
-from draftwood.core.passes import Seen
+from draftwood.core.forward import ForwardOutput
 from draftwood.core.proposal import Proposal
 from draftwood.core.scored import Scored
 from draftwood.core.tree import TokenTree
@@ -14,9 +14,9 @@ def scored(tree: TokenTree, best: list[int], temperature: float = 0.0) -> tuple[
     """One row whose node i is followed by token best[i]."""
     logits = torch.nn.functional.one_hot(torch.tensor(best), 10).double() * 50
     n = len(best)
-    seen = Seen(logits, torch.zeros(n, 1), torch.arange(n), row=torch.arange(n)[None])
+    output = ForwardOutput(logits, torch.zeros(n, 1), torch.arange(n), token_index=torch.arange(n)[None])
     rnd = toy_round([[int(tree.tokens[0, 0])]], 10, temperature=temperature)
-    return Proposal(tree), Scored(seen, tree, rnd)
+    return Proposal(tree), Scored(output, tree, rnd)
 
 
 def tree(*nodes: tuple[int, int]) -> TokenTree:

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import torch
 
-from draftwood.core.outline import Outline
-from draftwood.core.sampling import SamplingParams
+from draftwood.core.host_tree import HostTree
+from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.scored import Scored
 from draftwood.core.tree import TokenTree
 from draftwood.testing.contracts import Always
-from draftwood.testing.exact import expected_accepted, joint_error, law_of
+from draftwood.testing.exact import expected_accepted, joint_error, probs_of
 from draftwood.trees.chain import Chain
 from draftwood.trees.static import Static
 from draftwood.verifiers import onward
@@ -51,7 +51,7 @@ def test_control_a_given_token_judged_as_if_drawn_fails() -> None:
         def propose(self, state: Any, rnd: Any, base: Any, limit: Any, policy: Any) -> Any:
             made = super(WithGiven, self).propose(state, rnd, base, limit, policy)
             assert made.q is not None
-            best = made.q.prob[made.rows()[:, 0]].argmax(1)
+            best = made.q.prob[made.q_indices()[:, 0]].argmax(1)
             tokens = torch.cat([made.tree.tokens[:, :1], best[:, None]], dim=1)
             return replace(made, tree=replace(made.tree, tokens=tokens))
 
@@ -69,14 +69,14 @@ def test_greedy_text_is_that_of_matching(rule: Any, shortcut: bool, monkeypatch:
     if not shortcut:  # as beside a row that samples
         monkeypatch.setattr(Scored, "simple", property(lambda self: False))
     got = outcomes(rule, Chain(), p, q, 4, depth=3, tokens=9, params=params)
-    assert law_of(got) == law_of(want) and len(got) == 1 and got[0].accepted == want[0].accepted
+    assert probs_of(got) == probs_of(want) and len(got) == 1 and got[0].accepted == want[0].accepted
 
 
 def test_nodes_of_a_path_come_in_order_and_dead_ones_are_nobody() -> None:
     tree = TokenTree.roots(torch.tensor([7, 8]))
     tree = tree.add(torch.tensor([[0, 0], [0, 0]]), torch.tensor([[1, 2], [3, 4]]), live=torch.ones(2, 2).bool())
     tree = tree.add(torch.tensor([[2], [1]]), torch.tensor([[5], [6]]), live=torch.tensor([[True], [False]]))
-    verdict = onward.verdict_at(Outline.of(tree), torch.tensor([3, 0]), torch.tensor([1, 1]))
+    verdict = onward.verdict_at(HostTree.of(tree), torch.tensor([3, 0]), torch.tensor([1, 1]))
     assert verdict.path.tolist() == [[0, 2, 3], [0, -1, -1]] and verdict.count.tolist() == [2, 0]
     assert onward.inner(tree).tolist() == [[True, False, True, False], [True, False, False, False]]
 

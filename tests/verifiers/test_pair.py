@@ -1,4 +1,4 @@
-"""Pairs of laws over few columns: exact for every rule, whatever truncation leaves of p and of q."""
+"""Pairs of distributions over few columns: exact for every rule, whatever truncation leaves of p and of q."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 
 import native_levels
+from draftwood.core.forward import ForwardOutput
 from draftwood.core.legality import Shape
-from draftwood.core.passes import Seen
-from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.proposal import DraftProbs, Draw, Proposal
 from draftwood.core.recipe import Recipe
-from draftwood.core.sampling import SamplingParams
-from draftwood.core.support import Beside
-from draftwood.models.lanes.nucleus import Nucleus
+from draftwood.core.sampling.params import SamplingParams
+from draftwood.core.sampling.support import Beside
+from draftwood.models.backends.nucleus import Nucleus
 from draftwood.testing.contracts import Always
-from draftwood.testing.drafts import TableDrafter
 from draftwood.testing.exact import first_token, joint_error, leaves
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tables import Law, TableModel, context_free, random_law
+from draftwood.testing.table_drafter import TableDrafter
+from draftwood.testing.table_model import Conditional, TableModel, context_free, random_probs
 from draftwood.trees.chain import Chain
 from draftwood.trees.paths import Paths
 from draftwood.trees.static import Static
@@ -50,12 +50,12 @@ RULES: list[tuple[Any, Any]] = [
 CUTS = [{"top_p": 0.7}, {"top_k": 3}, {"min_p": 0.6, "temperature": 1.3}]
 
 
-def truncated(law: Law, **options: Any) -> Law:
-    """What sampling with these options leaves of a law, by plain arithmetic."""
-    heat, top_p = options.get("temperature", 1.0), options.get("top_p", 1.0)
+def truncated(probs: Conditional, **options: Any) -> Conditional:
+    """What sampling with these options leaves of a distribution, by plain arithmetic."""
+    temperature, top_p = options.get("temperature", 1.0), options.get("top_p", 1.0)
 
     def cut(text: tuple[int, ...]) -> list[float]:
-        p = [x ** (1 / heat) for x in law(text)]
+        p = [x ** (1 / temperature) for x in probs(text)]
         order = sorted(range(len(p)), key=lambda t: -p[t])
         order = [t for t in order if p[t] >= options.get("min_p", 0.0) * p[order[0]]][: options.get("top_k", len(p))]
         total, kept = sum(p[t] for t in order), list[int]()
@@ -69,8 +69,8 @@ def truncated(law: Law, **options: Any) -> Law:
 
 
 def error(rule: Any, policy: Any, options: dict[str, Any], seed: int = 1) -> float:
-    p = random_law(VOCAB, seed)
-    q = random_law(VOCAB, seed + 50)  # as a stranger: each leaves tokens that the other cuts
+    p = random_probs(VOCAB, seed)
+    q = random_probs(VOCAB, seed + 50)  # as a stranger: each leaves tokens that the other cuts
     depth = len(policy.widths) if isinstance(policy, Static) else 2
     made = lambda: Recipe(drafter=TableDrafter(q), policy=policy, verifier=rule, controller=Always(depth, 6))  # noqa: E731
     params = SamplingParams(**{"temperature": 1.0, **options})
@@ -100,8 +100,8 @@ def test_control_a_draft_whose_mass_elsewhere_is_forgotten_fails(
 ) -> None:
     read = pair._read
 
-    def forgetful(laws: Laws, rows: Any, ids: Any, vocab: int) -> Any:
-        q = read(laws, rows, ids, vocab)
+    def forgetful(distributions: DraftProbs, rows: Any, ids: Any, vocab_size: int) -> Any:
+        q = read(distributions, rows, ids, vocab_size)
         q[:, -1] = 0
         return q
 
@@ -118,8 +118,8 @@ MIXED: list[dict[str, Any]] = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("rule", "policy"), RULES, ids=name)
 def test_a_row_gets_the_same_beside_rows_with_other_options(rule: Any, policy: Any) -> None:
-    """Beside one that leaves every token, laws of all are over the whole vocabulary; alone they are over few columns."""
-    p, q = random_law(7, 3), random_law(7, 53)
+    """Beside one that leaves every token, distributions of all are over the whole vocabulary; alone they are over few columns."""
+    p, q = random_probs(7, 3), random_probs(7, 53)
     depth = len(policy.widths) if isinstance(policy, Static) else 2
     made = Recipe(drafter=TableDrafter(q), policy=policy, verifier=rule, controller=Always(depth, 6))
     params = [SamplingParams(**{"temperature": 1.0, "max_tokens": 16, "seed": i, **x}) for i, x in enumerate(MIXED * 2)]
@@ -132,7 +132,7 @@ def test_a_row_gets_the_same_beside_rows_with_other_options(rule: Any, policy: A
 
 @pytest.mark.parametrize("tail", [7e-8, 1e-20])
 @pytest.mark.parametrize("rule", [Rejection(), Traversal()], ids=name)
-def test_what_is_left_of_a_sure_law_is_told_however_little_it_is(rule: Any, tail: float) -> None:
+def test_what_is_left_of_a_sure_distribution_is_told_however_little_it_is(rule: Any, tail: float) -> None:
     """After a sure token was drawn, the next one comes from what is left, which is less than the rounding of one."""
     for size, options in ((3, {"top_k": 3}), (4, {"top_k": 3})):
         p, q = [0.02, 0.49, 0.49, 0.0][:size], [1 - tail, tail * 0.7, tail * 1e-9, tail * 0.3][:size]
@@ -147,8 +147,8 @@ def peaked(rule: Any, p: list[float], q: list[float], options: dict[str, Any]) -
 
 
 def test_control_what_is_missing_to_one_is_not_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(laws: Laws, rows: Any, ids: Any, vocab: int) -> Any:
-        q = laws.at(rows[:, None], ids, vocab).double()
+    def missing(distributions: DraftProbs, rows: Any, ids: Any, vocab_size: int) -> Any:
+        q = distributions.at(rows[:, None], ids, vocab_size).double()
         q[:, -1] = (1 - q.sum(-1)).clamp_min(0)
         return q
 
@@ -158,29 +158,29 @@ def test_control_what_is_missing_to_one_is_not_what_is_left(monkeypatch: pytest.
     assert max(abs(a - b) for a, b in zip(found, p, strict=True)) > 0.05
 
 
-# --- by a lane's kernels: the same columns, with p and q in float32
+# --- by a backend's kernels: the same columns, with p and q in float32
 
 
-class Lane(TableModel):
-    """Tables whose laws the kernels cut."""
+class Backend(TableModel):
+    """Tables whose distributions the kernels cut."""
 
-    def __init__(self, law: Law, cutter: Any) -> None:
-        super().__init__(VOCAB, law)
+    def __init__(self, probs: Conditional, cutter: Any) -> None:
+        super().__init__(VOCAB, probs)
         self.cutter = cutter
 
-    def forward(self, x: Any, cache: Any, **more: Any) -> Seen:
-        seen = super().forward(x, cache, **more)
-        return replace(seen, logits=seen.logits.float(), cut=self.cutter)
+    def forward(self, x: Any, cache: Any, **more: Any) -> ForwardOutput:
+        output = super().forward(x, cache, **more)
+        return replace(output, logits=output.logits.float(), cut=self.cutter)
 
 
 class Single(TableDrafter):
     def propose(self, state: Any, rnd: Any, base: Any, limit: Any, policy: Any) -> Proposal:
         made = super().propose(state, rnd, base, limit, policy)
-        return made if made.q is None else replace(made, q=Laws(made.q.prob.float(), made.q.ids))
+        return made if made.q is None else replace(made, q=DraftProbs(made.q.prob.float(), made.q.ids))
 
 
 class Watched(Nucleus):
-    """Counts, so that nothing else can have made the laws."""
+    """Counts, so that nothing else can have made the distributions."""
 
     asked = 0
 
@@ -197,18 +197,18 @@ class Forgetful(Nucleus):
         return found
 
 
-def error_on_lane(rule: Any, policy: Any, cutter: Any, seed: int = 1) -> float:
-    p, q = random_law(VOCAB, seed), random_law(VOCAB, seed + 50)
+def error_on_backend(rule: Any, policy: Any, cutter: Any, seed: int = 1) -> float:
+    p, q = random_probs(VOCAB, seed), random_probs(VOCAB, seed + 50)
     depth = len(policy.widths) if isinstance(policy, Static) else 2
     made = lambda: Recipe(drafter=Single(q), policy=policy, verifier=rule, controller=Always(depth, 6))  # noqa: E731
-    found = leaves(Lane(p, cutter), made, params=SamplingParams(temperature=1.0, top_p=0.7))
+    found = leaves(Backend(p, cutter), made, params=SamplingParams(temperature=1.0, top_p=0.7))
     return joint_error(found, truncated(p, top_p=0.7), VOCAB, depth + 1)
 
 
 @pytest.mark.parametrize(("rule", "policy"), RULES, ids=name)
 def test_what_kernels_leave_comes_out_exactly(rule: Any, policy: Any) -> None:
     before = Watched.asked
-    assert error_on_lane(rule, policy, Watched(native_levels.opened(native_levels.BEST))) < 1e-6
+    assert error_on_backend(rule, policy, Watched(native_levels.opened(native_levels.BEST))) < 1e-6
     assert (Watched.asked > before) == (not isinstance(rule, Match | Block)), "these two ask for p and q apart"
 
 
@@ -219,4 +219,4 @@ def test_what_kernels_leave_comes_out_exactly(rule: Any, policy: Any) -> None:
 )
 def test_control_kernels_that_forget_mass_elsewhere_fail(rule: Any, policy: Any) -> None:
     cutter = Forgetful(native_levels.opened(native_levels.BEST))
-    assert max(error_on_lane(rule, policy, cutter, seed) for seed in range(4)) > 0.01
+    assert max(error_on_backend(rule, policy, cutter, seed) for seed in range(4)) > 0.01

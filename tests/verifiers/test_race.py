@@ -21,13 +21,13 @@ def drawn_inside(q: list[float], held: int, k: int) -> float:
     return total
 
 
-def law(size: int, seed: int = 0) -> Tensor:
+def probs(size: int, seed: int = 0) -> Tensor:
     noise = torch.Generator().manual_seed(seed)
     return torch.softmax(2 * torch.randn(size, generator=noise, dtype=torch.float64), 0)
 
 
 def test_every_prefix_agrees_with_adding_up_orders() -> None:
-    q = law(6)
+    q = probs(6)
     made = Race(q, 4).inside(0)
     for held in range(1, 6):
         for k in (3, 4):
@@ -35,7 +35,7 @@ def test_every_prefix_agrees_with_adding_up_orders() -> None:
 
 
 def test_edges_and_the_tokens_between_them_are_one_chain(monkeypatch: pytest.MonkeyPatch) -> None:
-    q = law(50)
+    q = probs(50)
     whole = Race(q, 5).inside(0)
     monkeypatch.setattr(race, "CHUNK", 8)
     monkeypatch.setattr(race, "TOGETHER", 3)
@@ -49,7 +49,7 @@ def test_edges_and_the_tokens_between_them_are_one_chain(monkeypatch: pytest.Mon
 
 
 def test_longer_prefixes_gain_more_per_mass() -> None:
-    q = law(40, 1)
+    q = probs(40, 1)
     inside = torch.cat([torch.zeros(5, 1), Race(q, 5).inside(0), torch.ones(5, 1)], dim=1)
     gain = inside.diff(dim=1)[2:] / q
     assert (gain.diff(dim=1) > -1e-8).all()

@@ -12,9 +12,9 @@ from draftwood.core.proposal import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.errors import OptionError
 from draftwood.testing.contracts import Always
-from draftwood.testing.drafts import TableDrafter
 from draftwood.testing.exact import acceptance, leaves
-from draftwood.testing.tables import TableModel, context_free
+from draftwood.testing.table_drafter import TableDrafter
+from draftwood.testing.table_model import TableModel, context_free
 from draftwood.trees.static import Static
 from draftwood.verifiers import rates
 from draftwood.verifiers.bounds import best_distinct, best_iid
@@ -47,9 +47,9 @@ def test_fixture_a_without_replacement_is_reproduced() -> None:
     assert float(rates.match_two_distinct(P, Q)) == pytest.approx(151 / 360, abs=1e-12)
 
 
-def random_pair(seed: int, vocab: int = 4, sharpness: float = 1.5) -> tuple[Tensor, Tensor]:
+def random_pair(seed: int, vocab_size: int = 4, sharpness: float = 1.5) -> tuple[Tensor, Tensor]:
     noise = torch.Generator().manual_seed(seed)
-    p, q = torch.softmax(sharpness * torch.randn(2, 1, vocab, generator=noise, dtype=torch.float64), -1)
+    p, q = torch.softmax(sharpness * torch.randn(2, 1, vocab_size, generator=noise, dtype=torch.float64), -1)
     return p, q
 
 
@@ -77,9 +77,9 @@ def test_the_shipped_rules_keep_what_the_formulas_say(verifier: Any, draw: Draw,
 @given(st.integers(0, 2**31), st.integers(2, 7), st.sampled_from([0.3, 1.5, 5.0]), st.integers(1, 5))
 @settings(max_examples=80, deadline=None)
 def test_no_formula_exceeds_its_bound_and_one_draw_makes_all_equal(
-    seed: int, vocab: int, sharpness: float, k: int
+    seed: int, vocab_size: int, sharpness: float, k: int
 ) -> None:
-    p, q = random_pair(seed, vocab, sharpness)
+    p, q = random_pair(seed, vocab_size, sharpness)
     iid, distinct = float(best_iid(p, q, k)[0, k - 1]), best_distinct(p, q, max(k, 2))[0]
     for rate in IID:
         assert float(rate(p, q, k)) <= iid + 1e-9
@@ -98,11 +98,14 @@ def test_control_a_looser_rho_would_be_seen_above_the_bound(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
-def test_laws_at_the_edges_give_numbers_and_not_nan(k: int) -> None:
+def test_distributions_at_the_edges_give_numbers_and_not_nan(k: int) -> None:
     one, even = torch.tensor([[1.0, 0, 0, 0]]), torch.full((1, 4), 0.25)
     low, high = torch.tensor([[0.5, 0.5, 0, 0]]), torch.tensor([[0, 0, 0.5, 0.5]])
     for rate in (*IID, rates.greedy):
-        if rate not in (rates.match_iid, rates.selection_iid):  # neither keeps everything of a draft with law p
+        if rate not in (
+            rates.match_iid,
+            rates.selection_iid,
+        ):  # neither keeps everything of a draft with distribution p
             assert float(rate(even, even, k)) == pytest.approx(1, abs=1e-9)
         assert float(rate(low, high, k)) == 0
         assert float(rate(even, one, k)) == pytest.approx(0.25, abs=1e-9)

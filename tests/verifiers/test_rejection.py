@@ -10,9 +10,9 @@ from draftwood.core.proposal import Proposal
 from draftwood.core.recipe import Recipe
 from draftwood.core.round import Round
 from draftwood.testing.contracts import Always
-from draftwood.testing.drafts import TableDrafter
 from draftwood.testing.exact import acceptance, joint_error, leaves
-from draftwood.testing.tables import TableModel, context_free
+from draftwood.testing.table_drafter import TableDrafter
+from draftwood.testing.table_model import TableModel, context_free
 from draftwood.trees.static import Static
 from draftwood.verifiers.rejection import Rejection, residual
 
@@ -24,7 +24,7 @@ def test_the_residual_is_what_p_has_more_than_q() -> None:
     assert torch.allclose(got, torch.tensor([[0.75, 0.25, 0.0, 0.0]], dtype=torch.float64))
 
 
-def test_equal_laws_leave_the_law_itself_and_no_nan() -> None:
+def test_equal_distributions_leave_the_distribution_itself_and_no_nan() -> None:
     p = torch.softmax(torch.randn(3, 50, generator=torch.Generator().manual_seed(0)), -1)
     assert torch.equal(residual(p, p), p)
 
@@ -50,8 +50,8 @@ class WithGiven(TableDrafter):
         tokens = torch.arange(4).expand(rnd.batch, -1)
         new = ~(tokens[:, :, None] == drawn.tree.tokens[:, None, 1:]).any(-1)
         tree = drawn.tree.add(torch.zeros_like(tokens), tokens, live=new, copies=0)
-        q_row = torch.nn.functional.pad(drawn.rows(), (0, 4), value=-1)
-        return Proposal(tree, drawn.draw, drawn.q, q_row)
+        q_index = torch.nn.functional.pad(drawn.q_indices(), (0, 4), value=-1)
+        return Proposal(tree, drawn.draw, drawn.q, q_index)
 
 
 def test_given_children_beside_drawn_ones_are_accepted_by_membership_and_stay_exact() -> None:

@@ -1,4 +1,4 @@
-"""Selection: the winner of a tournament has a known law, and rejection under that law gives the target's."""
+"""Selection: the winner of a tournament has a known distribution, and rejection under that distribution gives the target's."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from draftwood.core.proposal import Draw
 from draftwood.errors import CompositionError, OptionError
-from draftwood.testing.exact import acceptance, distance, first_token, joint_error, law_of
-from draftwood.testing.tables import TableModel, context_free
+from draftwood.testing.exact import acceptance, distance, first_token, joint_error, probs_of
+from draftwood.testing.table_model import TableModel, context_free
 from draftwood.trees.static import Static
 from draftwood.verifiers import selection
 from draftwood.verifiers.selection import Contest, Selection, play
-from token_rules import P, Q, laws, one_round, optimum, recipe_of
+from token_rules import P, Q, distributions, one_round, optimum, recipe_of
 
 RANK, LP = Selection(), Selection("lp")
 
@@ -29,14 +29,14 @@ def exact(*rows: tuple[float, ...]) -> list[torch.Tensor]:
     return [torch.tensor([row], dtype=torch.float64) for row in rows]
 
 
-def test_law_of_the_winner_is_one_sort_and_two_sums() -> None:
+def test_distribution_of_the_winner_is_one_sort_and_two_sums() -> None:
     p, q = exact(P, Q)
     contest = play(p, q, q, 0, torch.ones(1, dtype=torch.bool))
     assert contest.rank.tolist() == [[0, 1, 2, 3]]
     assert contest.won[0].tolist() == pytest.approx([0.19, 0.32, 0.33, 0.16], abs=1e-12)
 
 
-@given(st.integers(2, 5).flatmap(lambda v: st.tuples(laws(v), laws(v))))
+@given(st.integers(2, 5).flatmap(lambda v: st.tuples(distributions(v), distributions(v))))
 @settings(max_examples=6, deadline=None)
 def test_two_draws_reach_the_optimum_where_the_programme_holds_all_tokens(
     pair: tuple[list[float], list[float]],
@@ -51,7 +51,7 @@ def test_two_draws_reach_the_optimum_where_the_programme_holds_all_tokens(
 
 
 @pytest.mark.slow
-@given(st.tuples(laws(3), laws(3)), st.sampled_from([2, 3]))
+@given(st.tuples(distributions(3), distributions(3)), st.sampled_from([2, 3]))
 @settings(max_examples=8, deadline=None)
 def test_three_draws_and_a_small_programme_are_exact_below_the_optimum(pair: Any, size: int) -> None:
     p, q = pair
@@ -67,11 +67,11 @@ def test_the_programme_is_better_where_the_ranking_errs() -> None:
     assert rank < programme - 0.01 and programme == pytest.approx(optimum(p, q, 2), abs=1e-9)
 
 
-def test_a_solver_that_fails_leaves_the_ranking_with_its_own_law(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_solver_that_fails_leaves_the_ranking_with_its_own_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("draftwood.verifiers.selection_lp.solved", lambda *_: None)
-    found = law_of(one_round(LP, iid(2)))
+    found = probs_of(one_round(LP, iid(2)))
     monkeypatch.undo()
-    assert found == pytest.approx(law_of(one_round(RANK, iid(2))), abs=1e-12)
+    assert found == pytest.approx(probs_of(one_round(RANK, iid(2))), abs=1e-12)
 
 
 def test_options_are_checked_and_a_missing_solver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +94,7 @@ def test_draws_without_replacement_are_refused() -> None:
 
 
 def spoiled(change: Callable[[Contest, torch.Tensor, torch.Tensor], Contest]) -> Any:
-    """`play` with its result changed, given the laws of both players."""
+    """`play` with its result changed, given the distributions of both players."""
 
     def wrong(p: Any, r: Any, q: Any, size: int, where: Any) -> Contest:
         return change(play(p, r, q, size, where), r, q)
@@ -102,26 +102,26 @@ def spoiled(change: Callable[[Contest, torch.Tensor, torch.Tensor], Contest]) ->
     return wrong
 
 
-def test_control_a_winner_judged_by_the_law_of_one_draw_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_control_a_winner_judged_by_the_distribution_of_one_draw_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selection, "play", spoiled(lambda contest, r, q: replace(contest, won=r)))
     # The better ranked of two tokens comes as (.19, .32, .33, .16) and is kept like one drawn from q.
     assert distance(first_token(one_round(RANK, iid(2)), 4), P) > 0.05
 
 
-def test_control_the_law_of_other_chances_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_control_the_distribution_of_other_chances_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     p, q = (0.5, 0.3, 0.2), (0.3, 0.4, 0.3)
     assert distance(first_token(one_round(LP, iid(2), p, q), 3), p) < 1e-12
 
     def of_the_ranking(contest: Contest, r: torch.Tensor, q: torch.Tensor) -> Contest:
-        law = torch.tensor([p], dtype=r.dtype).expand_as(r)
-        return replace(contest, won=play(law, r, q, 0, torch.ones(len(r)).bool()).won)
+        probs = torch.tensor([p], dtype=r.dtype).expand_as(r)
+        return replace(contest, won=play(probs, r, q, 0, torch.ones(len(r)).bool()).won)
 
     monkeypatch.setattr(selection, "play", spoiled(of_the_ranking))
     assert distance(first_token(one_round(LP, iid(2), p, q), 3), p) > 0.01
 
 
 @pytest.mark.parametrize("ranked", [1, 2, 3])
-def test_tokens_that_rank_alike_behind_the_best_leave_the_law_as_it_is(
+def test_tokens_that_rank_alike_behind_the_best_leave_the_distribution_as_it_is(
     ranked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(selection, "_SORTED", ranked)

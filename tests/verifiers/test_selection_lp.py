@@ -1,4 +1,4 @@
-"""The linear programme: chances of pairs that make the winner's law cover most of p."""
+"""The linear programme: chances of pairs that make the winner's distribution cover most of p."""
 
 import numpy as np
 import pytest

@@ -14,13 +14,13 @@ from draftwood.core.limit import Limit
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.round import Round
 from draftwood.errors import CompositionError, OptionError
-from draftwood.testing.drafts import TableDrafter
-from draftwood.testing.exact import acceptance, distance, first_token, joint_error, law_of, leaves
-from draftwood.testing.tables import TableModel, context_free
+from draftwood.testing.exact import acceptance, distance, first_token, joint_error, leaves, probs_of
+from draftwood.testing.table_drafter import TableDrafter
+from draftwood.testing.table_model import TableModel, context_free
 from draftwood.trees.static import Static
 from draftwood.verifiers import transport
 from draftwood.verifiers.transport import Transport, best_rho
-from token_rules import P, Q, laws, one_round, optimum, recipe_of
+from token_rules import P, Q, distributions, one_round, optimum, recipe_of
 
 
 def iid(*widths: int) -> Static:
@@ -28,7 +28,7 @@ def iid(*widths: int) -> Static:
 
 
 def test_the_best_rho_is_found_from_above() -> None:
-    p, q = (torch.tensor([law] * 4, dtype=torch.float64) for law in (P, Q))
+    p, q = (torch.tensor([probs] * 4, dtype=torch.float64) for probs in (P, Q))
     rho = best_rho(p, q, torch.tensor([1, 2, 3, 4]))
     assert rho.tolist() == pytest.approx([1, 1.5, 1.939500, 2.314383], abs=1e-6)
     assert float(rho[1]) >= 1.5
@@ -46,15 +46,17 @@ def test_both_libraries_search_alike() -> None:
 
 
 def test_a_rho_that_is_too_small_is_not_used() -> None:
-    assert law_of(one_round(Transport(rho=1), iid(2))) == law_of(one_round(Transport(), iid(2)))
+    assert probs_of(one_round(Transport(rho=1), iid(2))) == probs_of(one_round(Transport(), iid(2)))
     for wrong in (0.5, float("nan"), float("inf"), "worst", None):
         with pytest.raises(OptionError, match="rho"):
             Transport(rho=wrong)  # type: ignore[arg-type]
 
 
-@given(st.integers(2, 5).flatmap(lambda v: st.tuples(laws(v), laws(v))), st.integers(2, 3))
+@given(st.integers(2, 5).flatmap(lambda v: st.tuples(distributions(v), distributions(v))), st.integers(2, 3))
 @settings(max_examples=8, deadline=None)
-def test_any_two_laws_come_out_exactly_and_near_the_optimum(pair: tuple[list[float], list[float]], k: int) -> None:
+def test_any_two_distributions_come_out_exactly_and_near_the_optimum(
+    pair: tuple[list[float], list[float]], k: int
+) -> None:
     p, q = pair
     k = 2 if len(p) > 3 else k
     found = one_round(Transport(), iid(k), p, q)

@@ -1,4 +1,4 @@
-"""Traversal: the card's trace, trees that grow in odd ways, and laws made only where a row has been."""
+"""Traversal: the card's trace, trees that grow in odd ways, and distributions made only where a row has been."""
 
 from typing import Any
 
@@ -8,13 +8,13 @@ import torch
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Draw
 from draftwood.core.recipe import Recipe
-from draftwood.core.sampling import SamplingParams
+from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.scored import Scored
 from draftwood.testing.contracts import Always
-from draftwood.testing.drafts import TableDrafter
 from draftwood.testing.exact import joint_error
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tables import TableModel, context_free, near, random_law
+from draftwood.testing.table_drafter import TableDrafter
+from draftwood.testing.table_model import TableModel, context_free, near, random_probs
 from draftwood.trees.paths import Paths
 from draftwood.trees.static import Static
 from draftwood.verifiers.block import weight
@@ -47,7 +47,7 @@ def test_growth_may_depend_on_other_branches(policy: Any) -> None:
 @pytest.mark.parametrize("raises", [False, True])
 def test_a_drafter_that_breaks_because_of_what_it_drew_does_not_bias(raises: bool) -> None:
     p, q = pair(3, 2)
-    found = outcomes(Traversal(), Static((2, 1)), p, Failing(q, raises=raises), 3, width=1, benched=True)
+    found = outcomes(Traversal(), Static((2, 1)), p, Failing(q, raises=raises), 3, width=1, disabled=True)
     assert joint_error(found, p, 3, 3) < 1e-12
 
 
@@ -59,17 +59,17 @@ def test_a_budget_between_siblings_does_not_bias() -> None:
         assert joint_error(found, p, 3, 3) < 1e-12
 
 
-def test_laws_are_made_only_where_a_row_has_been(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tree of thirty nodes by a draft that is always right: the first path's laws and no others."""
+def test_distributions_are_made_only_where_a_row_has_been(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tree of thirty nodes by a draft that is always right: the first path's distributions and no others."""
     asked: list[int] = []
-    law = Scored.law
+    probs = Scored.probs
 
     def counted(self: Scored, nodes: torch.Tensor) -> torch.Tensor:
         asked.append(nodes.shape[1])
-        return law(self, nodes)
+        return probs(self, nodes)
 
     even = context_free((0.2, 0.3, 0.1, 0.4))
-    monkeypatch.setattr(Scored, "law", counted)
+    monkeypatch.setattr(Scored, "probs", counted)
     shape = Static((2, 2, 2, 2))
     recipe = Recipe(drafter=TableDrafter(even), policy=shape, verifier=Traversal(), controller=Always(4, 30))
     (request,) = serve(make_engine(TableModel(4, even), recipe), [[1]], SamplingParams(temperature=1.0, max_tokens=5))
@@ -100,12 +100,14 @@ def test_rows_with_and_without_trees_stand_side_by_side() -> None:
 )
 def test_chains_beside_trees_under_top_p_are_judged_as_alone(rule: Any) -> None:
     """Two paths are a tree or, where they are equal, a chain; few of many tokens are left, so tokens are no columns."""
-    law = random_law(80, 3, sharpness=4.0)
-    made = Recipe(drafter=TableDrafter(near(law, 80, 4, 0.3)), policy=Paths(2), verifier=rule, controller=Always(3, 6))
-    model, prompts = TableModel(80, law), [[i, 2 * i] for i in range(6)]
+    probs = random_probs(80, 3, sharpness=4.0)
+    made = Recipe(
+        drafter=TableDrafter(near(probs, 80, 4, 0.3)), policy=Paths(2), verifier=rule, controller=Always(3, 6)
+    )
+    model, prompts = TableModel(80, probs), [[i, 2 * i] for i in range(6)]
     options = [SamplingParams(temperature=0.8, top_p=0.6, seed=i, max_tokens=12) for i in range(6)]
     together = serve(make_engine(model, made), prompts, options)
-    assert [r.error or r.stats.benched for r in together] == [None] * 6
+    assert [r.error or r.stats.disabled for r in together] == [None] * 6
     assert sum(sum(r.stats.accepted) for r in together) > 6
     for i, request in enumerate(together):
         (alone,) = serve(make_engine(model, made), prompts[i : i + 1], options[i : i + 1])

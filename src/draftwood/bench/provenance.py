@@ -14,8 +14,8 @@ from draftwood._version import __version__
 from draftwood.kernels.cpu.library import SPIN_US
 
 
-def provenance(lane: str | None = None) -> dict[str, Any]:
-    """Everything somebody needs to run this again and to doubt it. `lane`: what computed, see models/lanes."""
+def provenance(backend: str | None = None) -> dict[str, Any]:
+    """Everything somebody needs to run this again and to doubt it. `backend`: what computed, see models/backends."""
     load = os.getloadavg() if hasattr(os, "getloadavg") else ()
     return {
         "command": " ".join(["draftwood", *sys.argv[1:]]),
@@ -26,7 +26,7 @@ def provenance(lane: str | None = None) -> dict[str, Any]:
         "cpu": _cpu(),
         "threads": torch.get_num_threads(),
         "idle threads": f"kernel helpers sleep after {SPIN_US} us; GOMP_SPINCOUNT={os.environ.get('GOMP_SPINCOUNT')}",
-        **({} if lane is None else {"lane": lane}),
+        **({} if backend is None else {"backend": backend}),
         "load": [round(x, 2) for x in load],
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
     }

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from draftwood.core.passes import RowSpec, Segment, Tokens
+from draftwood.core.forward import CacheSpec, ForwardInput, Segment
 from draftwood.errors import EngineError, OutOfBlocks
 
 _FIRST_ROWS = 512
@@ -36,19 +36,19 @@ class _Slot:
 
 
 class DenseCache:
-    """Rows of `capacity` tokens for each of `slots` sequences; `max_rows` bounds the rows of all owners together."""
+    """Rows of `capacity` tokens for each of `slots` sequences; `max_cache_tokens` bounds the rows of all owners together."""
 
     def __init__(
         self,
-        specs: Sequence[RowSpec],
+        specs: Sequence[CacheSpec],
         *,
         slots: int,
         capacity: int,
-        max_rows: int | None = None,
+        max_cache_tokens: int | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
         self.slots, self.capacity = slots, capacity
-        self.max_rows = slots * capacity if max_rows is None else max_rows
+        self.max_cache_tokens = slots * capacity if max_cache_tokens is None else max_cache_tokens
         rows = min(capacity, _FIRST_ROWS)
         self._stores = {s.name: torch.zeros(slots, s.heads, rows, s.width, dtype=s.dtype, device=device) for s in specs}
         self._rows = rows  # of a slot in the stores
@@ -75,7 +75,7 @@ class DenseCache:
     @property
     def spare(self) -> int:
         """Rows nobody owns or has reserved."""
-        return self.max_rows - sum(len(s.text) + s.reserved for s in self._slots if s.owned)
+        return self.max_cache_tokens - sum(len(s.text) + s.reserved for s in self._slots if s.owned)
 
     def prefer(self, tokens: Sequence[int], free: Sequence[int]) -> int:
         """Of the free slots the one to use: the one that holds most of this text, else the one unused for longest."""
@@ -105,8 +105,10 @@ class DenseCache:
         """All or nothing: room for `extra` staged rows in each slot."""
         held = sum(len(s.text) for s in self._slots if s.owned)
         asked = sum(extra)
-        if held + asked > self.max_rows:
-            raise OutOfBlocks(f"{asked} rows asked for, {self.max_rows - held} of {self.max_rows} are free")
+        if held + asked > self.max_cache_tokens:
+            raise OutOfBlocks(
+                f"{asked} rows asked for, {self.max_cache_tokens - held} of {self.max_cache_tokens} are free"
+            )
         for slot, rows in zip(slots, extra, strict=True):
             if self.length(slot) + rows > self.capacity:
                 raise OutOfBlocks(f"slot {slot}: {self.length(slot)} + {rows} rows, it holds {self.capacity}")
@@ -115,10 +117,10 @@ class DenseCache:
         for slot, rows in zip(slots, extra, strict=True):
             self._slots[slot].reserved = rows
 
-    def stage(self, x: Tokens) -> list[Segment]:
+    def stage(self, x: ForwardInput) -> list[Segment]:
         """Tokens of one slot must stand together in the pass, parents before children."""
-        columns = x.lists()
-        slots, ids, rows, parents = columns.slots, columns.ids, columns.rows, columns.parents
+        columns = x.to_host()
+        slots, ids, rows, parents = columns.slots, columns.ids, columns.entries, columns.parents
         segments: list[Segment] = []
         start = 0
         while start < len(slots):
@@ -213,8 +215,8 @@ class DenseCache:
             if not s.owned and (s.ids or s.reserved):
                 raise EngineError(f"slot {i} is free but has {len(s.ids)} staged and {s.reserved} reserved rows")
         held = sum(len(s.text) for s in self._slots if s.owned)
-        if held > self.max_rows:
-            raise EngineError(f"{held} rows are owned, {self.max_rows} exist")
+        if held > self.max_cache_tokens:
+            raise EngineError(f"{held} rows are owned, {self.max_cache_tokens} exist")
 
     def _touch(self, slot: int) -> None:
         self._clock += 1

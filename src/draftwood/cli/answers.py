@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from draftwood.cli import records
 from draftwood.cli.compare import Comparison, same_text_promised
+from draftwood.cli.conversation import Show, Talk, run
 from draftwood.cli.questions import Question
 from draftwood.cli.screen import DIM, Screen, report, stats_line, table
-from draftwood.cli.talk import Show, Talk, run
 from draftwood.errors import DraftwoodError
 
 if TYPE_CHECKING:
-    from draftwood.core.sampling import SamplingParams
+    from draftwood.core.sampling.params import SamplingParams
     from draftwood.llm import LLM, Piece, Result
 
 Line = tuple[dict[str, Any], bool]  # a record, and whether all is well with it

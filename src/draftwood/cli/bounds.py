@@ -13,7 +13,7 @@ from draftwood.cli.bench.tables import compact, ratio
 from draftwood.cli.screen import Screen
 
 if TYPE_CHECKING:
-    from draftwood.bench.bounds import Compared
+    from draftwood.bench.study.bounds import Compared
 
 MOST_SIBLINGS = 64  # the race that is computed for them takes longer and longer
 
@@ -41,15 +41,15 @@ def bounds(
     """
     writable(out)
     counts = whole_numbers("siblings", siblings, MOST_SIBLINGS)
-    heats = options.temperatures(temperature, above_zero=True)
+    temperatures = options.temperatures(temperature, above_zero=True)
     options.sampling(top_p=top_p, seed=seed)  # refused before the work
     chosen = models.recipe_options(recipe, option or ())
 
-    from draftwood.bench.bounds import compare, record
-    from draftwood.bench.bounds_plot import draw
     from draftwood.bench.provenance import provenance
+    from draftwood.bench.study.bounds import compare, record
+    from draftwood.bench.study.bounds_plot import draw
     from draftwood.cli.eval import prompts_from
-    from draftwood.models.load import load
+    from draftwood.models.loading.load import load
 
     loaded = load(model, dtype=dtype)
     asked = prompts_from(loaded, questions, None, None, count)
@@ -59,11 +59,11 @@ def bounds(
         f"{recipe} drafts for {model}: how often one of k siblings is kept, 95 % over {len(asked)} prompts"
         f"{options.said_top_p(top_p)}"
     )
-    for heat in heats:
-        pairs = record(loaded, recipe, asked, temperature=heat, **sizes, say=_say, **chosen)
-        found.append(compare(pairs, counts, heat, trials=trials, seed=seed, say=_say))
+    for each in temperatures:
+        pairs = record(loaded, recipe, asked, temperature=each, **sizes, say=_say, **chosen)
+        found.append(compare(pairs, counts, each, trials=trials, seed=seed, say=_say))
         show(screen, found[-1])
-    source = provenance(loaded.lane)
+    source = provenance(loaded.backend)
     screen.line()
     screen.line(
         "iid: independent draws; distinct: without replacement; *: the rule itself was run, the rest is computed"

@@ -9,13 +9,13 @@ import typer
 from draftwood.cli import models, options
 from draftwood.cli.answers import Voice
 from draftwood.cli.compare import per_pass, speed
+from draftwood.cli.conversation import Talk
 from draftwood.cli.interrupt import STATUS, until_interrupted
 from draftwood.cli.screen import DIM, Screen, report
-from draftwood.cli.talk import Talk
 from draftwood.errors import DraftwoodError
 
 if TYPE_CHECKING:
-    from draftwood.core.sampling import SamplingParams
+    from draftwood.core.sampling.params import SamplingParams
     from draftwood.llm import Result
 
 HELP = """\

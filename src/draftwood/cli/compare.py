@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from draftwood.cli.screen import Screen, table
 
 if TYPE_CHECKING:
-    from draftwood.core.sampling import SamplingParams
+    from draftwood.core.sampling.params import SamplingParams
     from draftwood.llm import LLM, Result
 
 
@@ -15,8 +15,8 @@ TIE = 0.02  # closer than any timing here can tell
 
 
 def same_text_promised(llm: "LLM", params: "SamplingParams") -> bool:
-    """Whether the recipe owes the plain text itself, not only its law: greedy, or by following the target's draws."""
-    from draftwood.bench.rule import not_compared
+    """Whether the recipe owes the plain text itself, not only its distribution: greedy, or by following the target's draws."""
+    from draftwood.bench.spec.comparable import not_compared
 
     return not not_compared(llm.recipe, params.temperature)
 
@@ -62,7 +62,7 @@ class Comparison:
             if self.promised:
                 said += ", and should not: run both with --dtype float64, where no near tie can be decided by rounding."
             elif self.chosen[0].lossless:
-                said += ": both are drawn from the same law, each with draws of its own."
+                said += ": both are drawn from the same distribution, each with draws of its own."
             else:
                 said += f": {name} is LOSSY."
         return said

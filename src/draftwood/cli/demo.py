@@ -11,9 +11,9 @@ import typer
 from draftwood.cli import models, options
 from draftwood.cli.answers import Voice
 from draftwood.cli.compare import Comparison, same_text_promised
+from draftwood.cli.conversation import run
 from draftwood.cli.interrupt import STATUS, until_interrupted
 from draftwood.cli.screen import DIM, Screen
-from draftwood.cli.talk import run
 
 PROMPT = """\
 Correct the grammar of this paragraph and change nothing else:

@@ -15,9 +15,9 @@ from draftwood.cli.screen import Screen
 from draftwood.errors import OptionError
 
 if TYPE_CHECKING:
-    from draftwood.bench.evaluate import Evaluation
-    from draftwood.bench.predict import Forecast
-    from draftwood.models.load import Loaded
+    from draftwood.bench.study.evaluate import Evaluation
+    from draftwood.bench.study.predict import Forecast
+    from draftwood.models.loading.load import Loaded
 
 ROWS = {"target pass": "score", "draft": "draft", "verify": "verify", "rest": "rest", "sum": "total"}
 
@@ -52,9 +52,9 @@ def evaluate(
         raise OptionError("prompts come from one place\nhint: one of --questions, --prompts, --data")
 
     from draftwood.bench import machine
-    from draftwood.bench.evaluate import evaluator
     from draftwood.bench.provenance import provenance
-    from draftwood.models.load import load
+    from draftwood.bench.study.evaluate import evaluator
+    from draftwood.models.loading.load import load
 
     loaded = load(model, dtype=dtype)
     asked = prompts_from(loaded, questions, prompts, data, count)
@@ -63,12 +63,12 @@ def evaluate(
     start = machine.look()
     if words := machine.warning(start):
         print(words, file=sys.stderr, flush=True)
-    source = {**provenance(loaded.lane), "machine_at_start": start}
+    source = {**provenance(loaded.backend), "machine_at_start": start}
     screen, found = Screen(), list["Evaluation"]()
     if not json:
         lossy = "" if judge.recipe.lossless else ", LOSSY"
         screen.line(
-            f"{recipe}{lossy}: {len(asked)} prompts, {max_tokens} tokens, {loaded.lane}{options.said_top_p(top_p)}"
+            f"{recipe}{lossy}: {len(asked)} prompts, {max_tokens} tokens, {loaded.backend}{options.said_top_p(top_p)}"
         )
     for each in temperatures:
         found.append(judge.run(asked, each, _Say(each)))
@@ -92,14 +92,14 @@ def prompts_from(
     loaded: "Loaded", questions: Path | None, prompts: Path | None, data: Path | None, count: int
 ) -> list[list[int]]:
     """Token ids, spread evenly over their source."""
-    from draftwood.bench.quality import TURNS
-    from draftwood.bench.tasks import spread
+    from draftwood.bench.spec.tasks import spread
+    from draftwood.bench.study.quality import TURNS
     from draftwood.cli.bench.shared import read_questions
-    from draftwood.train.dialogues import HELDOUT, read
-    from draftwood.train.measure import prompts_of
+    from draftwood.train.data.dialogues import HELDOUT, read
+    from draftwood.train.loop.measure import prompts_of
 
     if data is not None:
-        found = prompts_of(read(data, loaded.tokenizer, loaded.model.vocab, split=HELDOUT).items, count)
+        found = prompts_of(read(data, loaded.tokenizer, loaded.model.vocab_size, split=HELDOUT).items, count)
         if not found:
             raise OptionError(
                 f"{data} holds no held-out dialogue with a short prompt\nhint: write more with `train data`"
@@ -144,7 +144,7 @@ def show(screen: Screen, e: "Evaluation") -> None:
         f"  speed-up, 95 %       {ratio(asdict(e.decoding))} decoding; {ratio(asdict(e.whole))} with the prompts"
     )
     if e.forecast is None:
-        screen.line("  predicted            not: it takes two prompts, one to learn prices from and one to compare")
+        screen.line("  predicted            not: it takes two prompts, one to learn estimates from and one to compare")
     else:
         show_forecast(screen, e.forecast)
     mean = sum(e.foreign) / len(e.foreign)
@@ -177,7 +177,7 @@ def show_forecast(screen: Screen, f: "Forecast") -> None:
     if not f.close:
         right = p.speed_up / errors[worst]
         screen.line(f"  off most             {worst}: with its measured value the prediction would be {right:.2f}")
-    screen.line(f"  prices alone         {f.prices_only:.2f} with the measured tokens per pass")
+    screen.line(f"  estimates alone         {f.estimates_only:.2f} with the measured tokens per pass")
     drawn = compact("    ms per round", "plain predicted", "plain measured", "recipe predicted", "recipe measured")
     sides = (p.plain, m.plain, p.recipe, m.recipe)
     drawn.add_row("    tokens in a target pass", *(f"{t.nodes:.1f}" for t in sides))
@@ -213,7 +213,7 @@ def record(e: "Evaluation") -> dict[str, Any]:
             "measured": asdict(f.ratio),
             "ratio": f.gap,
             "close": f.close,
-            "prices_only": f.prices_only,
+            "estimates_only": f.estimates_only,
             "errors": f.errors(),
             "predicted_terms": asdict(f.predicted),
             "measured_terms": asdict(f.measured),

@@ -12,7 +12,7 @@ from draftwood.cli.screen import Screen
 from draftwood.errors import OptionError
 
 if TYPE_CHECKING:
-    from draftwood.core.sampling import SamplingParams
+    from draftwood.core.sampling.params import SamplingParams
 
 
 @options.with_sampling
@@ -40,7 +40,7 @@ def generate(
     """Answer prompts: arguments, stdin, or a file of questions.
 
     Green tokens were drafted and accepted, the others written by the model itself. Drafting changes neither the text at
-    temperature 0 nor the law above it, but for recipes that are called LOSSY.
+    temperature 0 nor the distribution above it, but for recipes that are called LOSSY.
     """
     if batch < 1:
         raise OptionError(f"batch cannot be {batch}\nhint: 1 answers one question after the other")

@@ -16,7 +16,7 @@ def open_llm(model: str, recipe: str, *, dtype: str = "auto", slots: int = 1, op
     from draftwood.core.config import EngineConfig
     from draftwood.llm import LLM
 
-    return LLM(model, recipe, dtype=dtype, config=EngineConfig(max_slots=slots), **chosen)
+    return LLM(model, recipe, dtype=dtype, config=EngineConfig(max_num_seqs=slots), **chosen)
 
 
 def twin(llm: "LLM", recipe: str = PLAIN) -> "LLM":
@@ -35,6 +35,6 @@ def warm_up(*llms: "LLM") -> None:
 def recipe_options(recipe: str, options: Sequence[str]) -> Mapping[str, Any]:
     """KEY=VALUE words as the types that the recipe's build() asks for."""
     from draftwood import recipes
-    from draftwood.words import converted
+    from draftwood.option_parsing import converted
 
     return converted(recipe, recipes.load(recipe).build, recipes.options(recipe), options)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from draftwood.errors import OptionError
-from draftwood.words import biases
+from draftwood.option_parsing import biases
 
 if TYPE_CHECKING:
-    from draftwood.core.sampling import SamplingParams
+    from draftwood.core.sampling.params import SamplingParams
 
 MODEL, OUTPUT, SAMPLING = "Model", "Output", "Sampling"
 
@@ -70,7 +70,7 @@ def temperatures(text: str, name: str = "temperature", *, above_zero: bool = Fal
     except ValueError:
         example = "0.3,1" if above_zero else "0,1"
         raise OptionError(f"{name} cannot be {text!r}\nhint: numbers, for example {example}") from None
-    if not all(0 <= heat <= 1e6 for heat in found):  # every request refuses more
+    if not all(0 <= temperature <= 1e6 for temperature in found):  # every request refuses more
         raise OptionError(
             f"{name} cannot be {text!r}\nhint: {'above 0' if above_zero else '0 or more'}, up to a million"
         )
@@ -101,7 +101,7 @@ def sampling(
     """Options of a command as sampling params, which check themselves. `with_sampling` reads the list from here."""
     biased = biases(logit_bias or ())
 
-    from draftwood.core.sampling import SamplingParams
+    from draftwood.core.sampling.params import SamplingParams
 
     return SamplingParams(
         temperature=temperature,

@@ -63,7 +63,7 @@ def _details(screen: Screen, entry: catalog.Entry) -> None:
 
 
 def _kept(entry: catalog.Entry) -> str:
-    """Whether the law of plain decoding is kept, and the option with which it is not."""
+    """Whether the distribution of plain decoding is kept, and the option with which it is not."""
     if not entry.lossless:
         return "no: LOSSY"
     return f"yes; LOSSY with {entry.lossy_with}" if entry.lossy_with else "yes"

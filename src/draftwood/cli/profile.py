@@ -36,9 +36,9 @@ def profile(
 
     from draftwood import recipes
     from draftwood.bench.provenance import provenance
-    from draftwood.bench.ranks import measure
+    from draftwood.bench.study.ranks import measure
     from draftwood.cli.eval import prompts_from
-    from draftwood.models.load import load
+    from draftwood.models.loading.load import load
     from draftwood.trees.profile import expected, positional
 
     recipe = recipes.lender(recipe)
@@ -77,7 +77,7 @@ def profile(
     sizes = {size: expected(positional(acceptance, size, depth), table) for size in (4, 8, 16, 32, 64)}
     screen.line("tokens per pass it promises: " + ", ".join(f"{size} nodes {n:.2f}" for size, n in sizes.items()))
     screen.line(f"sequoia:acceptance={words}:nodes=16:depth={depth}:inner={recipe}")
-    source = provenance(loaded.lane)
+    source = provenance(loaded.backend)
     asked_for = {
         "recipe": recipe,
         "temperature": temperature,

@@ -23,7 +23,7 @@ def answered(question: Question, turn: int, result: "Result") -> dict[str, Any]:
     record: dict[str, Any] = {
         **_labels(question, turn),
         "recipe": result.recipe,
-        "lane": result.lane,
+        "backend": result.backend,
         "text": result.text,
         "tokens": list(result.tokens),
         "finish_reason": result.finish_reason,
@@ -40,7 +40,7 @@ def answered(question: Question, turn: int, result: "Result") -> dict[str, Any]:
             "rounds_some": stats.rounds_some,
             "rounds_none": stats.rounds_none,
             "draft_tokens": stats.draft_tokens,
-            "benched": stats.benched,
+            "disabled": stats.disabled,
             "cached_tokens": stats.cached_tokens,
         },
     }

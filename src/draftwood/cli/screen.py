@@ -103,7 +103,7 @@ def stats_line(result: "Result", *, cache: bool = False) -> str:
         f"{result.tokens_per_second:.1f} tokens/s",
         f"{result.tokens_per_pass:.2f} tokens per pass",
         f"recipe {result.recipe}",
-        *([result.lane] if result.lane else []),
+        *([result.backend] if result.backend else []),
     ]
     if cache:
         parts.append(f"{result.stats.cached_tokens} of {result.prompt_tokens} prompt tokens from the cache")
@@ -111,6 +111,6 @@ def stats_line(result: "Result", *, cache: bool = False) -> str:
         parts.append("LOSSY")
     if result.finish_reason in ("length", "cancelled"):
         parts.append({"length": "cut off at the length limit", "cancelled": "interrupted"}[result.finish_reason])
-    if result.stats.benched is not None:
-        parts.append(f"went on undrafted ({result.stats.benched})")
+    if result.stats.disabled is not None:
+        parts.append(f"went on undrafted ({result.stats.disabled})")
     return f"[{', '.join(parts)}]"

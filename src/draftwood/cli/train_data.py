@@ -14,7 +14,7 @@ from draftwood.cli.interrupt import STATUS, until_interrupted
 from draftwood.cli.screen import Screen, table
 
 if TYPE_CHECKING:
-    from draftwood.train.folder import Folder
+    from draftwood.train.data.folder import Folder
 
 EVERY = 30.0  # seconds between two lines where nobody watches
 
@@ -56,7 +56,7 @@ def data(
 
     With neither --tokens nor --minutes it writes 200000 answer tokens. Killed at any moment, the same command goes on.
     """
-    from draftwood.train.data import MIX, Settings, make_data, parse_mix
+    from draftwood.train.data.run import MIX, Settings, make_data, parse_mix
 
     wanted = 200_000 if tokens is None and minutes is None else tokens
     settings = Settings(

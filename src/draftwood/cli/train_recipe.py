@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Mapping
 
-    from draftwood.train.learn import Learning, Session
-    from draftwood.train.measure import Acceptance
-    from draftwood.train.trainer import Report
+    from draftwood.train.loop.measure import Acceptance
+    from draftwood.train.loop.run import Learning, Session
+    from draftwood.train.loop.trainer import Report
 
 DATA_SHARE = 0.35  # of the minutes, where the data must be made first
 OWN_TOKENS = 200_000  # of answers, where it must be made and no minutes are given
@@ -85,7 +85,7 @@ def learn(
     Without --data the target writes its own first, in a third of the minutes. Killed at any moment, the same command goes
     on and ends where an unbroken run would.
     """
-    from draftwood.train.learn import Learning, Session
+    from draftwood.train.loop.run import Learning, Session
 
     screen = Screen()
     wanted = tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
@@ -131,8 +131,8 @@ def _options(names: tuple[str, ...], words: list[str]) -> dict[str, dict[str, An
     import inspect
 
     from draftwood.errors import OptionError
-    from draftwood.train.learn import training_of
-    from draftwood.words import converted, described
+    from draftwood.option_parsing import converted, described
+    from draftwood.train.loop.run import training_of
 
     found: dict[str, dict[str, Any]] = {}
     every: dict[str, inspect.Parameter] = {}
@@ -165,9 +165,10 @@ def _with_data(
 ) -> "Learning":
     """The target's own dialogues, made in a part of the minutes. A run that has begun to learn keeps those it has."""
     from draftwood.cli.train_data import watch
-    from draftwood.train import checkpoint, material
-    from draftwood.train.data import Settings, make_data
-    from draftwood.train.learn import CHECKPOINT
+    from draftwood.train.data import datasets as material
+    from draftwood.train.data.run import Settings, make_data
+    from draftwood.train.loop import checkpoint
+    from draftwood.train.loop.run import CHECKPOINT
 
     minutes, (folder,) = learning.minutes, learning.data
     spend = None if minutes is None else DATA_SHARE * minutes
@@ -214,7 +215,7 @@ def _introduce(screen: Screen, session: "Session") -> None:
     sizes = ", ".join(f"{name} {_size(plan.net)}" for name, plan in session.nets.items()) or "no weights"
     screen.aside(
         f"{len(session.train)} dialogues, {session.train.num_answer_tokens:,} answer tokens; {_held(session)}; "
-        f"{len(session.keep)} tokens cover {session.coverage:.1%}; {sizes}; target in {session.loaded.lane}"
+        f"{len(session.keep)} tokens cover {session.coverage:.1%}; {sizes}; target in {session.loaded.backend}"
     )
 
     for name, start in session.starts.items():
@@ -268,8 +269,8 @@ def _tell(screen: Screen, name: str, found: "Acceptance", step: int, *, held: bo
 
 
 def _finish(screen: Screen, session: "Session", learning: "Learning", done: bool) -> None:
-    from draftwood.train.curves import draw
-    from draftwood.train.measure import head_file
+    from draftwood.train.loop.curves import draw
+    from draftwood.train.loop.measure import head_file
 
     rows = table(
         "recipe", "file", "bytes", "at first", "tokens per pass", numbers={"bytes", "at first", "tokens per pass"}

@@ -46,7 +46,7 @@ class _Knot:
 
 @dataclass(slots=True)
 class CostModel:
-    """`forget`: weight of the past per observation. Nothing is known at first: prices follow `prior` until measured."""
+    """`forget`: weight of the past per observation. Nothing is known at first: estimates follow `prior` until measured."""
 
     forget: float = 0.98
     prior: float = 0.03  # seconds of a one-token pass before anything was measured
@@ -55,7 +55,7 @@ class CostModel:
     _drafted: float = 0.0
 
     def pass_seconds(self, tokens: int, context: int = 0) -> float:
-        """Expected seconds of a target pass over `tokens` tokens with `context` cached rows in sight."""
+        """Expected seconds of a target pass over `tokens` tokens with `context` cached rows attended."""
         low, share = _between(tokens)
         line = self._line(context)
         return (1 - share) * line[low] + share * line[low + 1]

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core.forward import Needs
 from draftwood.core.limit import Limit, Load
-from draftwood.core.passes import Needs
-from draftwood.core.proposal import Laws
+from draftwood.core.proposal import DraftProbs
 from draftwood.core.round import Round
 from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Outcome
@@ -48,7 +48,7 @@ class Decided:
         return Limit.of([self.depth] * rnd.batch, [self.nodes] * rnd.batch, rnd.device, self.proceed)
 
     def proceed(
-        self, tree: TokenTree, frontier: Int[Tensor, "B F"], q: Laws, hidden: Float[Tensor, "B F H"] | None
+        self, tree: TokenTree, frontier: Int[Tensor, "B F"], q: DraftProbs, hidden: Float[Tensor, "B F H"] | None
     ) -> Bool[Tensor, "B F"]:
         at_root = frontier == 0
         if tree.num_nodes == 1:  # the first level is drawn unasked

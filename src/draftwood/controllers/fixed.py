@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from draftwood.core.forward import Needs
 from draftwood.core.limit import Limit, Load
-from draftwood.core.passes import Needs
 from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome
 from draftwood.errors import need_size

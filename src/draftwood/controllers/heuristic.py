@@ -7,8 +7,8 @@ running gain falls below 1 the row decodes plainly for a while before it is trie
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from draftwood.core.limit import Limit, Load, Prices
-from draftwood.core.passes import Needs
+from draftwood.core.forward import Needs
+from draftwood.core.limit import CostEstimate, Limit, Load
 from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome
 from draftwood.errors import need_at_least
@@ -26,7 +26,7 @@ class _Row:
 @dataclass(slots=True)
 class _State:
     rows: dict[int, _Row] = field(default_factory=dict[int, _Row])
-    prices: Prices | None = None
+    cost_model: CostEstimate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Heuristic:
         return _State()
 
     def plan(self, state: _State, rnd: Round, load: Load) -> Limit:
-        state.prices = load.prices
+        state.cost_model = load.cost_model
         depth: list[int] = []
         for slot in rnd.slots.tolist():
             row = state.rows.setdefault(slot, _Row(min(self.start, self.most)))
@@ -72,10 +72,10 @@ class Heuristic:
 
     def _learn(self, row: _Row, state: _State, batch: int, outcome: Outcome, nodes: int, deep: int, kept: int) -> None:
         row.depth = min(row.depth + 2, self.most) if kept == deep else max(row.depth - 1, self.least)
-        assert state.prices is not None
+        assert state.cost_model is not None
         context = outcome.seconds.context
-        plain = state.prices.pass_seconds(batch, context)
-        wide = state.prices.pass_seconds(batch + batch * nodes, context) + outcome.seconds["propose"]
+        plain = state.cost_model.pass_seconds(batch, context)
+        wide = state.cost_model.pass_seconds(batch + batch * nodes, context) + outcome.seconds["propose"]
         row.rounds += 1
         rate = max(1 / row.rounds, 1 / self.window)
         row.gain += rate * ((kept + 1) * plain / wide - row.gain)

@@ -30,11 +30,11 @@ class Work:
 class Batch:
     """Rows to run. The rows that decode stand first."""
 
-    rows: tuple[Work, ...] = ()
+    sequences: tuple[Work, ...] = ()
 
     @cached_property
     def ready(self) -> tuple[Work, ...]:
-        return tuple(w for w in self.rows if w.ready)
+        return tuple(w for w in self.sequences if w.ready)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Room:
     """What there is to give: slots, rows, prompt tokens per pass, and the cache's own hand for admission."""
 
     slots: int
-    chunk_tokens: int
+    max_prefill_tokens: int
     spare: int | None
     length: Callable[[int], int]
     admit: Callable[[Request, list[int]], tuple[int, int]] = field(repr=False)

@@ -46,8 +46,8 @@ class ModelConfig:
     mlp_bias: bool = False  # Llama with mlp_bias
     qk_norm: bool = False  # Qwen3: RMS norm over each head of q and k
     sliding_window: int | None = None  # a token sees its last `sliding_window` positions, itself included
-    bos_token: int | None = None
-    eos_tokens: tuple[int, ...] = ()
+    bos_token_id: int | None = None
+    eos_token_ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for name in (
@@ -71,16 +71,16 @@ class ModelConfig:
 class EngineConfig:
     """How much one engine may hold at once."""
 
-    max_slots: int = 8  # sequences resident at the same time
-    max_length: int | None = None  # rows of one slot, prompt + output + staged; None = the model's context
-    max_rows: int | None = (
+    max_num_seqs: int = 8  # sequences resident at the same time
+    max_model_len: int | None = None  # rows of one slot, prompt + output + staged; None = the model's context
+    max_cache_tokens: int | None = (
         None  # rows of all slots together; None = max_slots * max_length. Less makes preemption real.
     )
-    chunk_tokens: int = 512  # prompt tokens that may ride in one pass
-    max_waiting: int = 4096  # requests queued before `add` refuses
+    max_prefill_tokens: int = 512  # prompt tokens that may ride in one pass
+    max_num_waiting: int = 4096  # requests queued before `add` refuses
 
     def __post_init__(self) -> None:
-        for name in ("max_slots", "max_length", "max_rows", "chunk_tokens", "max_waiting"):
+        for name in ("max_num_seqs", "max_model_len", "max_cache_tokens", "max_prefill_tokens", "max_num_waiting"):
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise OptionError(f"engine config: {name} must be positive, got {value}")

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from draftwood.core.host import host
-from draftwood.core.proposal import Laws
+from draftwood.core.proposal import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Times
 
@@ -25,12 +25,12 @@ class Proceed(Protocol):
     """May these frontier nodes get children? Sees only what is drawn, stops only future draws: exact by non-anticipation."""
 
     def __call__(
-        self, tree: TokenTree, frontier: Int[Tensor, "B F"], q: Laws, hidden: Float[Tensor, "B F H"] | None
+        self, tree: TokenTree, frontier: Int[Tensor, "B F"], q: DraftProbs, hidden: Float[Tensor, "B F H"] | None
     ) -> Bool[Tensor, "B F"]: ...
 
 
 def always(
-    tree: TokenTree, frontier: Int[Tensor, "B F"], q: Laws, hidden: Float[Tensor, "B F H"] | None
+    tree: TokenTree, frontier: Int[Tensor, "B F"], q: DraftProbs, hidden: Float[Tensor, "B F H"] | None
 ) -> Bool[Tensor, "B F"]:
     """Grow to the limit."""
     return torch.ones_like(frontier, dtype=torch.bool)
@@ -71,7 +71,7 @@ class Limit:
         return Limit(tier, deep, wide, self.total, self.price, self.proceed)
 
 
-class Prices(Protocol):
+class CostEstimate(Protocol):
     """What time costs on this machine, as measured."""
 
     def pass_seconds(self, tokens: int, context: int = 0) -> float: ...
@@ -83,8 +83,8 @@ class Prices(Protocol):
 class Load:
     """The state of the house when a round is planned."""
 
-    prices: Prices
-    rows: int  # sequences decoding in this round
+    cost_model: CostEstimate
+    batch_size: int  # sequences decoding in this round
     waiting: int  # requests not yet admitted
     context: int  # cached rows of the round's sequences together
     prompt_tokens: int = 0  # prompt tokens that ride in this pass

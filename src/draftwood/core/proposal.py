@@ -1,4 +1,4 @@
-"""Proposal: a tree of guesses together with the laws its drawn tokens came from."""
+"""Proposal: a tree of guesses together with the distributions its drawn tokens came from."""
 
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -18,13 +18,13 @@ T = TypeVar("T", int, float)
 class Draw(Enum):
     """How nodes with copies > 0 were picked. It decides which rules are exact."""
 
-    GIVEN = "given"  # none drawn: no law stands behind the tokens
+    GIVEN = "given"  # none drawn: no distribution stands behind the tokens
     IID = "iid"  # independent draws, equal ones merged and counted in `copies`
     DISTINCT = "distinct"  # without replacement, siblings in draw order
 
     @property
     def ranked(self) -> bool:
-        """Whether siblings are different tokens. Greedy rows then need a law that knows more than the best of them."""
+        """Whether siblings are different tokens. Greedy rows then need a distribution that knows more than the best of them."""
         return self is not Draw.IID
 
 
@@ -35,54 +35,54 @@ def need_draw(part: str, draw: object) -> None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Laws:
+class DraftProbs:
     """What children were really drawn from: R stored rows over W columns, at least float32."""
 
     prob: Float[Tensor, "R W"]
     ids: Int[Tensor, "W"] | Int[Tensor, "R W"] | None = None  # token of each column; None = the whole vocabulary
 
     @property
-    def num_rows(self) -> int:
+    def num_distributions(self) -> int:
         return self.prob.shape[0]
 
-    def whole(self, vocab: int) -> bool:
+    def whole(self, vocab_size: int) -> bool:
         """Whether kernels can read it: whole rows one behind the other."""
         prob = self.prob
-        return self.ids is None and prob.shape[1] == vocab and prob.dtype == torch.float32 and prob.is_contiguous()
+        return self.ids is None and prob.shape[1] == vocab_size and prob.dtype == torch.float32 and prob.is_contiguous()
 
-    def join(self, other: "Laws") -> "Laws":
+    def join(self, other: "DraftProbs") -> "DraftProbs":
         """Rows of `other` behind ours; both must have the same columns."""
         if self.ids is other.ids and (self.ids is None or self.ids.ndim == 1):
-            return Laws(torch.cat([self.prob, other.prob]), self.ids)
-        ids, other_ids = (_row_ids(law) for law in (self, other))
-        return Laws(torch.cat([self.prob, other.prob]), torch.cat([ids, other_ids]))
+            return DraftProbs(torch.cat([self.prob, other.prob]), self.ids)
+        ids, other_ids = (_row_ids(probs) for probs in (self, other))
+        return DraftProbs(torch.cat([self.prob, other.prob]), torch.cat([ids, other_ids]))
 
-    def dense(self, rows: Int[Tensor, "B"], vocab: int) -> Float[Tensor, "B V"]:
+    def dense(self, rows: Int[Tensor, "B"], vocab_size: int) -> Float[Tensor, "B V"]:
         """Rows over the whole vocabulary; row -1 gives zeros."""
         prob = self.prob[rows.clamp_min(0)] * (rows >= 0)[:, None]
         if self.ids is None:
             return prob
         ids = self.ids if self.ids.ndim == 1 else self.ids[rows.clamp_min(0)]
-        return prob.new_zeros(len(rows), vocab).scatter_(1, ids.expand_as(prob), prob)
+        return prob.new_zeros(len(rows), vocab_size).scatter_(1, ids.expand_as(prob), prob)
 
-    def at(self, rows: Int[Tensor, "*#S"], tokens: Int[Tensor, "*S"], vocab: int) -> Float[Tensor, "*S"]:
-        """Of single tokens, each in the row beside it; row -1 and the id `vocab` have nothing."""
-        there = (rows >= 0) & (tokens < vocab)
-        row, token = rows.clamp_min(0), tokens.clamp_max(vocab - 1)
+    def at(self, rows: Int[Tensor, "*#S"], tokens: Int[Tensor, "*S"], vocab_size: int) -> Float[Tensor, "*S"]:
+        """Of single tokens, each in the row beside it; row -1 and the id `vocab_size` have nothing."""
+        there = (rows >= 0) & (tokens < vocab_size)
+        row, token = rows.clamp_min(0), tokens.clamp_max(vocab_size - 1)
         if self.ids is None:
-            found = self.prob.view(-1)[row * vocab + token] if self.prob.is_contiguous() else self.prob[row, token]
+            found = self.prob.view(-1)[row * vocab_size + token] if self.prob.is_contiguous() else self.prob[row, token]
             return torch.where(there, found, 0.0)
         if self.ids.ndim == 2:
             return torch.where(
-                there, self.dense(torch.arange(self.num_rows, device=row.device), vocab)[row, token], 0.0
+                there, self.dense(torch.arange(self.num_distributions, device=row.device), vocab_size)[row, token], 0.0
             )
-        column = torch.full((vocab,), -1, device=row.device).index_copy_(
+        column = torch.full((vocab_size,), -1, device=row.device).index_copy_(
             0, self.ids, torch.arange(len(self.ids), device=row.device)
         )[token]
         return torch.where(there & (column >= 0), self.prob[row, column.clamp_min(0)], 0.0)
 
-    def to(self, device: torch.device | str) -> "Laws":
-        return Laws(self.prob.to(device), None if self.ids is None else self.ids.to(device))
+    def to(self, device: torch.device | str) -> "DraftProbs":
+        return DraftProbs(self.prob.to(device), None if self.ids is None else self.ids.to(device))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,7 +91,7 @@ class Started:
 
     layers: int  # [0, layers) done
     hidden: Float[Tensor, "B N H"]  # the residual after them
-    rows: Int[Tensor, "B N"]  # staged cache rows
+    entries: Int[Tensor, "B N"]  # staged cache entries
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,8 +100,8 @@ class Proposal:
 
     tree: TokenTree
     draw: Draw = Draw.GIVEN
-    q: Laws | None = None  # child laws of expanded nodes only
-    q_row: Int[Tensor, "B N"] | None = None  # row of q for each node's children, -1 if it has none
+    q: DraftProbs | None = None  # child distributions of expanded nodes only
+    q_index: Int[Tensor, "B N"] | None = None  # row of q for each node's children, -1 if it has none
     started: Started | None = None
     passes: int = 0  # model passes that drafting took, and their seconds: for the cost model and for honest accounts
     pass_seconds: float = 0.0
@@ -111,11 +111,11 @@ class Proposal:
     def roots(tokens: Int[Tensor, "B"]) -> "Proposal":
         """Nothing drafted."""
         tree = TokenTree.roots(tokens)
-        return Proposal(tree, q_row=torch.full_like(tree.tokens, -1))
+        return Proposal(tree, q_index=torch.full_like(tree.tokens, -1))
 
-    def rows(self) -> Int[Tensor, "B N"]:
-        """`q_row`, or -1 everywhere where nothing was drawn."""
-        return torch.full_like(self.tree.tokens, -1) if self.q_row is None else self.q_row
+    def q_indices(self) -> Int[Tensor, "B N"]:
+        """`q_index`, or -1 everywhere where nothing was drawn."""
+        return torch.full_like(self.tree.tokens, -1) if self.q_index is None else self.q_index
 
     def with_given(self, tokens: list[list[int]], parents: list[list[int]], score: list[list[float]]) -> "Proposal":
         """Given nodes below bare roots, from lists that may differ in length; parents count the root as 0."""
@@ -130,21 +130,21 @@ class Proposal:
             live=given >= 0,
             score=torch.tensor(_padded(score, width, 0.0), dtype=self.tree.score.dtype, device=device),
         )
-        return Proposal(tree, Draw.GIVEN, q_row=torch.full_like(tree.tokens, -1))
+        return Proposal(tree, Draw.GIVEN, q_index=torch.full_like(tree.tokens, -1))
 
     def keep(self, mask: Bool[Tensor, "B N"]) -> "Proposal":
         """Cut nodes; numbers stay."""
         return replace(self, tree=self.tree.keep(mask))
 
     def compact(self, nodes: int) -> "Proposal":
-        """Live nodes to the front, exactly `nodes` columns; the laws follow their nodes."""
+        """Live nodes to the front, exactly `nodes` columns; the distributions follow their nodes."""
         tree, order = self.tree.compact(nodes)
-        q_row = torch.where(tree.live, self._follow(self.rows(), order, nodes, -1), -1)
+        q_index = torch.where(tree.live, self._follow(self.q_indices(), order, nodes, -1), -1)
         started = self.started
         if started is not None:
             hidden = started.hidden.gather(1, order[..., None].expand(-1, -1, started.hidden.shape[-1]))
-            started = Started(started.layers, hidden, self._follow(started.rows, order, nodes, -1))
-        return replace(self, tree=tree, q_row=q_row, started=started)
+            started = Started(started.layers, hidden, self._follow(started.entries, order, nodes, -1))
+        return replace(self, tree=tree, q_index=q_index, started=started)
 
     @staticmethod
     def _follow(x: Tensor, order: Int[Tensor, "B M"], nodes: int, fill: int) -> Tensor:
@@ -154,10 +154,10 @@ class Proposal:
         return moved
 
     def merge(self, other: "Proposal") -> "Proposal":
-        """`other`'s given nodes grafted on by longest shared prefix; ours keep their numbers, draws and laws.
+        """`other`'s given nodes grafted on by longest shared prefix; ours keep their numbers, draws and distributions.
 
         Only given nodes may be grafted: a drawn node of a second drafter beside drawn siblings of the first would need
-        one law for both. Grafted nodes rank below all of ours: were they above, a drawn token that happens to be given,
+        one distribution for both. Grafted nodes rank below all of ours: were they above, a drawn token that happens to be given,
         too, would survive a budget because of what it is.
         """
         if other.tree.copies.any():
@@ -173,8 +173,8 @@ class Proposal:
         )
         lowest, highest = self.tree.score.amin(1, keepdim=True), other.tree.score.amax(1, keepdim=True)
         tree = self._append(parents, tokens, score.to(lowest.dtype) + lowest - highest - 1, source)
-        q_row = torch.cat([self.rows(), torch.full_like(tokens, -1)], dim=1)
-        return replace(self, tree=tree, q_row=q_row)
+        q_index = torch.cat([self.q_indices(), torch.full_like(tokens, -1)], dim=1)
+        return replace(self, tree=tree, q_index=q_index)
 
     def _append(self, parents: Tensor, tokens: Tensor, score: Tensor, source: Tensor) -> TokenTree:
         # Grafted nodes may hang below each other, and `add` wants parents that exist: one column at a time is plain
@@ -224,25 +224,25 @@ class Proposal:
         inside = below[..., 0] & self.tree.live & (node >= 0)[:, None]
         cut = replace(self.tree, live=inside, role=torch.full_like(self.tree.role, SCORED))
         tree, order = cut.compact(nodes)
-        q_row = torch.where(tree.live, self._follow(self.rows(), order, nodes, -1), -1)
-        return replace(self, tree=tree, q_row=q_row, started=None)
+        q_index = torch.where(tree.live, self._follow(self.q_indices(), order, nodes, -1), -1)
+        return replace(self, tree=tree, q_index=q_index, started=None)
 
     def take(self, rows: Int[Tensor, "R"]) -> "Proposal":
-        """Some rows of the batch. Laws are kept whole: `q_row` points into them."""
+        """Some rows of the batch. Distributions are kept whole: `q_index` points into them."""
         started = self.started
         if started is not None:
-            started = Started(started.layers, started.hidden[rows], started.rows[rows])
-        return replace(self, tree=self.tree.take(rows), q_row=self.rows()[rows], started=started)
+            started = Started(started.layers, started.hidden[rows], started.entries[rows])
+        return replace(self, tree=self.tree.take(rows), q_index=self.q_indices()[rows], started=started)
 
     def to(self, device: torch.device | str) -> "Proposal":
         started = self.started
         if started is not None:
-            started = Started(started.layers, started.hidden.to(device), started.rows.to(device))
+            started = Started(started.layers, started.hidden.to(device), started.entries.to(device))
         return replace(
             self,
             tree=self.tree.to(device),
             q=None if self.q is None else self.q.to(device),
-            q_row=self.rows().to(device),
+            q_index=self.q_indices().to(device),
             started=started,
         )
 
@@ -251,8 +251,8 @@ def _padded(rows: list[list[T]], width: int, fill: T) -> list[list[T]]:
     return [row + [fill] * (width - len(row)) for row in rows]
 
 
-def _row_ids(law: Laws) -> Tensor:
-    if law.ids is None:
-        columns = torch.arange(law.prob.shape[1], device=law.prob.device)
-        return columns.expand_as(law.prob)
-    return law.ids.expand(law.prob.shape) if law.ids.ndim == 1 else law.ids
+def _row_ids(probs: DraftProbs) -> Tensor:
+    if probs.ids is None:
+        columns = torch.arange(probs.prob.shape[1], device=probs.prob.device)
+        return columns.expand_as(probs.prob)
+    return probs.ids.expand(probs.prob.shape) if probs.ids.ndim == 1 else probs.ids

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core.forward import CacheSpec, ForwardInput, ForwardOutput, LayerPlan, Needs, Segment
 from draftwood.core.growth import Growth
 from draftwood.core.legality import Shape
 from draftwood.core.limit import Limit, Load
-from draftwood.core.passes import LayerPlan, Needs, RowSpec, Seen, Segment, Tokens
-from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.proposal import DraftProbs, Draw, Proposal
 from draftwood.core.round import Round
 from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Outcome, Verdict
@@ -37,12 +37,12 @@ class Drafter(Protocol):
         names what it still has of them, everybody else all tokens."""
         ...
 
-    def begin(self, state: Any, rnd: Round, seen: Seen) -> None:
+    def begin(self, state: Any, rnd: Round, output: ForwardOutput) -> None:
         """After every chunk of known tokens; rows of a shared prefix are never shown, as far as `admit` allowed it."""
         ...
 
     def propose(self, state: Any, rnd: Round, base: Proposal, limit: Limit, policy: "TreePolicy") -> Proposal: ...
-    def commit(self, state: Any, rnd: Round, outcome: Outcome, seen: Seen) -> None:
+    def commit(self, state: Any, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
         """Every round, drafted or not. Node numbers may have changed since `propose`: walk by token."""
         ...
 
@@ -57,7 +57,9 @@ class TreePolicy(Protocol):
     @property
     def shape(self) -> Shape: ...
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth: ...
-    def expand(self, growth: Growth, q: Laws, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth: ...
+    def expand(
+        self, growth: Growth, q: DraftProbs, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round
+    ) -> Growth: ...
     def select(self, tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
         """What the pass will score; closed under parents and earlier drawn siblings."""
         ...
@@ -114,11 +116,11 @@ class Scheduler(Protocol):
 class Watcher(Protocol):
     """Looks on at round boundaries: metrics, labels, online learning."""
 
-    def __call__(self, rnd: Round, outcome: Outcome, seen: Seen) -> None: ...
+    def __call__(self, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None: ...
 
 
 class Cache(Protocol):
-    """Rows of every token a model has seen: committed ones, then staged ones that a rule may still throw away."""
+    """Rows of every token a model has output: committed ones, then staged ones that a rule may still throw away."""
 
     def admit(self, slot: int, tokens: Sequence[int], most: int | None = None, before: Sequence[int] = ()) -> int:
         """Make a slot ready for this text; how many of its rows are already present, and at most `most`. `before`: tokens
@@ -134,7 +136,7 @@ class Cache(Protocol):
         """Room for staged rows, before anything is proposed; OutOfBlocks when there is none."""
         ...
 
-    def stage(self, x: Tokens) -> list[Segment]:
+    def stage(self, x: ForwardInput) -> list[Segment]:
         """Note which staged row follows which, and say what each token of the pass may see."""
         ...
 
@@ -162,17 +164,19 @@ class Model(Protocol):
     """A network that scores tokens."""
 
     @property
-    def vocab(self) -> int: ...
+    def vocab_size(self) -> int: ...
     @property
     def num_layers(self) -> int: ...
     @property
     def max_positions(self) -> int: ...
     @property
-    def row_specs(self) -> tuple[RowSpec, ...]:
+    def cache_specs(self) -> tuple[CacheSpec, ...]:
         """The rows its cache must hold for every token."""
         ...
 
-    def forward(self, x: Tokens, cache: Cache, *, taps: frozenset[int] = ..., layers: LayerPlan = ...) -> Seen: ...
+    def forward(
+        self, x: ForwardInput, cache: Cache, *, taps: frozenset[int] = ..., layers: LayerPlan = ...
+    ) -> ForwardOutput: ...
     def embed(self, ids: Int[Tensor, "*S"]) -> Float[Tensor, "*S H"]: ...
     def head(
         self, hidden: Float[Tensor, "*S H"], *, ids: Int[Tensor, "W"] | None = None, norm: bool = True

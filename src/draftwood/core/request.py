@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from draftwood.core.sampling import SamplingParams
+from draftwood.core.sampling.params import SamplingParams
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 
@@ -35,7 +35,7 @@ class Stats:
     rounds_some: int = 0
     rounds_none: int = 0  # drafted, nothing accepted
     draft_tokens: int = 0
-    benched: str | None = None  # why the drafter was taken off this request
+    disabled: str | None = None  # why the drafter was taken off this request
     cached_tokens: int = 0  # prompt tokens found in the cache
     preempted: int = 0
 
@@ -67,7 +67,7 @@ class Request:
     id: int
     prompt: list[int]
     params: SamplingParams
-    vocab: int
+    vocab_size: int
     eos: tuple[int, ...] = ()
     text: TextStream | None = None
     tags: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -122,7 +122,7 @@ class Request:
     @property
     def ends(self) -> tuple[int, ...]:
         """Tokens that end the answer."""
-        return (*(() if self.params.ignore_eos else self.eos), *self.params.stop_tokens)
+        return (*(() if self.params.ignore_eos else self.eos), *self.params.stop_token_ids)
 
     def ended_by(self, path: Sequence[int]) -> bool:
         """Whether the answer would be over somewhere on this path."""
@@ -132,8 +132,8 @@ class Request:
     def history(self, device: torch.device) -> tuple[Float[Tensor, "V"], Bool[Tensor, "V"]]:
         """Counts of output tokens and which tokens the prompt holds, kept up to date as the output grows."""
         if self._counts is None or self._prompt_seen is None:
-            self._counts = torch.zeros(self.vocab, device=device)
-            self._prompt_seen = torch.zeros(self.vocab, dtype=torch.bool, device=device)
+            self._counts = torch.zeros(self.vocab_size, device=device)
+            self._prompt_seen = torch.zeros(self.vocab_size, dtype=torch.bool, device=device)
             self._prompt_seen[torch.tensor(self.prompt, device=device)] = True
         fresh = self.output[self._counted :]
         if fresh:

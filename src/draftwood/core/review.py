@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from draftwood.core.forward import ALL, ForwardInput, ForwardOutput, HostInput, LayerPlan
 from draftwood.core.host import put
-from draftwood.core.outline import Outline
-from draftwood.core.passes import ALL, LayerPlan, Listed, Seen, Tokens
+from draftwood.core.host_tree import HostTree
 from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import Cache, Model
 from draftwood.core.round import Round
@@ -30,7 +30,7 @@ class Chain:
     tokens: list[int]
 
 
-def assemble(chains: list[Chain], outline: Outline, device: torch.device) -> tuple[Tokens, Int[Tensor, "B N"]]:
+def assemble(chains: list[Chain], host_tree: HostTree, device: torch.device) -> tuple[ForwardInput, Int[Tensor, "B N"]]:
     """One pass: each slot's chain, then its tree. The first B chains belong to the B trees and end with their roots; the
     others only fill the cache. Also the place in the pass of every node.
 
@@ -53,11 +53,11 @@ def assemble(chains: list[Chain], outline: Outline, device: torch.device) -> tup
         rows += range(length)
         parents += range(-1, last)
         positions += range(chain.done, chain.done + length)
-        if b < outline.batch and outline.width == 1:
+        if b < host_tree.batch and host_tree.width == 1:
             want.append(root)
             places.append([root])
-        elif b < outline.batch:
-            rank, depth, above = outline.rank[b], outline.depth[b], outline.parents[b]
+        elif b < host_tree.batch:
+            rank, depth, above = host_tree.rank[b], host_tree.depth[b], host_tree.parents[b]
             want.append(root)
             # Dead nodes point at the root, so that gathers stay in range; nobody may believe what they say.
             place = [root] * len(rank)
@@ -65,13 +65,13 @@ def assemble(chains: list[Chain], outline: Outline, device: torch.device) -> tup
                 if rank[i] > 0:
                     place[i] = root + rank[i]
                     want.append(place[i])
-                    ids.append(outline.tokens[b][i])
+                    ids.append(host_tree.tokens[b][i])
                     rows.append(last + rank[i])
                     parents.append(last + rank[above[i]])
                     positions.append(chain.done + last + depth[i])
             places.append(place)
         slots += [chain.slot] * (len(ids) - len(slots))
-    tokens = Tokens.of(Listed(ids, slots, rows, parents), positions, want, device)
+    tokens = ForwardInput.of(HostInput(ids, slots, rows, parents), positions, want, device)
     nodes = put(places, device)
     return tokens, nodes if places else nodes.view(0, 1)
 
@@ -87,10 +87,10 @@ def score(
     layers: LayerPlan = ALL,
 ) -> Scored:
     """One pass over known tokens and trees."""
-    outline = Outline.of(proposal.tree)
-    tokens, row = assemble(chains, outline, proposal.tree.tokens.device)
-    seen: Seen = model.forward(tokens, cache, taps=taps, layers=layers)
-    return Scored(replace(seen, row=row), proposal.tree, rnd, outline)
+    host_tree = HostTree.of(proposal.tree)
+    tokens, row = assemble(chains, host_tree, proposal.tree.tokens.device)
+    output: ForwardOutput = model.forward(tokens, cache, taps=taps, layers=layers)
+    return Scored(replace(output, token_index=row), proposal.tree, rnd, host_tree)
 
 
 def review(
@@ -112,13 +112,13 @@ def review(
     return verdict, scored
 
 
-def staged_rows(chains: list[Chain], outline: Outline, verdict: Verdict) -> list[list[int]]:
+def staged_rows(chains: list[Chain], host_tree: HostTree, verdict: Verdict) -> list[list[int]]:
     """The staged rows to commit: the whole chain, then the rows of the accepted nodes, in path order."""
-    paths = verdict.lists().paths
+    paths = verdict.to_host().paths
     kept: list[list[int]] = []
     for b, chain in enumerate(chains):
         rows = list(range(len(chain.tokens)))
-        if b < outline.batch and len(paths[b]) > 1:
-            rows += [len(chain.tokens) - 1 + outline.rank[b][node] for node in paths[b][1:]]
+        if b < host_tree.batch and len(paths[b]) > 1:
+            rows += [len(chain.tokens) - 1 + host_tree.rank[b][node] for node in paths[b][1:]]
         kept.append(rows)
     return kept

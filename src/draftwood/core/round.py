@@ -1,4 +1,4 @@
-"""Round: the B rows that decode together now, with their chance and their one road from logits to laws."""
+"""Round: the B rows that decode together now, with their chance and their one road from logits to distributions."""
 
 from copy import copy
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from draftwood.core.history import adjust
 from draftwood.core.host import host, put
-from draftwood.core.keys import fold, word
-from draftwood.core.law import Shaping, top
-from draftwood.core.noise import Keyed, Noise, Places
 from draftwood.core.proposal import Draw
 from draftwood.core.request import Request
-from draftwood.core.support import Cut
+from draftwood.core.sampling.keys import fold, word
+from draftwood.core.sampling.noise import Keyed, Noise, Places
+from draftwood.core.sampling.processors import adjust
+from draftwood.core.sampling.shaping import Shaping, top
+from draftwood.core.sampling.support import Cut
 from draftwood.core.tree import TokenTree
 from draftwood.errors import OptionError
 
@@ -74,7 +74,7 @@ class Round:
         """The newest known token of each row."""
         return put([r.root for r in self.requests], self.device)
 
-    def law(
+    def probs(
         self,
         logits: Float[Tensor, "B K W"],
         tree: TokenTree,
@@ -85,16 +85,16 @@ class Round:
         ranked: bool = False,
         cut: Cut | None = None,
     ) -> Float[Tensor, "B K W"]:
-        """The one road from logits to a law, p and q alike: history of each node's own path, then temperature and
+        """The one road from logits to a distribution, p and q alike: history of each node's own path, then temperature and
         truncation. Options act before any token is drawn, so a mask can never bias a draw.
 
-        Where the options leave no token at all, a draft has nothing to say (a law of zeros, no children); `strict`, for
+        Where the options leave no token at all, a draft has nothing to say (a distribution of zeros, no children); `strict`, for
         the target, makes it an OptionError.
 
         `ranked`, for siblings that differ: a greedy row draws nothing, it takes the best tokens one after another, and a
-        one-hot law would forget all but one. Such rows keep the law of temperature 1.
+        one-hot distribution would forget all but one. Such rows keep the distribution of temperature 1.
 
-        `cut`: who makes truncated laws, if the model can.
+        `cut`: who makes truncated distributions, if the model can.
         """
         dead: list[tuple[int, int]] = []
         special = [b for b, r in enumerate(self.requests) if not r.params.plain]
@@ -113,15 +113,15 @@ class Round:
                         if strict:
                             raise
                         dead.append((b, k))
-        law = self.shaping.law(logits, ranked, cut)
+        probs = self.shaping.probs(logits, ranked, cut)
         for b, k in dead:
-            law[b, k] = 0.0
-        return law
+            probs[b, k] = 0.0
+        return probs
 
-    def heat(self) -> list[float] | None:
-        """What each row's logits are divided by, if a ranked law needs nothing else: for drafters whose models can rank by
-        themselves. None: somebody's options ask for `law`."""
-        return self.shaping.heat() if all(r.params.plain for r in self.requests) else None
+    def temperature(self) -> list[float] | None:
+        """What each row's logits are divided by, if a ranked distribution needs nothing else: for drafters whose models can rank by
+        themselves. None: somebody's options ask for `probs`."""
+        return self.shaping.temperature() if all(r.params.plain for r in self.requests) else None
 
     def key(self, purpose: str, at: Int[Tensor, "B *S"], turn: int | Int[Tensor, "S"] = 0) -> Int[Tensor, "B *S"]:
         """The place of one random number. For TARGET, `at` is the depth below the root; otherwise the node."""
@@ -162,50 +162,50 @@ class Round:
         self,
         purpose: str,
         at: Int[Tensor, "B *S"],
-        law: Float[Tensor, "B *S V"] | Int[Tensor, "B *S V"],
+        probs: Float[Tensor, "B *S V"] | Int[Tensor, "B *S V"],
         where: Bool[Tensor, "B *S"],
         turn: int | Int[Tensor, "S"] = 0,
     ) -> Int[Tensor, "B *S"]:
-        """A token drawn from `law`; it need not be normalised, and whole numbers are counts."""
-        return self.noise.pick(self.key(purpose, at, turn), law, where, self.ids)
+        """A token drawn from `probs`; it need not be normalised, and whole numbers are counts."""
+        return self.noise.pick(self.key(purpose, at, turn), probs, where, self.ids)
 
     def pick_among(
         self,
         purpose: str,
         at: Int[Tensor, "B"],
-        law: Float[Tensor, "B W"],
+        probs: Float[Tensor, "B W"],
         where: Bool[Tensor, "B"],
         places: Places | None,
     ) -> Int[Tensor, "B"]:
-        """The same for a law over a few tokens: the one that the whole row would have given."""
+        """The same for a distribution over a few tokens: the one that the whole row would have given."""
         if places is not None and not some(where):
             return torch.full_like(at, -1)
-        return self.noise.pick(self.key(purpose, at), law, where, self.ids, places)
+        return self.noise.pick(self.key(purpose, at), probs, where, self.ids, places)
 
-    def guess(self, depth: Int[Tensor, "B"], law: Float[Tensor, "B V"], where: Bool[Tensor, "B"]) -> Int[Tensor, "B"]:
-        """What a draft law would emit with the target's own uniform of that position: a good guess, never a draw. A greedy
+    def guess(self, depth: Int[Tensor, "B"], probs: Float[Tensor, "B V"], where: Bool[Tensor, "B"]) -> Int[Tensor, "B"]:
+        """What a draft distribution would emit with the target's own uniform of that position: a good guess, never a draw. A greedy
         row's guess is its best token."""
-        return self.noise.pick(self.key(TARGET, depth), self.shaping.certain(law), where, self.ids)
+        return self.noise.pick(self.key(TARGET, depth), self.shaping.certain(probs), where, self.ids)
 
     def sample(
-        self, at: Int[Tensor, "B *S"], law: Float[Tensor, "B *S W"], where: Bool[Tensor, "B *S"], turn: int = 0
+        self, at: Int[Tensor, "B *S"], probs: Float[Tensor, "B *S W"], where: Bool[Tensor, "B *S"], turn: int = 0
     ) -> Int[Tensor, "B *S"]:
         """A token drawn for a draft; a greedy row takes the best one, with no chance in it."""
-        return self.pick("draft", at, self.shaping.certain(law), where, turn)
+        return self.pick("draft", at, self.shaping.certain(probs), where, turn)
 
     def draw(
-        self, at: Int[Tensor, "B F"], law: Float[Tensor, "B F W"], k: int, draw: Draw, where: Bool[Tensor, "B F"]
+        self, at: Int[Tensor, "B F"], probs: Float[Tensor, "B F W"], k: int, draw: Draw, where: Bool[Tensor, "B F"]
     ) -> Int[Tensor, "B F k"]:
         """k columns per node in draw order; -1 where a draw without replacement has nothing left.
 
         GIVEN: the k most probable, and no chance at all.
         """
         if draw is Draw.GIVEN:
-            prob, best = top(law, min(k, law.shape[-1]))
+            prob, best = top(probs, min(k, probs.shape[-1]))
             columns = torch.where((prob > 0) & where[..., None], best, -1)
             return torch.nn.functional.pad(columns, (0, k - columns.shape[-1]), value=-1)
         drawn: list[Tensor] = []
-        left = law
+        left = probs
         for turn in range(k):
             token = self.sample(at, left, where, turn)
             drawn.append(token)

@@ -1,4 +1,4 @@
-"""Scored: what the target says about a proposal. Laws are made on demand, for visited nodes only."""
+"""Scored: what the target says about a proposal. Distributions are made on demand, for visited nodes only."""
 
 from dataclasses import replace
 
@@ -6,60 +6,60 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core.forward import ForwardOutput
 from draftwood.core.host import host, put
-from draftwood.core.outline import Outline
-from draftwood.core.passes import Seen
-from draftwood.core.proposal import Laws
+from draftwood.core.host_tree import HostTree
+from draftwood.core.proposal import DraftProbs
 from draftwood.core.round import TARGET, Round
-from draftwood.core.support import Beside, Few, Support, likeliest
+from draftwood.core.sampling.support import Beside, Few, Support, likeliest
 from draftwood.core.tree import TokenTree
 
 
 class Scored:
     """One pass, read through the tree it scored."""
 
-    def __init__(self, seen: Seen, tree: TokenTree, rnd: Round, outline: Outline | None = None) -> None:
-        assert seen.row is not None
-        self.seen, self.tree, self.rnd = seen, tree, rnd
-        self._row = seen.row
-        self._outline = outline
+    def __init__(self, output: ForwardOutput, tree: TokenTree, rnd: Round, host_tree: HostTree | None = None) -> None:
+        assert output.token_index is not None
+        self.output, self.tree, self.rnd = output, tree, rnd
+        self._token_index = output.token_index
+        self._host_tree = host_tree
         self._best: Tensor | None = None
         self._short: bool | None = None
-        # Rows whose choice is the plain argmax need no law at all; known on the host, so no shape depends on data.
+        # Rows whose choice is the plain argmax need no distribution at all; known on the host, so no shape depends on data.
         self._simple = [r.params.plain and r.params.greedy for r in rnd.requests]
 
     @property
-    def outline(self) -> Outline:
+    def host_tree(self) -> HostTree:
         """The tree as lists; made when somebody asks, because it has to be copied from the device."""
-        if self._outline is None:
-            self._outline = Outline.of(self.tree)
-        return self._outline
+        if self._host_tree is None:
+            self._host_tree = HostTree.of(self.tree)
+        return self._host_tree
 
     @property
-    def vocab(self) -> int:
-        return self.seen.logits.shape[-1]
+    def vocab_size(self) -> int:
+        return self.output.logits.shape[-1]
 
     def logits(self, nodes: Int[Tensor, "B K"]) -> Float[Tensor, "B K V"]:
         """Raw logits of some nodes."""
-        return self.seen.logits[self.seen.at[self._row.gather(1, nodes.clamp_min(0))]]
+        return self.output.logits[self.output.logits_index[self._token_index.gather(1, nodes.clamp_min(0))]]
 
-    def law(self, nodes: Int[Tensor, "B K"]) -> Float[Tensor, "B K V"]:
+    def probs(self, nodes: Int[Tensor, "B K"]) -> Float[Tensor, "B K V"]:
         """p at these nodes, by the request's own sampling along the node's own path; at least float32."""
-        return self.rnd.law(self.logits(nodes), self.tree, nodes, strict=True, cut=self.seen.cut)
+        return self.rnd.probs(self.logits(nodes), self.tree, nodes, strict=True, cut=self.output.cut)
 
     def support(self, nodes: Int[Tensor, "B"], where: Bool[Tensor, "B"]) -> Support:
         """p at one node per row, where asked, over the tokens that sampling leaves; the whole vocabulary where it leaves
         them all. Rows that do not ask hold rubbish."""
         if not self.rnd.shaping.few:
-            return Support(self.law(nodes[:, None])[:, 0], None, self.vocab)
+            return Support(self.probs(nodes[:, None])[:, 0], None, self.vocab_size)
         if not self.plain:
-            law = self.law(nodes[:, None])[:, 0]
-            found = likeliest(law, torch.ones(len(law), dtype=torch.float64))
-            return Support(law, None, self.vocab) if found is None else found.table()
+            probs = self.probs(nodes[:, None])[:, 0]
+            found = likeliest(probs, torch.ones(len(probs), dtype=torch.float64))
+            return Support(probs, None, self.vocab_size) if found is None else found.table()
         rows = where.nonzero()[:, 0]
         found = self.few(rows, nodes[rows])
         if found is None:
-            return Support(self.law(nodes[:, None])[:, 0], None, self.vocab)
+            return Support(self.probs(nodes[:, None])[:, 0], None, self.vocab_size)
         return (found if len(rows) == len(nodes) else found.among(rows, len(nodes))).table()
 
     def support_of(self, rows: Int[Tensor, "R"], nodes: Int[Tensor, "R"]) -> Support:
@@ -68,10 +68,10 @@ class Scored:
         if not self.plain or not self.rnd.shaping.few:
             part = self if len(rows) == self.rnd.batch else self.take(host(rows))
             if not self.rnd.shaping.few:
-                return Support(part.law(nodes[:, None])[:, 0], None, self.vocab)
+                return Support(part.probs(nodes[:, None])[:, 0], None, self.vocab_size)
             return part.support(nodes, torch.ones_like(nodes, dtype=torch.bool))
         found = self.few(rows, nodes)
-        return Support(self.laws(rows, nodes), None, self.vocab) if found is None else found.table()
+        return Support(self.distributions(rows, nodes), None, self.vocab_size) if found is None else found.table()
 
     def beside(
         self,
@@ -79,56 +79,60 @@ class Scored:
         nodes: Int[Tensor, "R"],
         where: Bool[Tensor, "R"] | None,
         tokens: Int[Tensor, "R C"],
-        q: Laws | None,
-        law: Int[Tensor, "R"],
+        q: DraftProbs | None,
+        probs: Int[Tensor, "R"],
     ) -> Beside | None:
-        """p at one node of each of some rows, or of all, where asked, and these rows of q beside it, if the lane has kernels
-        for that and sampling leaves few tokens. `tokens` get columns, too; `vocab` is no token."""
-        cut = self.seen.cut
-        if cut is None or q is None or not q.whole(self.vocab) or not self._brief():
+        """p at one node of each of some rows, or of all, where asked, and these rows of q beside it, if the backend has kernels
+        for that and sampling leaves few tokens. `tokens` get columns, too; `vocab_size` is no token."""
+        cut = self.output.cut
+        if cut is None or q is None or not q.whole(self.vocab_size) or not self._brief():
             return None
-        at = self.seen.at[self._row.gather(1, nodes[:, None])[:, 0] if rows is None else self._row[rows, nodes]]
+        at = self.output.logits_index[
+            self._token_index.gather(1, nodes[:, None])[:, 0] if rows is None else self._token_index[rows, nodes]
+        ]
         at = at if where is None else torch.where(where, at, -1)
         whose = range(self.rnd.batch) if rows is None else host(rows)
-        return cut.beside(self.rnd.shaping.uncut(self.seen.logits, at, whose, self.seen.best), tokens, q.prob, law)
+        return cut.beside(
+            self.rnd.shaping.uncut(self.output.logits, at, whose, self.output.best), tokens, q.prob, probs
+        )
 
     def _brief(self) -> bool:
-        """Whether a lane's kernels can make every law there is."""
+        """Whether a backend's kernels can make every distribution there is."""
         if self._short is None:
             self._short = self.plain and all(self.rnd.shaping.short)
         return self._short
 
     @property
     def plain(self) -> bool:
-        """Whether every law follows from its logits alone, whatever stands before it."""
+        """Whether every distribution follows from its logits alone, whatever stands before it."""
         return all(r.params.plain for r in self.rnd.requests)
 
     def few(self, rows: Int[Tensor, "R"], nodes: Int[Tensor, "R"]) -> Few | None:
-        """p at any nodes of any rows, all together, where laws are `plain` and sampling leaves few tokens. None where it
-        does not, or where a row is no law."""
-        at = self.seen.at[self._row[rows, nodes.clamp_min(0)]]
-        shaping, cut, listed = self.rnd.shaping, self.seen.cut, host(rows)
+        """p at any nodes of any rows, all together, where distributions are `plain` and sampling leaves few tokens. None where it
+        does not, or where a row is no distribution."""
+        at = self.output.logits_index[self._token_index[rows, nodes.clamp_min(0)]]
+        shaping, cut, listed = self.rnd.shaping, self.output.cut, host(rows)
         if cut is not None and all(shaping.short):
-            return cut(shaping.uncut(self.seen.logits, at, listed, self.seen.best))
+            return cut(shaping.uncut(self.output.logits, at, listed, self.output.best))
         shaping = shaping.take(listed)
         return shaping.support(self._rows(at), cut) if shaping.few else None
 
-    def laws(self, rows: Int[Tensor, "R"], nodes: Int[Tensor, "R"]) -> Float[Tensor, "R V"]:
+    def distributions(self, rows: Int[Tensor, "R"], nodes: Int[Tensor, "R"]) -> Float[Tensor, "R V"]:
         """The same over the whole vocabulary, however sampling is."""
-        at = self.seen.at[self._row[rows, nodes.clamp_min(0)]]
-        return self.rnd.shaping.take(host(rows)).law(self._rows(at)[:, None], cut=self.seen.cut)[:, 0]
+        at = self.output.logits_index[self._token_index[rows, nodes.clamp_min(0)]]
+        return self.rnd.shaping.take(host(rows)).probs(self._rows(at)[:, None], cut=self.output.cut)[:, 0]
 
     def _rows(self, at: Int[Tensor, "R"]) -> Float[Tensor, "R V"]:
         """Logits; one behind the other, they need no copy."""
         first, last = host(at[:1]), host(at[-1:])
         together = last == [first[0] + len(at) - 1] and bool((at.diff() == 1).all()) if len(at) else False
-        return self.seen.logits[first[0] : last[0] + 1] if together else self.seen.logits[at]
+        return self.output.logits[first[0] : last[0] + 1] if together else self.output.logits[at]
 
     def best(self) -> Int[Tensor, "B N"]:
-        """The most probable token after every node, without making a law; dead nodes hold rubbish."""
+        """The most probable token after every node, without making a distribution; dead nodes hold rubbish."""
         if self._best is None:
-            self._best = self.seen.logits.argmax(-1) if self.seen.best is None else self.seen.best
-        return self._best[self.seen.at[self._row]]
+            self._best = self.output.logits.argmax(-1) if self.output.best is None else self.output.best
+        return self._best[self.output.logits_index[self._token_index]]
 
     @property
     def simple(self) -> bool:
@@ -145,21 +149,23 @@ class Scored:
             everyone = len(rest) == self.rnd.batch
             part = self if everyone else self.take(rest)
             rows = slice(None) if everyone else put(rest, nodes.device)
-            law = part.support(nodes[rows], where[rows])
+            probs = part.support(nodes[rows], where[rows])
             at = torch.full_like(nodes[rows], depth)
-            drawn = part.rnd.pick_among(TARGET, at, law.prob, where[rows], law.places)
+            drawn = part.rnd.pick_among(TARGET, at, probs.prob, where[rows], probs.places)
             token = drawn if isinstance(rows, slice) else token.index_copy(0, rows, drawn)
         return torch.where(where, token, -1)
 
     def feature(self, tap: int, nodes: Int[Tensor, "B K"]) -> Float[Tensor, "B K H"]:
         """Tapped features of some nodes."""
-        return self.seen.features[tap][self._row.gather(1, nodes.clamp_min(0))]
+        return self.output.features[tap][self._token_index.gather(1, nodes.clamp_min(0))]
 
     def over(self, tree: TokenTree) -> "Scored":
         """The same pass, read through the same tree with some nodes cut."""
-        return Scored(self.seen, tree, self.rnd)
+        return Scored(self.output, tree, self.rnd)
 
     def take(self, rows: list[int]) -> "Scored":
-        """The same pass, seen by some rows of the round."""
+        """The same pass, output by some rows of the round."""
         index = torch.tensor(rows, device=self.tree.tokens.device)
-        return Scored(replace(self.seen, row=self._row[index]), self.tree.take(index), self.rnd.take(rows))
+        return Scored(
+            replace(self.output, token_index=self._token_index[index]), self.tree.take(index), self.rnd.take(rows)
+        )

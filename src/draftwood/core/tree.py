@@ -26,7 +26,7 @@ _WORD = 63  # bits used of an int64, so that the sign bit never takes part
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenTree:
-    """Flat trees of one round. `copies`: 0 = given without a law, 1 = drawn, c > 1 = c equal iid draws merged."""
+    """Flat trees of one round. `copies`: 0 = given without a distribution, 1 = drawn, c > 1 = c equal iid draws merged."""
 
     tokens: Int[Tensor, "B N"]
     parents: Int[Tensor, "B N"]  # parents[:, 0] == -1, otherwise parents[b, i] < i
@@ -140,7 +140,7 @@ class TokenTree:
         source: Int[Tensor, "B M"] | None = None,
         role: Int[Tensor, "B M"] | None = None,
     ) -> "TokenTree":
-        """M columns behind the others, just as they are: for callers whose live nodes are lawful by construction. Nodes
+        """M columns behind the others, just as they are: for callers whose live nodes are valid by construction. Nodes
         are given, of source 0 and scored unless said otherwise."""
         zero = torch.zeros_like(tokens)
         return TokenTree(

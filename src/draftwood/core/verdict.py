@@ -19,18 +19,18 @@ class Verdict:
     path: Int[Tensor, "B D"]  # accepted SCORED nodes, root first, -1 after the end
     count: Int[Tensor, "B"]  # accepted draft tokens; the round emits count + 1
     next_token: Int[Tensor, "B"]  # corrected, bonus or accepted AHEAD token: the next root
-    listed: "ListedVerdict | None" = None  # the same on the host, from rules that decide there
+    on_host: "HostVerdict | None" = None  # the same on the host, from rules that decide there
 
-    def lists(self) -> "ListedVerdict":
+    def to_host(self) -> "HostVerdict":
         """In one copy from the device, if nobody has it."""
-        if self.listed is not None:
-            return self.listed
+        if self.on_host is not None:
+            return self.on_host
         whole: list[list[int]] = host(torch.cat([self.path, self.next_token[:, None]], dim=1))
-        return ListedVerdict([[n for n in row[:-1] if n >= 0] for row in whole], [row[-1] for row in whole])
+        return HostVerdict([[n for n in row[:-1] if n >= 0] for row in whole], [row[-1] for row in whole])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ListedVerdict:
+class HostVerdict:
     """A verdict as lists: accepted nodes of each row, root first, and the token after them."""
 
     paths: list[list[int]]

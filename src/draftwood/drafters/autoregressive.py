@@ -13,10 +13,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from draftwood.core.forward import ForwardInput, ForwardOutput, Needs
+from draftwood.core.host_tree import HostTree
 from draftwood.core.limit import Limit, always
-from draftwood.core.outline import Outline
-from draftwood.core.passes import Needs, Seen, Tokens
-from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.proposal import DraftProbs, Draw, Proposal
 from draftwood.core.protocols import Cache, Model, TreePolicy
 from draftwood.core.request import Request
 from draftwood.core.review import Chain, assemble
@@ -59,7 +59,7 @@ class Autoregressive:
     def admit(self, state: Any, slot: int, request: Request) -> int:
         return request.num_known
 
-    def begin(self, state: _State, rnd: Round, seen: Seen) -> None:
+    def begin(self, state: _State, rnd: Round, output: ForwardOutput) -> None:
         """Run the same chunk the target has just run, so that no single catch-up is long."""
         idle = [b for b, slot in enumerate(rnd.slots.tolist()) if slot not in state.grown]
         chains = [c for c in self._chains(state, rnd.take(idle)) if len(c.tokens) > 1]
@@ -67,12 +67,12 @@ class Autoregressive:
         if not chains:
             return
         bare = Proposal.roots(torch.tensor([c.tokens[-1] for c in chains], device=rnd.device))
-        tokens, _ = assemble(chains, Outline.of(bare.tree), rnd.device)
+        tokens, _ = assemble(chains, HostTree.of(bare.tree), rnd.device)
         self.model.forward(replace(tokens, want=tokens.want[:0]), state.cache)  # rows only: the head is dear
         state.cache.commit([c.slot for c in chains], [list(range(len(c.tokens))) for c in chains])
 
     def _chains(self, state: _State, rnd: Round) -> list[Chain]:
-        """Known tokens that this model has not seen, per row, the root being the last."""
+        """Known tokens that this model has not output, per row, the root being the last."""
         chains: list[Chain] = []
         for slot, length, request in zip(rnd.slots.tolist(), rnd.lengths.tolist(), rnd.requests, strict=True):
             if state.owner.get(slot) is not request:
@@ -97,17 +97,17 @@ class Autoregressive:
         table = torch.tensor([[len(c.tokens) - 1, c.done + len(c.tokens) - 1] for c in chains], device=rnd.device)
         run = [table.T[..., None]]
 
-        def step(tree: TokenTree, frontier: Int[Tensor, "B F"]) -> tuple[Laws, Float[Tensor, "B F H"] | None]:
+        def step(tree: TokenTree, frontier: Int[Tensor, "B F"]) -> tuple[DraftProbs, Float[Tensor, "B F H"] | None]:
             nonlocal seconds
             started = perf_counter()
             if tree.num_nodes == 1:
-                x, _ = assemble(chains, Outline.of(base.tree), rnd.device)
+                x, _ = assemble(chains, HostTree.of(base.tree), rnd.device)
                 logits, hidden = (found[:, None] for found in self._logits(state, x, rows))
             else:
                 logits, hidden = self._run(state, rnd, tree, frontier, run, rows)
             seconds += perf_counter() - started
-            law = rnd.law(logits, tree, frontier.clamp_min(0), ids, ranked=policy.draw.ranked)
-            return Laws(law.flatten(0, 1), ids), None if limit.proceed is always else hidden
+            probs = rnd.probs(logits, tree, frontier.clamp_min(0), ids, ranked=policy.draw.ranked)
+            return DraftProbs(probs.flatten(0, 1), ids), None if limit.proceed is always else hidden
 
         proposal = grow(base, limit, policy, rnd, step)
         self._remember(state, rnd, proposal.tree, run[0][0])
@@ -121,12 +121,12 @@ class Autoregressive:
         return rows, self.ids[rows]
 
     def _logits(
-        self, state: _State, x: Tokens, rows: Int[Tensor, "W"] | None
+        self, state: _State, x: ForwardInput, rows: Int[Tensor, "W"] | None
     ) -> tuple[Float[Tensor, "U W"], Float[Tensor, "U H"]]:
         """Logits where the pass wants them, of these rows of the head, and the hidden states they come from."""
         if rows is None:
-            seen = self.model.forward(x, state.cache)
-            return seen.logits, seen.hidden[x.want]
+            output = self.model.forward(x, state.cache)
+            return output.logits, output.hidden[x.want]
         hidden = self.model.forward(replace(x, want=x.want[:0]), state.cache).hidden[x.want]
         return self.model.head(hidden, ids=rows), hidden
 
@@ -148,11 +148,11 @@ class Autoregressive:
         both = node.expand(2, -1, -1)
         run[0] = table.scatter(2, both, torch.where(real, torch.stack([own, position]), table.gather(2, both)))
         flat = real.flatten().nonzero()[:, 0]
-        x = Tokens(
+        x = ForwardInput(
             ids=tree.tokens.gather(1, node).flatten()[flat],
             slots=rnd.slots[:, None].expand_as(node).flatten()[flat],
             positions=position.flatten()[flat],
-            rows=own.flatten()[flat],
+            entries=own.flatten()[flat],
             parents=parent.flatten()[flat],
             want=torch.arange(len(flat), device=flat.device),
         )
@@ -172,7 +172,7 @@ class Autoregressive:
             children = {(parents[i], tokens[i]): i for i in range(1, len(tokens)) if live[i]}
             state.grown[slot] = (children, run, run[0] + 1)
 
-    def commit(self, state: _State, rnd: Round, outcome: Outcome, seen: Seen) -> None:
+    def commit(self, state: _State, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
         """Keep the rows of the accepted tokens as far as they were run here. The next root is never kept: its own row
         is what the next draft starts from."""
         slots: list[int] = []

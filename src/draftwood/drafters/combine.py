@@ -7,8 +7,8 @@ from typing import Any
 from jaxtyping import Int
 from torch import Tensor
 
+from draftwood.core.forward import ForwardOutput, Needs
 from draftwood.core.limit import Limit
-from draftwood.core.passes import Needs, Seen
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.protocols import Drafter, TreePolicy
 from draftwood.core.request import Request
@@ -21,10 +21,10 @@ from draftwood.errors import CompositionError, OptionError
 class VocabTrim:
     """A drafter that guesses among the tokens `keep` alone, so that its head has fewer rows to multiply.
 
-    q is a law over `keep`, with nothing outside; the rules know that. A token outside is never guessed and emitted as
+    q is a distribution over `keep`, with nothing outside; the rules know that. A token outside is never guessed and emitted as
     ever: p is not touched. None keeps all.
 
-    Wraps drafters with `trims = True`, which promise to ask their head for `rnd.columns` and to return laws over them.
+    Wraps drafters with `trims = True`, which promise to ask their head for `rnd.columns` and to return distributions over them.
     Ids rise, as in the whole vocabulary: guesses that share the target's uniform rely on the order.
     """
 
@@ -57,15 +57,15 @@ class VocabTrim:
     def admit(self, state: Any, slot: int, request: Request) -> int:
         return self.drafter.admit(state, slot, request)
 
-    def begin(self, state: Any, rnd: Round, seen: Seen) -> None:
-        self.drafter.begin(state, rnd, seen)
+    def begin(self, state: Any, rnd: Round, output: ForwardOutput) -> None:
+        self.drafter.begin(state, rnd, output)
 
     def propose(self, state: Any, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
         trimmed = rnd if self.keep is None else rnd.trimmed(self.keep)
         return self.drafter.propose(state, trimmed, base, limit, policy)
 
-    def commit(self, state: Any, rnd: Round, outcome: Outcome, seen: Seen) -> None:
-        self.drafter.commit(state, rnd, outcome, seen)
+    def commit(self, state: Any, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
+        self.drafter.commit(state, rnd, outcome, output)
 
     def free(self, state: Any, slots: Sequence[int]) -> None:
         self.drafter.free(state, slots)

@@ -1,4 +1,4 @@
-"""One round's draft of a head on features: its passes, level by level, and the laws they give."""
+"""One round's draft of a head on features: its passes, level by level, and the distributions they give."""
 
 from time import perf_counter
 
@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from draftwood.core.forward import ForwardInput, HostInput
 from draftwood.core.host import host, put
-from draftwood.core.passes import Listed, Tokens
-from draftwood.core.proposal import Laws
+from draftwood.core.proposal import DraftProbs
 from draftwood.core.protocols import Cache
 from draftwood.core.round import Round
 from draftwood.core.tree import TokenTree
@@ -24,15 +24,15 @@ class Draft:
         model: FeatureModel,
         cache: Cache,
         rnd: Round,
-        chain: Tokens,
+        chain: ForwardInput,
         counts: dict[int, int],  # known pairs by slot, in the order of the chain
         ranked: bool,
-        heat: list[float] | None,
+        temperature: list[float] | None,
         most: int,
         only: Int[Tensor, "W"] | None,
     ) -> None:
         self.model, self.cache, self.rnd, self.chain = model, cache, rnd, chain
-        self.ranked, self.heat, self.most, self.only = ranked, heat, most, only
+        self.ranked, self.temperature, self.most, self.only = ranked, temperature, most, only
         self.slots: list[int] = rnd.slots.tolist()
         # By row: node -> staged row, place among `outputs`, position. The root's are those of the chain's last pair.
         self.run: list[dict[int, tuple[int, int, int]]] = [{} for _ in self.slots]
@@ -45,7 +45,7 @@ class Draft:
         self.outputs: Tensor | None = None
         self.seconds = 0.0
 
-    def step(self, tree: TokenTree, frontier: Int[Tensor, "B F"]) -> tuple[Laws, Float[Tensor, "B F d"] | None]:
+    def step(self, tree: TokenTree, frontier: Int[Tensor, "B F"]) -> tuple[DraftProbs, Float[Tensor, "B F d"] | None]:
         started = perf_counter()
         if self.outputs is None:
             a, found = self.model.forward(self.chain, self.cache, self.only)
@@ -54,14 +54,14 @@ class Draft:
         else:
             found, real = self._level(tree, frontier)
         self.seconds += perf_counter() - started
-        return self._laws(found, real, tree, frontier), None
+        return self._distributions(found, real, tree, frontier), None
 
     def _level(self, tree: TokenTree, frontier: Int[Tensor, "B F"]) -> tuple[Float[Tensor, "U W"], list[int]]:
         """One pass over the frontier, each node behind the staged row of its parent and reading its parent's output; the
         logits of its real nodes, and their places in it."""
         assert self.outputs is not None
         tokens, parents = host(tree.tokens), host(tree.parents)
-        listed = Listed([], [], [], [])
+        host_input = HostInput([], [], [], [])
         positions: list[int] = []
         above: list[int] = []
         real: list[int] = []
@@ -73,35 +73,35 @@ class Draft:
                 behind, place, position = run[parents[b][at]]
                 self.last[b] += 1
                 run[at] = (self.last[b], first + len(real), position + 1)
-                listed.ids.append(tokens[b][at])
-                listed.slots.append(slot)
-                listed.rows.append(self.last[b])
-                listed.parents.append(behind)
+                host_input.ids.append(tokens[b][at])
+                host_input.slots.append(slot)
+                host_input.entries.append(self.last[b])
+                host_input.parents.append(behind)
                 positions.append(position + 1)
                 above.append(place)
                 real.append(b * width + f)
         device = self.outputs.device
         hidden = self.outputs.index_select(0, put(above, device))
-        x = Tokens.of(listed, positions, list(range(len(real))), device, hidden)
+        x = ForwardInput.of(host_input, positions, list(range(len(real))), device, hidden)
         a, found = self.model.forward(x, self.cache, self.only)
         self.outputs = torch.cat([self.outputs, a])
         return found, real
 
-    def _laws(
+    def _distributions(
         self, found: Float[Tensor, "U W"], real: list[int], tree: TokenTree, frontier: Int[Tensor, "B F"]
-    ) -> Laws:
-        """Child laws of the whole frontier. Nodes that were not run have nothing to say: a law of zeros, no children."""
+    ) -> DraftProbs:
+        """Child distributions of the whole frontier. Nodes that were not run have nothing to say: a distribution of zeros, no children."""
         batch, width = frontier.shape
         ids = self.model.ids if self.only is None else self.only
-        if self.heat is not None:
-            heat = [self.heat[place // width] for place in real]
-            prob, tokens = self.model.ranked(found, heat, min(self.most, found.shape[1]), self.only)
-            return Laws(_among(prob, real, batch * width), _among(tokens, real, batch * width))
+        if self.temperature is not None:
+            temperature = [self.temperature[place // width] for place in real]
+            prob, tokens = self.model.ranked(found, temperature, min(self.most, found.shape[1]), self.only)
+            return DraftProbs(_among(prob, real, batch * width), _among(tokens, real, batch * width))
         logits = _among(found, real, batch * width).view(batch, width, -1)
-        law = self.rnd.law(logits, tree, frontier.clamp_min(0), ids, ranked=self.ranked).flatten(0, 1)
+        probs = self.rnd.probs(logits, tree, frontier.clamp_min(0), ids, ranked=self.ranked).flatten(0, 1)
         if len(real) < batch * width:
-            law = _among(law[put(real, law.device)], real, batch * width)
-        return Laws(law, ids)
+            probs = _among(probs[put(real, probs.device)], real, batch * width)
+        return DraftProbs(probs, ids)
 
 
 def _among(x: Tensor, places: list[int], count: int) -> Tensor:

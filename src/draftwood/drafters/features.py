@@ -5,7 +5,7 @@ target: what it wrote behind its own guesses is dropped every round, and the acc
 target's features before the next guess.
 
     known   x0 x1 x2 x3      root x3
-    seen    f0 f1 f2         pairs (f0,x1) (f1,x2) (f2,x3): the last one's output guesses x4
+    output    f0 f1 f2         pairs (f0,x1) (f1,x2) (f2,x3): the last one's output guesses x4
 """
 
 from collections.abc import Callable, Sequence
@@ -16,17 +16,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from draftwood.core.forward import ForwardInput, ForwardOutput, HostInput, Needs
 from draftwood.core.host import put
 from draftwood.core.legality import Shape
 from draftwood.core.limit import Limit, always
-from draftwood.core.passes import Listed, Needs, Seen, Tokens
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.protocols import Cache, TreePolicy
 from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome
+from draftwood.drafters.feature_chain import in_one_call
 from draftwood.drafters.feature_draft import Draft
-from draftwood.drafters.feature_line import in_one_call
 from draftwood.drafters.nets.runner import FeatureModel
 from draftwood.trees.grow import grow
 
@@ -80,11 +80,11 @@ class Features:
         state.rows[slot] = _Row(request)
         return shared
 
-    def begin(self, state: _State, rnd: Round, seen: Seen) -> None:
+    def begin(self, state: _State, rnd: Round, output: ForwardOutput) -> None:
         """Features of a chunk: all pairs but the newest become rows at once, so no draft waits for a whole prompt."""
-        x = seen.tokens
+        x = output.tokens
         assert x is not None
-        there = dict.fromkeys(x.lists().slots)  # tokens of one slot stand together, in the order of their positions
+        there = dict.fromkeys(x.to_host().slots)  # tokens of one slot stand together, in the order of their positions
         # Positions [first, end) of each slot are new; of those that nobody asked about, and of padding (-1), none.
         first, end = ([0] * (max(there) + 2) for _ in range(2))
         for slot, length in zip(rnd.slots.tolist(), rnd.lengths.tolist(), strict=True):
@@ -95,13 +95,13 @@ class Features:
         assert len(places) == sum(counts.values()), "a feature was never shown"
         if not counts:
             return
-        fused = self._fused(seen, places).split(list(counts.values()))
+        fused = self._fused(output, places).split(list(counts.values()))
         for slot, part in zip(counts, fused, strict=True):
             state.rows[slot].add(part)
         self._run(state, [slot for slot in counts if state.rows[slot].held > 1])
 
-    def _fused(self, seen: Seen, places: Int[Tensor, "k"]) -> Float[Tensor, "k d"]:
-        return self.model.fuse([seen.features[tap].index_select(0, places) for tap in self.model.taps])
+    def _fused(self, output: ForwardOutput, places: Int[Tensor, "k"]) -> Float[Tensor, "k d"]:
+        return self.model.fuse([output.features[tap].index_select(0, places) for tap in self.model.taps])
 
     def _run(self, state: _State, slots: list[int]) -> None:
         """Rows for all waiting pairs but the newest."""
@@ -115,11 +115,11 @@ class Features:
             assert row.waiting is not None
             row.waiting = row.waiting[count:].clone()
 
-    def _chains(self, state: _State, counts: dict[int, int], wanted: bool = True) -> Tokens:
+    def _chains(self, state: _State, counts: dict[int, int], wanted: bool = True) -> ForwardInput:
         """The first `count` waiting pairs of each slot, logits wanted at the last of each."""
         ids: list[int] = []
         at: list[int] = []
-        listed = Listed(ids, [], [], [])
+        host_input = HostInput(ids, [], [], [])
         hidden: list[Tensor] = []
         want: list[int] = []
         for slot, count in counts.items():
@@ -127,13 +127,13 @@ class Features:
             assert row.waiting is not None
             ids += row.owner.known_from(done + 1, done + 1 + count)
             at += range(done, done + count)
-            listed.slots.extend([slot] * count)
-            listed.rows.extend(range(count))
-            listed.parents.extend(range(-1, count - 1))
+            host_input.slots.extend([slot] * count)
+            host_input.entries.extend(range(count))
+            host_input.parents.extend(range(-1, count - 1))
             hidden.append(row.waiting[:count])
             want.append(len(ids) - 1)
         joined = hidden[0] if len(hidden) == 1 else torch.cat(hidden)
-        return Tokens.of(listed, at, want if wanted else [], joined.device, joined)
+        return ForwardInput.of(host_input, at, want if wanted else [], joined.device, joined)
 
     def propose(self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
         slots, lengths = rnd.slots.tolist(), rnd.lengths.tolist()
@@ -149,16 +149,16 @@ class Features:
             return base
         staged = limit.tier.depth * limit.tier.nodes  # at most: a level's frontier is never wider than the budget
         state.cache.reserve(list(counts), [count + min(staged, MARGIN) for count in counts.values()])
-        # A model ranks faster than its logits become laws. `proceed` may want to see those whole.
+        # A model ranks faster than its logits become distributions. `proceed` may want to see those whole.
         reads = getattr(policy, "reads", None) if limit.proceed is always else None
-        most, heat = (0, None) if reads is None else (reads(limit), rnd.heat())
+        most, temperature = (0, None) if reads is None else (reads(limit), rnd.temperature())
         chain = self._chains(state, counts)
         proposal = None
-        if most == 1 and heat is not None and policy.shape is Shape.CHAIN and rnd.batch == 1:
-            proposal = in_one_call(self.model, state.cache, base, limit, chain, heat[0], only)
+        if most == 1 and temperature is not None and policy.shape is Shape.CHAIN and rnd.batch == 1:
+            proposal = in_one_call(self.model, state.cache, base, limit, chain, temperature[0], only)
         kept = list(counts.values())
         if proposal is None:
-            draft = Draft(self.model, state.cache, rnd, chain, counts, policy.draw.ranked, heat, most, only)
+            draft = Draft(self.model, state.cache, rnd, chain, counts, policy.draw.ranked, temperature, most, only)
             grown = grow(base, limit, policy, rnd, draft.step)
             proposal = replace(grown, pass_seconds=draft.seconds)
             kept = kept if draft.outputs is not None else [0] * len(counts)
@@ -180,13 +180,13 @@ class Features:
             state.trimmed = rnd.columns, own
         return state.trimmed[1]
 
-    def commit(self, state: _State, rnd: Round, outcome: Outcome, seen: Seen) -> None:
+    def commit(self, state: _State, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
         """The target's features of the root and of every accepted token."""
-        assert seen.row is not None
+        assert output.token_index is not None
         paths, counts = outcome.verdict.path.tolist(), outcome.verdict.count.tolist()
         places: list[int] = []
         taken: list[tuple[_Row, int]] = []
-        where = seen.row.tolist()
+        where = output.token_index.tolist()
         for b, (slot, length) in enumerate(zip(rnd.slots.tolist(), rnd.lengths.tolist(), strict=True)):
             row = state.rows.get(slot)
             if row is None:
@@ -197,7 +197,7 @@ class Features:
             taken.append((row, len(nodes)))
         if not places:
             return
-        fused = self._fused(seen, torch.tensor(places, device=rnd.device))
+        fused = self._fused(output, torch.tensor(places, device=rnd.device))
         at = 0
         for row, count in taken:
             row.add(fused[at : at + count])

@@ -18,7 +18,7 @@ from draftwood import weights as shipped
 from draftwood.core.protocols import Model
 from draftwood.drafters.nets.find import AUTO, command, fingerprint
 from draftwood.errors import OptionError, need_at_least
-from draftwood.models.origin import origin_of
+from draftwood.models.loading.origin import origin_of
 
 WEIGHTS = Path(shipped.__file__).parent  # counts that ship with the package, by the target's fingerprint
 _BLOCK = 1 << 20  # characters encoded at a time
@@ -34,8 +34,10 @@ def read_counts(source: str, target: Model) -> Int[Tensor, "V"]:
             f"{path}: cannot be read as token counts: {type(error).__name__}: {error}\n"
             "hint: a .npy file of one number per token, or .safetensors with a tensor named counts"
         ) from None
-    if tuple(values.shape) != (target.vocab,):
-        raise OptionError(f"{path} holds counts of shape {tuple(values.shape)}, the target has {target.vocab} tokens")
+    if tuple(values.shape) != (target.vocab_size,):
+        raise OptionError(
+            f"{path} holds counts of shape {tuple(values.shape)}, the target has {target.vocab_size} tokens"
+        )
     if bool((values < 0).any()) or not bool((values > 0).any()):
         raise OptionError(f"{path} holds counts that are negative or all zero")
     return values
@@ -46,12 +48,12 @@ def count_texts(files: Sequence[str], target: Model) -> Int[Tensor, "V"]:
     origin = origin_of(target)
     if origin is None:
         raise OptionError("texts cannot be counted: this target has no tokenizer\nhint: load it by name")
-    counts = torch.zeros(target.vocab, dtype=torch.int64)
+    counts = torch.zeros(target.vocab_size, dtype=torch.int64)
     for file in files:
         try:
             with Path(file).open(encoding="utf-8", errors="replace") as text:
                 while block := text.read(_BLOCK):
-                    counts += torch.bincount(torch.tensor(origin.tokenizer.encode(block)), minlength=target.vocab)
+                    counts += torch.bincount(torch.tensor(origin.tokenizer.encode(block)), minlength=target.vocab_size)
         except OSError as error:
             raise OptionError(f"text {file!r} cannot be read: {error.strerror or error}") from None
     if not int(counts.sum()):
@@ -60,12 +62,12 @@ def count_texts(files: Sequence[str], target: Model) -> Int[Tensor, "V"]:
     return counts
 
 
-def count_written(dialogues: Iterable[Any], vocab: int) -> np.ndarray:
+def count_written(dialogues: Iterable[Any], vocab_size: int) -> np.ndarray:
     """How often the target wrote each token: dialogues have `tokens` and the spans of its `answers`. [vocab]"""
-    total = np.zeros(vocab, dtype=np.int64)
+    total = np.zeros(vocab_size, dtype=np.int64)
     for d in dialogues:
         for start, stop in d.answers:
-            total += np.bincount(d.tokens[start:stop], minlength=vocab)
+            total += np.bincount(d.tokens[start:stop], minlength=vocab_size)
     return total
 
 
@@ -87,7 +89,7 @@ def most_frequent(counts: Int[Tensor, "V"], rows: int, target: Model) -> Int[Ten
     best = counts.argsort(descending=True, stable=True)[:rows].tolist()
     origin = origin_of(target)
     control = () if origin is None else origin.control_tokens
-    return torch.tensor(sorted({*best, *(t for t in control if t < target.vocab)}))
+    return torch.tensor(sorted({*best, *(t for t in control if t < target.vocab_size)}))
 
 
 def coverage(counts: Int[Tensor, "V"], keep: Int[Tensor, "W"]) -> float:

@@ -15,9 +15,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core.forward import FINAL, ForwardOutput, Needs
 from draftwood.core.limit import Limit
-from draftwood.core.passes import FINAL, Needs, Seen
-from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.proposal import DraftProbs, Draw, Proposal
 from draftwood.core.protocols import TreePolicy
 from draftwood.core.request import Request
 from draftwood.core.round import Round
@@ -46,7 +46,7 @@ class Heads:
         self.free(state, [slot])
         return request.num_known
 
-    def begin(self, state: _State, rnd: Round, seen: Seen) -> None:
+    def begin(self, state: _State, rnd: Round, output: ForwardOutput) -> None:
         return None
 
     def propose(self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
@@ -62,7 +62,7 @@ class Heads:
         proposal = grow(base, limit, policy, rnd, draft.step)
         return replace(proposal, pass_seconds=draft.seconds)
 
-    def commit(self, state: _State, rnd: Round, outcome: Outcome, seen: Seen) -> None:
+    def commit(self, state: _State, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
         lengths, counts = rnd.lengths.tolist(), outcome.verdict.count.tolist()
         for slot, request, length, count in zip(rnd.slots.tolist(), rnd.requests, lengths, counts, strict=True):
             state[slot] = request, length + count + 1
@@ -87,30 +87,32 @@ class _Draft:
         self.start = model.start(rnd.origin[FINAL])
         self.carries: dict[int, Tensor] = {}  # by depth
         self.place = torch.zeros_like(rnd.lengths)[:, None]  # of a node's carry among those of its depth
-        self.level_laws: Tensor | None = None  # [B, stages, W]
+        self.level_distributions: Tensor | None = None  # [B, stages, W]
         self.seconds = 0.0
 
-    def step(self, tree: TokenTree, frontier: Int[Tensor, "B F"]) -> tuple[Laws, Float[Tensor, "B F H"] | None]:
+    def step(self, tree: TokenTree, frontier: Int[Tensor, "B F"]) -> tuple[DraftProbs, Float[Tensor, "B F H"] | None]:
         started = perf_counter()
         depth = tree.depths().gather(1, frontier.clamp_min(0))
         speaks = (frontier >= 0) & self.fresh[:, None] & (depth < self.model.stages)
-        law = (self._conditioned if self.model.reads_tokens else self._levels)(tree, frontier, depth, speaks)
+        probs = (self._conditioned if self.model.reads_tokens else self._levels)(tree, frontier, depth, speaks)
         if not bool(speaks.all()):
-            law = law.masked_fill(~speaks[..., None], 0.0)  # nothing to say, no children
+            probs = probs.masked_fill(~speaks[..., None], 0.0)  # nothing to say, no children
         self.seconds += perf_counter() - started
-        return Laws(law.flatten(0, 1), self.columns), None
+        return DraftProbs(probs.flatten(0, 1), self.columns), None
 
     def _levels(self, tree: TokenTree, frontier: Tensor, depth: Tensor, speaks: Tensor) -> Float[Tensor, "B F W"]:
-        """All heads in one product; a level's nodes share its logits, and their law too unless an option reads paths."""
+        """All heads in one product; a level's nodes share its logits, and their distribution too unless an option reads paths."""
         stages, plain = self.model.stages, all(r.params.plain for r in self.rnd.requests)
-        if self.level_laws is None:
+        if self.level_distributions is None:
             root = tree.tokens[:, 0]
             y = torch.stack([self.model.step(k, self.start, root)[1] for k in range(stages)], dim=1)
             logits = self.model.logits(y, self.columns, torch.arange(stages, device=y.device).expand(y.shape[:-1]))
-            self.level_laws = self._law(logits, tree, torch.zeros_like(logits[..., 0]).long()) if plain else logits
-        at = depth.clamp_max(stages - 1)[..., None].expand(-1, -1, self.level_laws.shape[-1])
-        found = self.level_laws.gather(1, at)
-        return found if plain else self._law(found, tree, frontier)
+            self.level_distributions = (
+                self._probs(logits, tree, torch.zeros_like(logits[..., 0]).long()) if plain else logits
+            )
+        at = depth.clamp_max(stages - 1)[..., None].expand(-1, -1, self.level_distributions.shape[-1])
+        found = self.level_distributions.gather(1, at)
+        return found if plain else self._probs(found, tree, frontier)
 
     def _conditioned(self, tree: TokenTree, frontier: Tensor, depth: Tensor, speaks: Tensor) -> Float[Tensor, "B F W"]:
         """Each node's stage reads what its parent left and its own token."""
@@ -133,15 +135,15 @@ class _Draft:
             outputs.append(y)
             stages.append(torch.full_like(at, k))
         if not outputs:
-            width = self.rnd.requests[0].vocab if self.columns is None else len(self.columns)
+            width = self.rnd.requests[0].vocab_size if self.columns is None else len(self.columns)
             return self.start.new_zeros(*node.shape, width)
         logits = self.model.logits(torch.cat(outputs), self.columns, torch.cat(stages))
         if len(places) > 1 or len(logits) < node.numel():
             some = logits.new_zeros(node.numel(), logits.shape[-1])
             logits = some.index_copy(0, torch.cat(places), logits)
-        return self._law(logits.view(*node.shape, -1), tree, frontier)
+        return self._probs(logits.view(*node.shape, -1), tree, frontier)
 
-    def _law(
+    def _probs(
         self, logits: Float[Tensor, "B K W"], tree: TokenTree, nodes: Int[Tensor, "B K"]
     ) -> Float[Tensor, "B K W"]:
-        return self.rnd.law(logits, tree, nodes.clamp_min(0), self.columns, ranked=self.ranked)
+        return self.rnd.probs(logits, tree, nodes.clamp_min(0), self.columns, ranked=self.ranked)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from draftwood.core.forward import ForwardOutput, Needs
 from draftwood.core.limit import Limit
-from draftwood.core.passes import Needs, Seen
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.protocols import TreePolicy
 from draftwood.core.request import Request
@@ -81,7 +81,7 @@ class NGram:
     def admit(self, state: Any, slot: int, request: Request) -> int:
         return request.num_known
 
-    def begin(self, state: dict[int, tuple[Request, Index]], rnd: Round, seen: Seen) -> None:
+    def begin(self, state: dict[int, tuple[Request, Index]], rnd: Round, output: ForwardOutput) -> None:
         return None
 
     def propose(
@@ -126,7 +126,9 @@ class NGram:
                 trie[at].weight += weight
         return _best(trie, nodes)
 
-    def commit(self, state: dict[int, tuple[Request, Index]], rnd: Round, outcome: Outcome, seen: Seen) -> None:
+    def commit(
+        self, state: dict[int, tuple[Request, Index]], rnd: Round, outcome: Outcome, output: ForwardOutput
+    ) -> None:
         return None
 
     def free(self, state: dict[int, tuple[Request, Index]], slots: Sequence[int]) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from draftwood.core.forward import ForwardOutput, Needs
 from draftwood.core.limit import Limit
-from draftwood.core.passes import Needs, Seen
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.protocols import TreePolicy
 from draftwood.core.request import Request
@@ -26,13 +26,13 @@ class Nothing:
     def admit(self, state: Any, slot: int, request: Request) -> int:
         return request.num_known
 
-    def begin(self, state: None, rnd: Round, seen: Seen) -> None:
+    def begin(self, state: None, rnd: Round, output: ForwardOutput) -> None:
         return None
 
     def propose(self, state: None, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
         return base
 
-    def commit(self, state: None, rnd: Round, outcome: Outcome, seen: Seen) -> None:
+    def commit(self, state: None, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
         return None
 
     def free(self, state: None, slots: Sequence[int]) -> None:

@@ -16,17 +16,17 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from draftwood.core.forward import ForwardOutput, Needs
 from draftwood.core.growth import Growth
 from draftwood.core.legality import Shape
 from draftwood.core.limit import Limit
-from draftwood.core.passes import Needs, Seen
-from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.proposal import DraftProbs, Draw, Proposal
 from draftwood.core.protocols import Drafter, TreePolicy
 from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Outcome
-from draftwood.verifiers.draws import law_at
+from draftwood.verifiers.draws import probs_at
 from draftwood.verifiers.rejection import residual
 
 
@@ -35,7 +35,7 @@ class _State:
     inner: Any
     left: dict[int, tuple[Request, int, Tensor]] = field(
         default_factory=dict[int, tuple[Request, int, Tensor]]
-    )  # by slot: whose, how long the text then was, the law of its next token
+    )  # by slot: whose, how long the text then was, the distribution of its next token
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,32 +59,34 @@ class TargetRoots:
         state.left.pop(slot, None)
         return self.drafter.admit(state.inner, slot, request)
 
-    def begin(self, state: _State, rnd: Round, seen: Seen) -> None:
-        self.drafter.begin(state.inner, rnd, seen)
+    def begin(self, state: _State, rnd: Round, output: ForwardOutput) -> None:
+        self.drafter.begin(state.inner, rnd, output)
 
     def propose(self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
         found: list[Tensor | None] = []
         for slot, length, request in zip(rnd.slots.tolist(), rnd.lengths.tolist(), rnd.requests, strict=True):
-            whose, then, law = state.left.get(slot, (None, 0, None))
-            found.append(law if whose is request and then == length else None)
-        known = next((law for law in found if law is not None), None)
+            whose, then, probs = state.left.get(slot, (None, 0, None))
+            found.append(probs if whose is request and then == length else None)
+        known = next((probs for probs in found if probs is not None), None)
         if known is not None:
-            law = torch.stack([torch.zeros_like(known) if law is None else law for law in found])
-            policy = _Begun(policy, law, law.sum(-1) > 0)
+            probs = torch.stack([torch.zeros_like(known) if probs is None else probs for probs in found])
+            policy = _Begun(policy, probs, probs.sum(-1) > 0)
         return self.drafter.propose(state.inner, rnd, base, limit, policy)
 
-    def commit(self, state: _State, rnd: Round, outcome: Outcome, seen: Seen) -> None:
-        self.drafter.commit(state.inner, rnd, outcome, seen)
+    def commit(self, state: _State, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
+        self.drafter.commit(state.inner, rnd, outcome, output)
         proposal, verdict = outcome.proposal, outcome.verdict
         tree = proposal.tree
         before = verdict.path.gather(1, verdict.count[:, None])[:, 0]
         end = tree.child(before, verdict.next_token)  # the new root, where it was scored
-        assert seen.row is not None
+        assert output.token_index is not None
         node = end.clamp_min(0)[:, None]
-        p = rnd.law(seen.logits[seen.at[seen.row.gather(1, node)]], tree, node, ranked=True)[:, 0]
+        p = rnd.probs(output.logits[output.logits_index[output.token_index.gather(1, node)]], tree, node, ranked=True)[
+            :, 0
+        ]
         # Runs are as long as they can be, so what was drawn below their end was rejected.
         rejected = (tree.children(end) & (tree.copies > 0)).any(1)
-        p = torch.where(rejected[:, None], residual(p, law_at(proposal, end.clamp_min(0), rejected, p)), p)
+        p = torch.where(rejected[:, None], residual(p, probs_at(proposal, end.clamp_min(0), rejected, p)), p)
         rows = zip(rnd.slots.tolist(), rnd.lengths.tolist(), verdict.count.tolist(), end.tolist(), strict=True)
         for b, (slot, length, count, at) in enumerate(rows):
             state.left.pop(slot, None)
@@ -99,10 +101,10 @@ class TargetRoots:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Begun:
-    """A policy whose first level is taken from `law` in the rows that have one; as many nodes as it would draw itself."""
+    """A policy whose first level is taken from `probs` in the rows that have one; as many nodes as it would draw itself."""
 
     policy: TreePolicy
-    law: Float[Tensor, "B V"]
+    probs: Float[Tensor, "B V"]
     there: Bool[Tensor, "B"]
 
     @property
@@ -116,15 +118,15 @@ class _Begun:
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
         return self.policy.start(base, limit, rnd)
 
-    def expand(self, growth: Growth, q: Laws, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
+    def expand(self, growth: Growth, q: DraftProbs, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
         if growth.tree.num_nodes > 1:
             return self.policy.expand(growth, q, allowed, limit, rnd)
         there = self.there[:, None]
         grown = self.policy.expand(growth, q, allowed & ~there, limit, rnd)
         tree, count = grown.tree, grown.tree.num_nodes - 1
-        law, asked, greedy = self.law[:, None], allowed & there, rnd.shaping.column("greedy", torch.bool)[:, None]
-        drawn = rnd.draw(growth.frontier, law, count, self.draw, asked & ~greedy)
-        best = rnd.draw(growth.frontier, law, count, Draw.GIVEN, asked & greedy)
+        probs, asked, greedy = self.probs[:, None], allowed & there, rnd.shaping.column("greedy", torch.bool)[:, None]
+        drawn = rnd.draw(growth.frontier, probs, count, self.draw, asked & ~greedy)
+        best = rnd.draw(growth.frontier, probs, count, Draw.GIVEN, asked & greedy)
         tokens = torch.where(greedy, best[:, 0], drawn[:, 0])
         mine = there & (tokens >= 0)
         parts = {

@@ -1,6 +1,6 @@
 """The drafter's side of a round: ask for a guess, trust nothing, tell it what became of it.
 
-A drafter that raises or hands over nonsense is benched: its rows go on undrafted until their request ends.
+A drafter that raises or hands over nonsense is disabled: its rows go on undrafted until their request ends.
 """
 
 import logging
@@ -11,11 +11,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from draftwood.core.check import BAD_LAW, faults, lawful
+from draftwood.core.forward import ForwardOutput
 from draftwood.core.host import host, put
 from draftwood.core.limit import Limit
-from draftwood.core.passes import Seen
 from draftwood.core.proposal import Proposal
+from draftwood.core.proposal_checks import BAD_PROBS, faults, is_valid
 from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome, Verdict
@@ -45,20 +45,20 @@ def propose(e: "Engine", rnd: Round, limit: Limit) -> Proposal:
             limit if everyone else limit.take(index(e, rows)),
             e.recipe.policy,
         )
-        wrong = faults(proposal, part, e.model.vocab)
-        # A bad law costs the nodes drawn from it, everything else the row's whole draft.
-        good = [b for b in range(part.batch) if wrong.get(b, BAD_LAW) == BAD_LAW]
+        wrong = faults(proposal, part, e.model.vocab_size)
+        # A bad distribution costs the nodes drawn from it, everything else the row's whole draft.
+        good = [b for b in range(part.batch) if wrong.get(b, BAD_PROBS) == BAD_PROBS]
         late = dict.fromkeys(range(part.batch), proposal.fault) if proposal.fault else {}
-        bench(e, part, {**late, **wrong})
+        disable(e, part, {**late, **wrong})
         if not good:
             return bare
-        if BAD_LAW in wrong.values():
-            proposal = proposal.keep(lawful(proposal))
+        if BAD_PROBS in wrong.values():
+            proposal = proposal.keep(is_valid(proposal))
         if len(good) < part.batch:
             proposal, rows = proposal.take(index(e, good)), [rows[b] for b in good]
         proposal = _selected(e, proposal, limit if len(rows) == rnd.batch else limit.take(index(e, rows)))
     except Exception as error:
-        bench(e, part, {b: f"propose: {error}" for b in range(part.batch)})
+        disable(e, part, {b: f"propose: {error}" for b in range(part.batch)})
         return bare
     return proposal if len(rows) == rnd.batch else _among(bare, proposal, index(e, rows))
 
@@ -87,41 +87,43 @@ def _among(bare: Proposal, part: Proposal, rows: Int[Tensor, "R"]) -> Proposal:
     fields = {name: getattr(tree, name).clone() for name in tree.__slots__}
     for name, column in fields.items():
         column[rows] = getattr(part.tree, name)
-    q_row = torch.full_like(fields["tokens"], -1)
-    q_row[rows] = part.rows()
-    return Proposal(type(tree)(**fields), part.draw, part.q, q_row, passes=part.passes, pass_seconds=part.pass_seconds)
+    q_index = torch.full_like(fields["tokens"], -1)
+    q_index[rows] = part.q_indices()
+    return Proposal(
+        type(tree)(**fields), part.draw, part.q, q_index, passes=part.passes, pass_seconds=part.pass_seconds
+    )
 
 
 def admit_draft(e: "Engine", slot: int, request: Request) -> int | None:
-    """How many tokens of a shared prefix the drafter need not be shown. One that cannot even begin is benched."""
+    """How many tokens of a shared prefix the drafter need not be shown. One that cannot even begin is disabled."""
     try:
         return e.recipe.drafter.admit(e.drafter_state, slot, request)
     except Exception as error:
-        e.benched[slot] = request.stats.benched = f"admit: {error}"
+        e.disabled[slot] = request.stats.disabled = f"admit: {error}"
         log.warning("request %d goes on undrafted: admit: %s", request.id, error)
         return None
 
 
-def bench(e: "Engine", rnd: Round, reasons: dict[int, str]) -> None:
+def disable(e: "Engine", rnd: Round, reasons: dict[int, str]) -> None:
     for b, reason in reasons.items():
         slot = int(rnd.slots[b])
         e.free_draft(slot)
-        e.benched[slot] = rnd.requests[b].stats.benched = reason
+        e.disabled[slot] = rnd.requests[b].stats.disabled = reason
         log.warning("request %d goes on undrafted: %s", rnd.requests[b].id, reason)
 
 
-def tell(e: "Engine", chunked: Round, rnd: Round, outcome: Outcome, seen: Seen) -> None:
+def tell(e: "Engine", chunked: Round, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
     """Chunks first, then the round, to the rows whose drafter still plays."""
     if chunked.batch:
         try:
-            e.recipe.drafter.begin(e.drafter_state, chunked, seen)
+            e.recipe.drafter.begin(e.drafter_state, chunked, output)
         except Exception as error:
-            bench(e, chunked, {b: f"begin: {error}" for b in range(chunked.batch)})
-    slots = rnd.slots.tolist() if e.benched else []
-    rows = [b for b, slot in enumerate(slots) if slot not in e.benched] if slots else list(range(rnd.batch))
+            disable(e, chunked, {b: f"begin: {error}" for b in range(chunked.batch)})
+    slots = rnd.slots.tolist() if e.disabled else []
+    rows = [b for b, slot in enumerate(slots) if slot not in e.disabled] if slots else list(range(rnd.batch))
     if not rows:
         return
-    part, told, seen_by = rnd, outcome, seen
+    part, told, output_for = rnd, outcome, output
     if len(rows) < rnd.batch:
         index = torch.tensor(rows, device=e.device)
         v = outcome.verdict
@@ -135,8 +137,8 @@ def tell(e: "Engine", chunked: Round, rnd: Round, outcome: Outcome, seen: Seen) 
             drafted=tuple(outcome.drafted[b] for b in rows),
             deepest=tuple(outcome.deepest[b] for b in rows),
         )
-        seen_by = replace(seen, row=None if seen.row is None else seen.row[index])
+        output_for = replace(output, token_index=None if output.token_index is None else output.token_index[index])
     try:
-        e.recipe.drafter.commit(e.drafter_state, part, told, seen_by)
+        e.recipe.drafter.commit(e.drafter_state, part, told, output_for)
     except Exception as error:
-        bench(e, part, {b: f"commit: {error}" for b in range(part.batch)})
+        disable(e, part, {b: f"commit: {error}" for b in range(part.batch)})

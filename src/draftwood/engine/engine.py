@@ -8,11 +8,11 @@ from torch import Tensor
 
 from draftwood.core.batch import Room
 from draftwood.core.config import EngineConfig
-from draftwood.core.limit import Prices
-from draftwood.core.noise import Keyed, Noise
+from draftwood.core.limit import CostEstimate
 from draftwood.core.protocols import Cache, Model, Scheduler
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
+from draftwood.core.sampling.noise import Keyed, Noise
 from draftwood.core.verdict import Times
 from draftwood.engine.drafting import admit_draft
 from draftwood.engine.scheduler import FirstCome
@@ -29,22 +29,22 @@ class Engine:
         cache: Cache,
         recipe: Recipe,
         *,
-        prices: Prices,
+        cost_model: CostEstimate,
         config: EngineConfig | None = None,
         noise: Noise | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
         recipe.check(model)
-        self.model, self.cache, self.recipe, self.prices = model, cache, recipe, prices
+        self.model, self.cache, self.recipe, self.cost_model = model, cache, recipe, cost_model
         self.config = EngineConfig() if config is None else config
         self.noise: Noise = Keyed() if noise is None else noise
         self.device = torch.device(device)
         self.scheduler: Scheduler = FirstCome() if recipe.scheduler is None else recipe.scheduler
-        slots = self.config.max_slots
+        slots = self.config.max_num_seqs
         self.drafter_state: Any = recipe.drafter.init(slots)
         self.controller_state: Any = recipe.controller.init(slots)
         self.origin: dict[int, Tensor] = {}  # tap -> [slots, H]: features of the position that produced each root
-        self.benched: dict[int, str] = {}  # slot -> why its request goes on undrafted
+        self.disabled: dict[int, str] = {}  # slot -> why its request goes on undrafted
         self.totals = Times()
         self.rounds = 0
         self.closed = False
@@ -63,17 +63,17 @@ class Engine:
             raise OptionError(
                 "the prompt is empty\nhint: give at least one token, for example the beginning-of-sequence token"
             )
-        wrong = [t for t in request.prompt if not isinstance(t, int) or not 0 <= t < self.model.vocab]
+        wrong = [t for t in request.prompt if not isinstance(t, int) or not 0 <= t < self.model.vocab_size]
         if wrong:
-            raise OptionError(f"prompt token {wrong[0]} is not in the vocabulary of {self.model.vocab}")
+            raise OptionError(f"prompt token {wrong[0]} is not in the vocabulary of {self.model.vocab_size}")
         rows = self.longest if self.cache.spare is None else min(self.longest, self._all_rows())
         if len(request.prompt) >= rows:
             raise OptionError(
                 f"the prompt has {len(request.prompt)} tokens, this engine's context holds {rows} with the answer\n"
                 "hint: shorten the prompt, or give the engine a larger max_length"
             )
-        request.params.check(self.model.vocab)
-        if self.scheduler.waiting >= self.config.max_waiting:
+        request.params.check(self.model.vocab_size)
+        if self.scheduler.waiting >= self.config.max_num_waiting:
             raise OptionError(f"{self.scheduler.waiting} requests are waiting already\nhint: try again later")
 
     def add(self, request: Request) -> None:
@@ -84,7 +84,7 @@ class Engine:
 
     def _all_rows(self) -> int:
         """Rows a request could have if it were alone."""
-        return getattr(self.cache, "max_rows", self.longest)
+        return getattr(self.cache, "max_cache_tokens", self.longest)
 
     def cancel(self, request: Request) -> None:
         """End a request now; its slot is free for others at once."""
@@ -119,8 +119,8 @@ class Engine:
             return slot, self.cache.admit(slot, known, admit_draft(self, slot, request))
 
         return Room(
-            slots=self.config.max_slots,
-            chunk_tokens=self.config.chunk_tokens,
+            slots=self.config.max_num_seqs,
+            max_prefill_tokens=self.config.max_prefill_tokens,
             spare=self.cache.spare,
             length=self.cache.length,
             admit=admit,
@@ -131,7 +131,7 @@ class Engine:
         self.cache.free(slots)
         self.recipe.controller.free(self.controller_state, slots)
         for slot in slots:
-            if self.benched.pop(slot, None) is None:
+            if self.disabled.pop(slot, None) is None:
                 self.free_draft(slot)
 
     def free_draft(self, slot: int) -> None:
@@ -139,7 +139,7 @@ class Engine:
         try:
             self.recipe.drafter.free(self.drafter_state, [slot])
         except Exception as error:
-            self.benched[slot] = f"free: {error}"
+            self.disabled[slot] = f"free: {error}"
 
     def close(self) -> None:
         """Cancel everything."""

@@ -31,7 +31,7 @@ class FirstCome:
         self._admit(room)
         ready: list[Work] = []
         filling: list[Work] = []
-        budget = room.chunk_tokens
+        budget = room.max_prefill_tokens
         for slot, request in self.slots.items():
             done = room.length(slot)
             missing = request.num_known - done

@@ -8,7 +8,7 @@
     remember           cache, drafter      the path's rows stay, the rest is forgotten
     tell               request.accept      tokens, clipped at stop conditions
 
-A drafter that raises or hands over nonsense is benched for those rows; the requests go on without it.
+A drafter that raises or hands over nonsense is disabled for those rows; the requests go on without it.
 """
 
 from dataclasses import replace
@@ -22,8 +22,8 @@ from torch import Tensor
 
 from draftwood.core.batch import Batch, Work
 from draftwood.core.host import host
+from draftwood.core.host_tree import HostTree
 from draftwood.core.limit import Limit, Load
-from draftwood.core.outline import Outline
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.request import Request
 from draftwood.core.review import Chain, review, staged_rows
@@ -41,31 +41,31 @@ def step(e: "Engine") -> list[Request]:
     """One round for the rows the scheduler names; the requests that finished."""
     clock = Clock()
     batch = e.scheduler.next(e.room())
-    if not batch.rows:
+    if not batch.sequences:
         return _settle(e, batch, None)
     rnd, limit, batch = _plan(e, batch)
-    if not batch.rows:
+    if not batch.sequences:
         return _settle(e, batch, None)
     clock.mark("plan")
     proposal = propose(e, rnd, limit)
     clock.mark("propose")
-    chains = [Chain(w.slot, w.done, w.tokens) for w in batch.rows]
+    chains = [Chain(w.slot, w.done, w.tokens) for w in batch.sequences]
     rule = partial(_verify, e)
     verdict, scored = review(e.model, e.cache, chains, proposal, rule, rnd, taps=e.recipe.needs.shown, mark=clock.mark)
-    outline = scored.outline
-    e.cache.commit([c.slot for c in chains], staged_rows(chains, outline, verdict))
-    emitted = _emitted(outline, verdict)
+    host_tree = scored.host_tree
+    e.cache.commit([c.slot for c in chains], staged_rows(chains, host_tree, verdict))
+    emitted = _emitted(host_tree, verdict)
     told = index(e, emitted).view(verdict.path.shape)  # also where nobody emitted
-    outcome = Outcome(proposal, verdict, told, clock.times, tuple(outline.drafted), tuple(outline.deepest))
-    tell(e, _chunked(e, batch), rnd, outcome, scored.seen)
+    outcome = Outcome(proposal, verdict, told, clock.times, tuple(host_tree.drafted), tuple(host_tree.deepest))
+    tell(e, _chunked(e, batch), rnd, outcome, scored.output)
     _keep_origin(e, rnd, verdict, scored)
     clock.mark("commit")
     outcome = replace(outcome, clipped=_emit(e, rnd, emitted, outcome, scored))
     clock.mark("emit")
-    _account(e, clock.times, chains, proposal, outline)
+    _account(e, clock.times, chains, proposal, host_tree)
     e.recipe.controller.update(e.controller_state, rnd, outcome)
     for watcher in e.recipe.watch:
-        watcher(rnd, outcome, scored.seen)
+        watcher(rnd, outcome, scored.output)
     return _settle(e, batch, outcome)
 
 
@@ -92,19 +92,19 @@ def _plan(e: "Engine", batch: Batch) -> tuple[Round, Limit, Batch]:
         for drafting in (True, False):
             asked = limit if drafting else limit.at_most(*[torch.zeros_like(limit.depth)] * 2)
             nodes = host(asked.nodes) if asked.tier.nodes > 1 else [0] * len(ready)
-            extra = [w.take + (nodes[b] if b < len(ready) else 0) for b, w in enumerate(batch.rows)]
+            extra = [w.take + (nodes[b] if b < len(ready) else 0) for b, w in enumerate(batch.sequences)]
             try:
-                e.cache.reserve([w.slot for w in batch.rows], extra)
+                e.cache.reserve([w.slot for w in batch.sequences], extra)
                 return rnd, asked, batch
             except OutOfBlocks:
                 continue
         slot = e.scheduler.preempt()
         if slot is None:
-            batch.rows[0].request.finish("length")
+            batch.sequences[0].request.finish("length")
             return rnd, limit, Batch()
         e.release([slot])
-        batch = Batch(tuple(w for w in batch.rows if w.slot != slot))
-        if not batch.rows:
+        batch = Batch(tuple(w for w in batch.sequences if w.slot != slot))
+        if not batch.sequences:
             return rnd, limit, batch
 
 
@@ -122,22 +122,22 @@ def _round(e: "Engine", ready: tuple[Work, ...]) -> Round:
 
 def _chunked(e: "Engine", batch: Batch) -> Round:
     """The rows that ran more of their known text than the root, for drafters that follow it."""
-    return _round(e, tuple(w for w in batch.rows if (w.take > 1 or not w.ready) and w.slot not in e.benched))
+    return _round(e, tuple(w for w in batch.sequences if (w.take > 1 or not w.ready) and w.slot not in e.disabled))
 
 
 def _limit(e: "Engine", batch: Batch, rnd: Round) -> Limit:
     """What the controller wants, cut to what the request can still emit and the slot can still hold."""
     load = Load(
-        prices=e.prices,
-        rows=rnd.batch,
+        cost_model=e.cost_model,
+        batch_size=rnd.batch,
         waiting=e.scheduler.waiting,
-        context=sum(w.done for w in batch.rows),
-        prompt_tokens=sum(w.take for w in batch.rows) - rnd.batch,
+        context=sum(w.done for w in batch.sequences),
+        prompt_tokens=sum(w.take for w in batch.sequences) - rnd.batch,
         spare=e.cache.spare,
     )
     limit = e.recipe.controller.plan(e.controller_state, rnd, load)
     longest, capacity = e.longest, e.cache.capacity
-    room = [0 if w.slot in e.benched else min(w.request.remaining - 1, longest - w.done - w.take) for w in batch.ready]
+    room = [0 if w.slot in e.disabled else min(w.request.remaining - 1, longest - w.done - w.take) for w in batch.ready]
     held = [capacity - w.done - w.take for w in batch.ready]
     return limit.at_most(index(e, room), index(e, held))
 
@@ -149,8 +149,8 @@ def _verify(e: "Engine", proposal: Proposal, scored: Scored, rnd: Round) -> Verd
         return Verdict(path=none[:, None], count=none, next_token=none)
     try:
         verdict = e.recipe.verifier.verify(proposal, scored, rnd)
-        verdict = replace(verdict, listed=verdict.lists())  # the round's one wait for its results
-        if min(verdict.lists().after) >= 0:
+        verdict = replace(verdict, on_host=verdict.to_host())  # the round's one wait for its results
+        if min(verdict.to_host().after) >= 0:
             return verdict
     except Exception:
         log.debug("a rule failed on the batch; each row is asked alone", exc_info=True)
@@ -174,7 +174,7 @@ def _verify_alone(e: "Engine", proposal: Proposal, scored: Scored, rnd: Round) -
                 if int(found.next_token) >= 0:
                     verdict, failure = found, ""
                     break
-                failure = "the law of the next token has no mass: the model's logits are not numbers"
+                failure = "the distribution of the next token has no mass: the model's logits are not numbers"
             except Exception as error:
                 failure = str(error) if isinstance(error, OptionError) else f"{type(error).__name__}: {error}"
         if failure:
@@ -185,13 +185,13 @@ def _verify_alone(e: "Engine", proposal: Proposal, scored: Scored, rnd: Round) -
     return Verdict(path, torch.cat([v.count for v in verdicts]), torch.cat([v.next_token for v in verdicts]))
 
 
-def _emitted(outline: Outline, verdict: Verdict) -> list[list[int]]:
+def _emitted(host_tree: HostTree, verdict: Verdict) -> list[list[int]]:
     """Accepted tokens, then the next root, -1 padded."""
-    told, width = verdict.lists(), verdict.path.shape[1]
+    told, width = verdict.to_host(), verdict.path.shape[1]
     if width == 1:
         return [[last] for last in told.after]
     rows: list[list[int]] = []
-    for tokens, path, last in zip(outline.tokens, told.paths, told.after, strict=True):
+    for tokens, path, last in zip(host_tree.tokens, told.paths, told.after, strict=True):
         kept = [tokens[node] for node in path[1:]]
         rows.append([*kept, last] + [-1] * (width - len(path)))
     return rows
@@ -205,13 +205,13 @@ def _keep_origin(e: "Engine", rnd: Round, verdict: Verdict, scored: Scored) -> N
     for tap in e.recipe.needs.origin:
         feature = scored.feature(tap, last)[:, 0]
         if tap not in e.origin:
-            e.origin[tap] = feature.new_zeros(e.config.max_slots, feature.shape[-1])
+            e.origin[tap] = feature.new_zeros(e.config.max_num_seqs, feature.shape[-1])
         e.origin[tap][rnd.slots] = feature
 
 
 def _emit(e: "Engine", rnd: Round, emitted: list[list[int]], outcome: Outcome, scored: Scored) -> tuple[int, ...]:
     """Tokens to their requests, clipped there; the round's counts; log-probabilities where they were asked for."""
-    outline, paths, longest = scored.outline, outcome.verdict.lists().paths, e.longest
+    host_tree, paths, longest = scored.host_tree, outcome.verdict.to_host().paths, e.longest
     clipped: list[int] = []
     for b, request in enumerate(rnd.requests):
         if request.finished:
@@ -222,9 +222,9 @@ def _emit(e: "Engine", rnd: Round, emitted: list[list[int]], outcome: Outcome, s
         if request.params.logprobs is not None:
             nodes = outcome.verdict.path[b, : len(path)]
             request.logprobs += logprobs(scored, b, nodes, tokens, request.params.logprobs)
-        taken = request.accept(tokens, [*(outline.source[b][node] for node in path[1:]), -1])
+        taken = request.accept(tokens, [*(host_tree.source[b][node] for node in path[1:]), -1])
         del request.logprobs[len(request.output) :]
-        request.stats.count(outline.deepest[b], outline.drafted[b], min(len(path) - 1, taken))
+        request.stats.count(host_tree.deepest[b], host_tree.drafted[b], min(len(path) - 1, taken))
         clipped.append(taken)
         if not request.finished and request.num_known > longest:
             request.finish("length")
@@ -236,9 +236,9 @@ def logprobs(
 ) -> list[tuple[float, list[tuple[int, float]]]]:
     """The model's own log-probabilities of the emitted tokens, and of the `best` most probable ones, per position."""
     part = scored.take([row])
-    law = torch.log_softmax(part.logits(nodes[None])[0].double(), dim=-1)
-    chosen = law.gather(1, torch.tensor(tokens, device=law.device)[:, None])[:, 0].tolist()
-    top = law.topk(min(best, law.shape[-1]), dim=-1) if best else None
+    probs = torch.log_softmax(part.logits(nodes[None])[0].double(), dim=-1)
+    chosen = probs.gather(1, torch.tensor(tokens, device=probs.device)[:, None])[:, 0].tolist()
+    top = probs.topk(min(best, probs.shape[-1]), dim=-1) if best else None
     rows: list[tuple[float, list[tuple[int, float]]]] = []
     for i, value in enumerate(chosen):
         pairs = [] if top is None else list(zip(top.indices[i].tolist(), top.values[i].tolist(), strict=True))
@@ -246,12 +246,12 @@ def logprobs(
     return rows
 
 
-def _account(e: "Engine", times: Times, chains: list[Chain], proposal: Proposal, outline: Outline) -> None:
-    times.tokens = sum(len(c.tokens) for c in chains) + sum(outline.drafted)
+def _account(e: "Engine", times: Times, chains: list[Chain], proposal: Proposal, host_tree: HostTree) -> None:
+    times.tokens = sum(len(c.tokens) for c in chains) + sum(host_tree.drafted)
     times.draft_passes, times.draft_seconds = proposal.passes, proposal.pass_seconds
     times.context = sum(c.done for c in chains)
     times.prompt_tokens = sum(len(c.tokens) for c in chains) - proposal.tree.batch
-    e.prices.observe(times)
+    e.cost_model.observe(times)
     for part, seconds in times.seconds.items():
         e.totals.add(part, seconds)
     e.totals.tokens += times.tokens

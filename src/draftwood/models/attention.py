@@ -11,13 +11,13 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.core.passes import Segment, Tokens
+from draftwood.core.forward import ForwardInput, Segment
 from draftwood.core.protocols import Cache
 
 Mask = Float[Tensor, "t context"] | None
 
 
-def visible_masks(segments: Sequence[Segment], x: Tokens, dtype: torch.dtype, window: int | None) -> list[Mask]:
+def visible_masks(segments: Sequence[Segment], x: ForwardInput, dtype: torch.dtype, window: int | None) -> list[Mask]:
     """One additive mask per segment, made once per pass and used by every layer. None: everything is seen."""
     masks: list[Mask] = []
     for s in segments:
@@ -37,7 +37,7 @@ def visible_masks(segments: Sequence[Segment], x: Tokens, dtype: torch.dtype, wi
     return masks
 
 
-def _close_window(open_: Tensor, s: Segment, x: Tokens, window: int) -> None:
+def _close_window(open_: Tensor, s: Segment, x: ForwardInput, window: int) -> None:
     """A token at position t sees positions t - window + 1 .. t. A committed row's position is its index; a staged row
     that a token sees is as far back as there are seen staged rows behind it."""
     position = x.positions[s.start : s.stop].cpu()
@@ -49,7 +49,7 @@ def _close_window(open_: Tensor, s: Segment, x: Tokens, window: int) -> None:
 
 
 def write_rows(
-    store: Float[Tensor, "slots kv capacity d"], new: Float[Tensor, "T kv d"], s: Segment, x: Tokens
+    store: Float[Tensor, "slots kv capacity d"], new: Float[Tensor, "T kv d"], s: Segment, x: ForwardInput
 ) -> None:
     """The new rows of one segment, at their places in the cache."""
     new = new[s.start : s.stop].transpose(0, 1)
@@ -57,7 +57,7 @@ def write_rows(
         first = s.committed + s.first_row
         store[s.slot, :, first : first + s.stop - s.start] = new
     else:
-        store[s.slot, :, s.committed + x.rows[s.start : s.stop]] = new
+        store[s.slot, :, s.committed + x.entries[s.start : s.stop]] = new
 
 
 def torch_attention(
@@ -66,7 +66,7 @@ def torch_attention(
     v: Float[Tensor, "T kv d"],
     keys: Float[Tensor, "slots kv capacity d"],
     values: Float[Tensor, "slots kv capacity d"],
-    x: Tokens,
+    x: ForwardInput,
     segments: Sequence[Segment],
     masks: Sequence[Mask],
 ) -> Float[Tensor, "T heads*d"]:
@@ -91,7 +91,7 @@ def torch_attention(
 
 
 def each_alone(
-    segments: Sequence[Segment], x: Tokens, cache: Cache, dtype: torch.dtype, window: int | None
+    segments: Sequence[Segment], x: ForwardInput, cache: Cache, dtype: torch.dtype, window: int | None
 ) -> list[Mask]:
-    """The sight of lanes that attend one segment at a time."""
+    """The sight of backends that attend one segment at a time."""
     return visible_masks(segments, x, dtype, window)

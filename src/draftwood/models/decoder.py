@@ -1,7 +1,7 @@
 """One decoder for the Llama, Qwen2, Qwen3 and Mistral families.
 
 A pass may tap any layer, run a part of the layers from handed-in hidden states, leave out attention or MLP sub-layers,
-and ask for a few rows of the LM head. How a product really runs is the lane's business.
+and ask for a few rows of the LM head. How a product really runs is the backend's business.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -14,12 +14,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from draftwood.core.config import ModelConfig
-from draftwood.core.passes import ALL, FINAL, LayerPlan, RowSpec, Seen, Segment, Tokens, logit_places
+from draftwood.core.forward import ALL, FINAL, CacheSpec, ForwardInput, ForwardOutput, LayerPlan, Segment, logit_places
 from draftwood.core.protocols import Cache
-from draftwood.models.lanes.int8 import NORMS, PRODUCTS
-from draftwood.models.lanes.reference import ReferenceLinear
+from draftwood.models.backends.int8 import NORMS, PRODUCTS
+from draftwood.models.backends.reference import ReferenceLinear
 from draftwood.models.rope import angles, frequencies, rotate
-from draftwood.models.stacked import float_attention, float_sight
+from draftwood.models.stacked_attention import float_attention, float_attention_mask
 
 
 class Linear(Protocol):
@@ -35,16 +35,16 @@ def silu_gate(gate: Float[Tensor, "T I"], up: Float[Tensor, "T I"]) -> Float[Ten
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class Backend:
     """How the steps of a layer that are no products really run. `name` None: the name of the floats.
 
-    `sight` says once per pass what its tokens may see, in the words `attention` wants in every layer.
+    `attention_mask` says once per pass what its tokens may see, in the words `attention` wants in every layer.
     """
 
     name: str | None = None
-    row_exact: bool = False
+    batch_invariant: bool = False
     attention: Callable[..., Tensor] = float_attention
-    sight: Callable[..., Any] = float_sight
+    attention_mask: Callable[..., Any] = float_attention_mask
     gate: Callable[[Tensor, Tensor], Tensor] = silu_gate
 
 
@@ -57,10 +57,10 @@ class Layer(nn.Module):
         index: int,
         products: Mapping[str, Linear],
         norms: Mapping[str, Tensor],
-        lane: Lane,
+        backend: Backend,
     ) -> None:
         super().__init__()
-        self.config, self.index, self.lane = config, index, lane
+        self.config, self.index, self.backend = config, index, backend
         self.qkv, self.out = products["qkv"], products["out"]
         self.gate_up, self.down = products["gate_up"], products["down"]
         self.attention_norm, self.mlp_norm = _frozen(norms["attention_norm"]), _frozen(norms["mlp_norm"])
@@ -78,8 +78,8 @@ class Layer(nn.Module):
             qk = torch.cat([q, k], dim=1)
         qk = rotate(qk, ctx.cos, ctx.sin)
         keys, values = ctx.cache.store(f"k{self.index}"), ctx.cache.store(f"v{self.index}")
-        mixed = self.lane.attention(
-            qk[:, : c.num_heads], qk[:, c.num_heads :], v, keys, values, ctx.x, ctx.segments, ctx.sight
+        mixed = self.backend.attention(
+            qk[:, : c.num_heads], qk[:, c.num_heads :], v, keys, values, ctx.x, ctx.segments, ctx.attention_mask
         )
         return self.out(mixed)
 
@@ -87,14 +87,16 @@ class Layer(nn.Module):
         """What the MLP adds to the residual."""
         x = F.rms_norm(h, (self.config.hidden_size,), self.mlp_norm, self.config.rms_eps)
         gate, up = self.gate_up(x).chunk(2, dim=-1)
-        return self.down(self.lane.gate(gate, up))
+        return self.down(self.backend.gate(gate, up))
 
 
 class _Pass:
     """What every layer of one pass shares."""
 
-    def __init__(self, x: Tokens, cache: Cache, segments: list[Segment], sight: Any, cos: Tensor, sin: Tensor) -> None:
-        self.x, self.cache, self.segments, self.sight = x, cache, segments, sight
+    def __init__(
+        self, x: ForwardInput, cache: Cache, segments: list[Segment], attention_mask: Any, cos: Tensor, sin: Tensor
+    ) -> None:
+        self.x, self.cache, self.segments, self.attention_mask = x, cache, segments, attention_mask
         self.cos, self.sin = cos, sin
 
 
@@ -108,10 +110,10 @@ class Decoder(nn.Module):
         layers: Iterable[Layer],
         norm: Tensor,
         lm_head: Linear,
-        lane: Lane,
+        backend: Backend,
     ) -> None:
         super().__init__()
-        self.config, self._lane = config, lane
+        self.config, self._backend = config, backend
         self.embedding, self.lm_head = embedding, lm_head  # one and the same where they are tied
         self.layers = nn.ModuleList(layers)
         self.norm = _frozen(norm)
@@ -127,7 +129,7 @@ class Decoder(nn.Module):
     ) -> "Decoder":
         """From tensors under their Hugging Face names; the loader has checked names and shapes."""
         weights = {name: t.to(device=device, dtype=dtype) for name, t in tensors.items()}
-        lane = Lane()
+        backend = Backend()
 
         def joined(index: int, names: tuple[str, ...]) -> ReferenceLinear:
             prefix = f"model.layers.{index}."
@@ -138,25 +140,25 @@ class Decoder(nn.Module):
         def layer(index: int) -> Layer:
             named = {name: f"model.layers.{index}.{theirs}.weight" for name, theirs in NORMS.items()}
             norms = {name: weights[theirs] for name, theirs in named.items() if theirs in weights}
-            return Layer(config, index, {name: joined(index, n) for name, n in PRODUCTS.items()}, norms, lane)
+            return Layer(config, index, {name: joined(index, n) for name, n in PRODUCTS.items()}, norms, backend)
 
         embedding = ReferenceLinear(weights["model.embed_tokens.weight"])
         head = embedding if config.tie_embeddings else ReferenceLinear(weights["lm_head.weight"])
         layers = [layer(i) for i in range(config.num_layers)]
-        return Decoder(config, embedding, layers, weights["model.norm.weight"], head, lane)
+        return Decoder(config, embedding, layers, weights["model.norm.weight"], head, backend)
 
     @property
-    def lane(self) -> str:
+    def backend(self) -> str:
         """What runs it, in words."""
-        return self._lane.name or str(self.dtype).removeprefix("torch.")
+        return self._backend.name or str(self.dtype).removeprefix("torch.")
 
     @property
-    def row_exact(self) -> bool:
+    def batch_invariant(self) -> bool:
         """Whether a row's bits are the same whatever runs with it."""
-        return self._lane.row_exact
+        return self._backend.batch_invariant
 
     @property
-    def vocab(self) -> int:
+    def vocab_size(self) -> int:
         return self.config.vocab_size
 
     @property
@@ -176,10 +178,10 @@ class Decoder(nn.Module):
         return self.norm.device  # type: ignore[union-attr]
 
     @property
-    def row_specs(self) -> tuple[RowSpec, ...]:
+    def cache_specs(self) -> tuple[CacheSpec, ...]:
         c = self.config
         return tuple(
-            RowSpec(f"{kind}{i}", c.num_kv_heads, c.head_dim, self.dtype)
+            CacheSpec(f"{kind}{i}", c.num_kv_heads, c.head_dim, self.dtype)
             for i in range(self.num_layers)
             for kind in "kv"
         )
@@ -187,17 +189,19 @@ class Decoder(nn.Module):
     def first_layers(self, count: int) -> "Decoder":
         """A shallow model that shares this one's weights: the first layers, then the same norm and head."""
         layers: Any = self.layers[:count]
-        return Decoder(self.config, self.embedding, layers, self.norm, self.lm_head, self._lane)  # type: ignore[arg-type]
+        return Decoder(self.config, self.embedding, layers, self.norm, self.lm_head, self._backend)  # type: ignore[arg-type]
 
     @torch.inference_mode()
-    def forward(self, x: Tokens, cache: Cache, *, taps: frozenset[int] = frozenset(), layers: LayerPlan = ALL) -> Seen:
+    def forward(
+        self, x: ForwardInput, cache: Cache, *, taps: frozenset[int] = frozenset(), layers: LayerPlan = ALL
+    ) -> ForwardOutput:
         """One pass over T tokens; logits only where wanted, and only when the last layer is reached."""
         stop = self.num_layers if layers.stop is None else layers.stop
         h = self.embed(x.ids) if x.hidden is None else x.hidden
         segments = cache.stage(x)
-        sight = self._lane.sight(segments, x, cache, self.dtype, self.config.sliding_window)
+        attention_mask = self._backend.attention_mask(segments, x, cache, self.dtype, self.config.sliding_window)
         cos, sin = angles(self.freq, x.positions, self.dtype)  # type: ignore[arg-type]
-        ctx = _Pass(x, cache, segments, sight, cos, sin)
+        ctx = _Pass(x, cache, segments, attention_mask, cos, sin)
         features: dict[int, Tensor] = {layers.start: h} if layers.start in taps else {}
         together = {r.start: r for r in layers.together}
         at = layers.start
@@ -209,10 +213,10 @@ class Decoder(nn.Module):
                 features[at] = h
         if FINAL in taps:
             features[FINAL] = self._final(h)
-        logits = h.new_zeros(0, self.vocab)
+        logits = h.new_zeros(0, self.vocab_size)
         if stop == self.num_layers and len(x.want):
             logits = self.head(h[x.want])
-        return Seen(logits=logits, hidden=h, at=logit_places(x.want, x.size), features=features, tokens=x)
+        return ForwardOutput(logits=logits, hidden=h, logits_index=logit_places(x.want, x.size), features=features, tokens=x)
 
     def _run(self, group: range, h: Tensor, ctx: _Pass, plan: LayerPlan) -> Tensor:
         """Layers whose attentions read the same input (usually one), then their MLPs one after another."""

@@ -17,7 +17,7 @@ from typing import Any
 from draftwood.core.protocols import Drafter, Model
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.errors import CompositionError, OptionError, UnknownNameError
-from draftwood.words import converted, listed
+from draftwood.option_parsing import converted, listed
 
 GROUP = "draftwood.recipes"
 _SHAPES = frozenset({"depth", "nodes", "widths", "beam", "paths", "draw", "method", "threshold", "ahead", "delta"})

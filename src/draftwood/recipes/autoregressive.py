@@ -1,4 +1,4 @@
-"""Plain decoding: the target writes one token per pass. Every other recipe must emit the same law."""
+"""Plain decoding: the target writes one token per pass. Every other recipe must emit the same distribution."""
 
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.proposal import Draw

@@ -1,4 +1,4 @@
-"""Canonical multi-draft sampling: choose one of several independent draws by the laws, then judge it as one draw."""
+"""Canonical multi-draft sampling: choose one of several independent draws by the distributions, then judge it as one draw."""
 
 from typing import Literal
 

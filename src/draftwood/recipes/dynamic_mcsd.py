@@ -8,10 +8,10 @@ from torch import Tensor
 from draftwood import recipes
 from draftwood.controllers.decided import Decided
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.plan import TrainPlan
 from draftwood.core.protocols import Drafter, Model
 from draftwood.core.recipe import Paper, Recipe
-from draftwood.drafters.learn.plans import decision_plan
+from draftwood.core.train_plan import TrainPlan
+from draftwood.drafters.learners.plans import decision_plan
 from draftwood.drafters.nets.find import load_head
 from draftwood.drafters.nets.run import judge_of
 from draftwood.drafters.target_roots import TargetRoots

@@ -6,12 +6,12 @@ from jaxtyping import Int
 from torch import Tensor
 
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.passes import FINAL
-from draftwood.core.plan import TrainPlan
+from draftwood.core.forward import FINAL
 from draftwood.core.proposal import Draw
 from draftwood.core.protocols import Model
 from draftwood.core.recipe import Paper, Recipe
-from draftwood.drafters.learn.plans import feature_plan
+from draftwood.core.train_plan import TrainPlan
+from draftwood.drafters.learners.plans import feature_plan
 from draftwood.drafters.nets.find import load_head
 from draftwood.drafters.nets.run import feature_drafter
 from draftwood.trees.static import Static

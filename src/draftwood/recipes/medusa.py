@@ -4,10 +4,10 @@ from jaxtyping import Int
 from torch import Tensor
 
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.plan import TrainPlan
 from draftwood.core.protocols import Model
 from draftwood.core.recipe import Paper, Recipe
-from draftwood.drafters.learn.plans import parallel_plan
+from draftwood.core.train_plan import TrainPlan
+from draftwood.drafters.learners.plans import parallel_plan
 from draftwood.drafters.nets.find import load_head
 from draftwood.drafters.nets.run import heads_drafter, levels
 from draftwood.trees.best_first import BestFirst

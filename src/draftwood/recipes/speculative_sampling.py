@@ -12,8 +12,8 @@ from draftwood.core.recipe import Paper, Recipe
 from draftwood.drafters.autoregressive import Autoregressive
 from draftwood.drafters.features import MARGIN
 from draftwood.errors import CompositionError, OptionError
-from draftwood.models.lanes.choose import like
-from draftwood.models.load import load
+from draftwood.models.backends.choose import like
+from draftwood.models.loading.load import load
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 from draftwood.verifiers.rejection import Rejection
@@ -62,10 +62,10 @@ def draft_model(draft: str, target: Model) -> Model:
             )
         return cut(int(count))
     model: Model = load(draft, dtype=like(target)).model
-    if model.vocab != target.vocab:
-        raise CompositionError(f"draft model {draft!r} has {model.vocab} tokens, the target {target.vocab}")
+    if model.vocab_size != target.vocab_size:
+        raise CompositionError(f"draft model {draft!r} has {model.vocab_size} tokens, the target {target.vocab_size}")
     return model
 
 
 def _cache(model: Model, slots: int) -> Cache:
-    return DenseCache(model.row_specs, slots=slots, capacity=model.max_positions + MARGIN)
+    return DenseCache(model.cache_specs, slots=slots, capacity=model.max_positions + MARGIN)

@@ -8,9 +8,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from draftwood import recipes
-from draftwood.core.plan import Build, Made, TrainPlan
 from draftwood.core.protocols import Model
 from draftwood.core.recipe import Paper, Recipe
+from draftwood.core.train_plan import Build, Made, TrainPlan
 from draftwood.drafters.combine import VocabTrim
 from draftwood.drafters.frequent import count_written, counts_bytes, counts_name, most_frequent, read_counts
 
@@ -31,7 +31,7 @@ def training(target: Model, keep: Int[Tensor, "W"]) -> TrainPlan:
 
 
 def _count(target: Model, dialogues: Any) -> Made:
-    total, name = count_written(dialogues, target.vocab), counts_name(target)
+    total, name = count_written(dialogues, target.vocab_size), counts_name(target)
     figures = {"tokens": int(total.sum()), "distinct": int((total > 0).sum())}
     return Made({name: counts_bytes(total)}, {"counts": name}, figures)
 

@@ -9,42 +9,42 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from draftwood.core.check import faults
+from draftwood.core.forward import ForwardInput, Needs
+from draftwood.core.host_tree import HostTree
 from draftwood.core.limit import Limit, Load
-from draftwood.core.outline import Outline
-from draftwood.core.passes import Needs, Tokens
 from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.proposal_checks import faults
 from draftwood.core.protocols import Cache, Drafter, LengthController, TreePolicy, Verifier
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.round import Round
-from draftwood.core.sampling import SamplingParams
+from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Outcome, Times, Verdict
-from draftwood.testing.drafts import TableDrafter
 from draftwood.testing.exact import Free, joint_error, leaves
-from draftwood.testing.tables import Law, TableModel, context_free, near, random_law
+from draftwood.testing.table_drafter import TableDrafter
+from draftwood.testing.table_model import Conditional, TableModel, context_free, near, random_probs
 from draftwood.trees.static import Static
 
 
-def toy_round(texts: Sequence[Sequence[int]], vocab: int, *, seed: int = 0, temperature: float = 1.0) -> Round:
+def toy_round(texts: Sequence[Sequence[int]], vocab_size: int, *, seed: int = 0, temperature: float = 1.0) -> Round:
     """A round over given texts, as the engine would make it."""
     requests = tuple(
-        Request(i, list(text), SamplingParams(temperature=temperature, seed=seed + i), vocab)
+        Request(i, list(text), SamplingParams(temperature=temperature, seed=seed + i), vocab_size)
         for i, text in enumerate(texts)
     )
     return Round(torch.arange(len(texts)), torch.tensor([len(t) for t in texts]), requests)
 
 
-def check_drafter(drafter: Drafter, policy: TreePolicy, vocab: int, *, depth: int = 3, nodes: int = 8) -> None:
+def check_drafter(drafter: Drafter, policy: TreePolicy, vocab_size: int, *, depth: int = 3, nodes: int = 8) -> None:
     """Lawful trees within the limit, the same alone as in a batch, and nothing left behind after `free`."""
     rng = random.Random(1)
-    texts = [[rng.randrange(vocab) for _ in range(rng.randrange(4, 30))] for _ in range(5)]
+    texts = [[rng.randrange(vocab_size) for _ in range(rng.randrange(4, 30))] for _ in range(5)]
     limit = Limit.of([depth, 1, depth, 2, depth], [nodes] * 5)
     state = drafter.init(5)
-    rnd = toy_round(texts, vocab)
+    rnd = toy_round(texts, vocab_size)
     together = drafter.propose(state, rnd, Proposal.roots(rnd.roots()), limit, policy)
-    wrong = faults(together, rnd, vocab)
+    wrong = faults(together, rnd, vocab_size)
     assert not wrong, f"the proposal is unlawful: {wrong}"
     kept = together.keep(policy.select(together.tree, limit)).tree
     assert (kept.num_drafted() <= limit.nodes).all(), "select keeps more nodes than the limit allows"
@@ -66,11 +66,11 @@ def _paths(proposal: Proposal, row: int) -> set[tuple[int, ...]]:
     return {tuple(t for t in path if t >= 0) for path, live in zip(paths, tree.live[row].tolist(), strict=True) if live}
 
 
-def check_policy(policy: TreePolicy, vocab: int = 6, *, depth: int = 3) -> None:
+def check_policy(policy: TreePolicy, vocab_size: int = 6, *, depth: int = 3) -> None:
     """Scores never grow along a path, and every cut is closed under parents and earlier drawn siblings; siblings that are
     independent draws are never cut at all, because merged ones cannot be cut between their draws."""
-    drafter = TableDrafter(random_law(vocab, 3))
-    rnd = toy_round([[1, 2], [3], [0, 4, 5]], vocab)
+    drafter = TableDrafter(random_probs(vocab_size, 3))
+    rnd = toy_round([[1, 2], [3], [0, 4, 5]], vocab_size)
     for budget in (*range(1, 8), 10_000):
         limit = Limit.of([depth] * 3, [budget] * 3)
         tree = drafter.propose(None, rnd, Proposal.roots(rnd.roots()), limit, policy).tree
@@ -92,32 +92,34 @@ def _check_siblings(tree: TokenTree, kept: Tensor, row: int, whole: bool) -> Non
                 assert kept[j], "a drawn sibling is kept without an earlier one"
 
 
-def check_verifier(verifier: Verifier, *, models: int = 4, vocab: int = 3) -> None:
-    """Exact on every draw it claims, in chains and trees if it claims those: random laws, equal laws, disjoint and one-hot
+def check_verifier(verifier: Verifier, *, models: int = 4, vocab_size: int = 3) -> None:
+    """Exact on every draw it claims, in chains and trees if it claims those: random distributions, equal distributions, disjoint and one-hot
     ones, a bare root. By enumeration."""
-    laws: list[tuple[Law, Law]] = []
+    distributions: list[tuple[Conditional, Conditional]] = []
     for seed in range(models):
-        p = random_law(vocab, seed)
-        laws.append((p, near(p, vocab, seed + 100, 0.6)))
-    even = context_free([1 / vocab] * vocab)
-    hot, cold = ([1.0, *[0.0] * (vocab - 1)], [0.0, *[1 / (vocab - 1)] * (vocab - 1)])
-    laws += [
+        p = random_probs(vocab_size, seed)
+        distributions.append((p, near(p, vocab_size, seed + 100, 0.6)))
+    even = context_free([1 / vocab_size] * vocab_size)
+    hot, cold = ([1.0, *[0.0] * (vocab_size - 1)], [0.0, *[1 / (vocab_size - 1)] * (vocab_size - 1)])
+    distributions += [
         (even, even),
         (context_free(hot), context_free(cold)),
         (context_free(hot), even),
         (even, context_free(hot)),
     ]
     for draw in sorted(verifier.draws, key=lambda d: d.value):
-        for p, q in laws:
+        for p, q in distributions:
             for widths in ((1, 1), (2, 1)):
                 if Static(widths, draw).shape not in verifier.shapes:
                     continue
-                error = exact_error(verifier, draw, p, q, vocab, widths)
+                error = exact_error(verifier, draw, p, q, vocab_size, widths)
                 assert error < 1e-12, f"{type(verifier).__name__} on {draw.value} draws {widths}: error {error:.1e}"
 
 
-def exact_error(verifier: Verifier, draw: Draw, p: Law, q: Law, vocab: int, widths: tuple[int, ...]) -> float:
-    """Largest error of the emitted joint law of one tree's depth + 1 tokens, by enumeration of the engine itself."""
+def exact_error(
+    verifier: Verifier, draw: Draw, p: Conditional, q: Conditional, vocab_size: int, widths: tuple[int, ...]
+) -> float:
+    """Largest error of the emitted joint distribution of one tree's depth + 1 tokens, by enumeration of the engine itself."""
 
     def recipe() -> Recipe:
         shape = Static(widths, draw)
@@ -125,8 +127,8 @@ def exact_error(verifier: Verifier, draw: Draw, p: Law, q: Law, vocab: int, widt
             drafter=TableDrafter(q), policy=shape, verifier=verifier, controller=Always(len(widths), shape.num_nodes)
         )
 
-    found = leaves(TableModel(vocab, p), recipe)
-    return joint_error(found, p, vocab, len(widths) + 1)
+    found = leaves(TableModel(vocab_size, p), recipe)
+    return joint_error(found, p, vocab_size, len(widths) + 1)
 
 
 class Always:
@@ -150,11 +152,11 @@ class Always:
         return None
 
 
-def check_controller(controller: LengthController, vocab: int = 5) -> None:
+def check_controller(controller: LengthController, vocab_size: int = 5) -> None:
     """Plans one sane limit per row for any history, and forgets a slot when it is freed."""
     state = controller.init(4)
-    load = Load(prices=Free(), rows=4, waiting=0, context=100)
-    rnd = toy_round([[1], [2, 3], [4], [0, 1]], vocab)
+    load = Load(cost_model=Free(), batch_size=4, waiting=0, context=100)
+    rnd = toy_round([[1], [2, 3], [4], [0, 1]], vocab_size)
     first = controller.plan(state, rnd, load).depth.tolist()
     rng = random.Random(2)
     for _ in range(60):
@@ -179,7 +181,7 @@ def _outcome(rnd: Round, limit: Limit, rng: random.Random) -> Outcome:
     path = torch.where(path <= count[:, None], path, -1)
     tokens = torch.ones_like(path)
     times = Times({"score": 0.01, "propose": 0.001}, tokens=4)
-    verdict, sizes = Verdict(path, count, torch.zeros_like(count)), Outline.of(tree)
+    verdict, sizes = Verdict(path, count, torch.zeros_like(count)), HostTree.of(tree)
     return Outcome(Proposal(tree), verdict, tokens, times, tuple(sizes.drafted), tuple(sizes.deepest))
 
 
@@ -209,7 +211,7 @@ def check_cache(make: Callable[[int, int], Cache], store: str) -> None:
         cache.reserve([slot], [size])
         base = len(texts[slot])
         index = torch.arange(size)
-        x = Tokens(
+        x = ForwardInput(
             torch.tensor(ids),
             torch.full((size,), slot),
             base + torch.tensor(depth),
@@ -242,7 +244,7 @@ def _check_before(cache: Cache) -> None:
     cache.admit(0, [1, 2, 3], before=[7])
     cache.reserve([0], [2])
     t = torch.tensor
-    cache.stage(Tokens(t([1, 2]), t([0, 0]), t([1, 2]), t([0, 1]), t([-1, 0]), t([0])[:0]))
+    cache.stage(ForwardInput(t([1, 2]), t([0, 0]), t([1, 2]), t([0, 1]), t([-1, 0]), t([0])[:0]))
     cache.commit([0], [[0, 1]])
     for before, rows in (([8], 0), ([], 0), ([7], 2)):
         assert cache.admit(1, [1, 2, 3], before=before) == rows, "rows of a text that begins differently were shared"

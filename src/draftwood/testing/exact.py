@@ -2,7 +2,7 @@
 
 Each row of a batch is one branch. A branch answers its coins and picks from a script; where the script ends, it takes the
 first possible answer and notes the others, which become branches of their own. A branch's probability is the product of
-its answers', so the emitted law is known to rounding, not estimated. Small vocabularies only.
+its answers', so the emitted distribution is known to rounding, not estimated. Small vocabularies only.
 
 Coins and picks are functions of one uniform per key, and so they are here: a branch remembers for every key the interval
 its uniform must lie in. Two questions under one key are then as dependent as they really are, which is how a rule that
@@ -19,13 +19,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from draftwood.core.config import EngineConfig
-from draftwood.core.noise import Places
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
-from draftwood.core.sampling import SamplingParams
+from draftwood.core.sampling.noise import Places
+from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.verdict import Times
 from draftwood.engine.engine import Engine
-from draftwood.testing.tables import Law, TableModel, joint
+from draftwood.testing.table_model import Conditional, TableModel, joint
 
 _DUST = 1e-15  # narrower intervals are rounding, not outcomes
 
@@ -85,16 +85,20 @@ class Forking:
     def pick(
         self,
         key: Int[Tensor, "B *S"],
-        law: Float[Tensor, "B *S W"] | Int[Tensor, "B *S W"],
+        probs: Float[Tensor, "B *S W"] | Int[Tensor, "B *S W"],
         where: Bool[Tensor, "B *S"],
         who: Sequence[int],
         places: Places | None = None,
     ) -> Int[Tensor, "B *S"]:
-        law = law if places is None else places.spread(law)
+        probs = probs if places is None else places.spread(probs)
         out = torch.full_like(key, -1)
         each = key[0].numel() if len(key) else 0
-        laws, keys, asked = law.reshape(-1, law.shape[-1]).tolist(), key.flatten().tolist(), where.flatten().tolist()
-        for i, row in enumerate(laws):
+        distributions, keys, asked = (
+            probs.reshape(-1, probs.shape[-1]).tolist(),
+            key.flatten().tolist(),
+            where.flatten().tolist(),
+        )
+        for i, row in enumerate(distributions):
             total = sum(row)
             if asked[i] and total > 0:
                 edges = [0.0, *(x / total for x in accumulate(row))]
@@ -104,7 +108,7 @@ class Forking:
 
 
 class Free:
-    """Prices of a house where time costs nothing."""
+    """Estimates of a house where time costs nothing."""
 
     def pass_seconds(self, tokens: int, context: int = 0) -> float:
         return 1.0
@@ -133,10 +137,10 @@ def leaves(
     tokens: int | None = None,
     params: SamplingParams | None = None,
     width: int = 256,
-    benched: bool = False,
+    disabled: bool = False,
 ) -> list[Leaf]:
     """Every outcome of the engine: of one round, or (with `tokens`) of whole requests of that length. A drafter that gets
-    benched is an error unless `benched` expects it."""
+    disabled is an error unless `disabled` expects it."""
     params = SamplingParams(temperature=1.0) if params is None else params
     scripts: list[list[int]] = [[]]
     found: list[Leaf] = []
@@ -144,8 +148,8 @@ def leaves(
         part, scripts = scripts[-width:], scripts[:-width]
         branches = {i: _Branch(script) for i, script in enumerate(part)}
         for i, request in enumerate(_run(target, recipe(), branches, prompt, tokens, params)):
-            if request.stats.benched and not benched:
-                raise AssertionError(f"the drafter was benched: {request.stats.benched}")
+            if request.stats.disabled and not disabled:
+                raise AssertionError(f"the drafter was disabled: {request.stats.disabled}")
             found.append(Leaf(tuple(request.output), branches[i].prob, sum(request.stats.accepted)))
         for branch in branches.values():
             scripts += branch.others
@@ -161,10 +165,10 @@ def _run(
     params: SamplingParams,
 ) -> list[Request]:
     cache = target.make_cache(len(branches))
-    config = EngineConfig(max_slots=len(branches))
-    engine = Engine(target, cache, recipe, prices=Free(), config=config, noise=Forking(branches))
+    config = EngineConfig(max_num_seqs=len(branches))
+    engine = Engine(target, cache, recipe, cost_model=Free(), config=config, noise=Forking(branches))
     length = 32 if tokens is None else tokens
-    requests = [Request(i, list(prompt), replace(params, max_tokens=length), target.vocab) for i in branches]
+    requests = [Request(i, list(prompt), replace(params, max_tokens=length), target.vocab_size) for i in branches]
     for request in requests:
         engine.add(request)
     engine.step()
@@ -173,35 +177,37 @@ def _run(
     return requests
 
 
-def law_of(found: Sequence[Leaf]) -> dict[tuple[int, ...], float]:
+def probs_of(found: Sequence[Leaf]) -> dict[tuple[int, ...], float]:
     """Outcomes with their probabilities added up."""
-    law: dict[tuple[int, ...], float] = defaultdict(float)
+    probs: dict[tuple[int, ...], float] = defaultdict(float)
     for leaf in found:
-        law[leaf.output] += leaf.prob
-    return dict(law)
+        probs[leaf.output] += leaf.prob
+    return dict(probs)
 
 
-def joint_error(found: Sequence[Leaf], law: Law, vocab: int, length: int, prompt: Sequence[int] = (0,)) -> float:
-    """Largest |got - p| over all texts of `length` tokens; shorter outcomes are continued with the target's own law."""
+def joint_error(
+    found: Sequence[Leaf], probs: Conditional, vocab_size: int, length: int, prompt: Sequence[int] = (0,)
+) -> float:
+    """Largest |got - p| over all texts of `length` tokens; shorter outcomes are continued with the target's own distribution."""
     start = tuple(prompt)
-    emitted = law_of(found)
+    emitted = probs_of(found)
     worst = 0.0
-    for text in product(range(vocab), repeat=length):
+    for text in product(range(vocab_size), repeat=length):
         got = sum(
-            prob * joint(law, start + out, text[len(out) :]) if len(out) <= length else prob
+            prob * joint(probs, start + out, text[len(out) :]) if len(out) <= length else prob
             for out, prob in emitted.items()
             if out[:length] == text[: len(out)]
         )
-        worst = max(worst, abs(got - joint(law, start, text)))
+        worst = max(worst, abs(got - joint(probs, start, text)))
     return worst
 
 
-def first_token(found: Sequence[Leaf], vocab: int) -> list[float]:
-    """Law of the first emitted token."""
-    law = [0.0] * vocab
+def first_token(found: Sequence[Leaf], vocab_size: int) -> list[float]:
+    """Distribution of the first emitted token."""
+    probs = [0.0] * vocab_size
     for leaf in found:
-        law[leaf.output[0]] += leaf.prob
-    return law
+        probs[leaf.output[0]] += leaf.prob
+    return probs
 
 
 def distance(p: Sequence[float], q: Sequence[float]) -> float:

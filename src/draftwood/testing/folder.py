@@ -8,12 +8,12 @@ from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 
-from draftwood.models.detokenizer import BYTE_LETTERS
-from draftwood.models.hf_config import unparse
+from draftwood.models.loading.detokenizer import BYTE_LETTERS
+from draftwood.models.loading.hf_config import unparse
 from draftwood.testing import tiny
 
 BEGIN, END = "<|begin|>", "<|end|>"
-CONFIG = replace(tiny.CONFIG, vocab_size=258, num_layers=2, bos_token=256, eos_tokens=(257,))
+CONFIG = replace(tiny.CONFIG, vocab_size=258, num_layers=2, bos_token_id=256, eos_token_ids=(257,))
 TEMPLATE = "{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}{{ 'assistant: ' }}"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from draftwood.core.passes import FINAL
+from draftwood.core.forward import FINAL
 from draftwood.drafters.nets.build import net
 from draftwood.drafters.nets.config import HeadConfig
 from draftwood.drafters.nets.find import fingerprint
@@ -14,7 +14,7 @@ from draftwood.drafters.nets.store import Head, to_bytes
 
 
 def random_head(kind: str, target: Any, *, seed: int = 0, rows: int | None = None, **more: Any) -> Head:
-    """Weights large enough that its laws are neither flat nor the target's."""
+    """Weights large enough that its distributions are neither flat nor the target's."""
     c = target.config
     layers = 2 if kind == "language" else 1
     taps = (1, c.num_layers // 2, c.num_layers - 1) if kind == "eagle3" else (FINAL,)

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from draftwood.core.forward import ForwardOutput, Needs
 from draftwood.core.limit import Limit
-from draftwood.core.passes import Needs, Seen
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.protocols import TreePolicy
 from draftwood.core.request import Request
@@ -23,7 +23,7 @@ class NoisyOracle:
     """
 
     answers: Mapping[tuple[int, ...], Sequence[int]] = field(repr=False)
-    vocab: int
+    vocab_size: int
     right: float = 0.7
     needs: Needs = Needs()
     draws: frozenset[Draw] = frozenset({Draw.GIVEN})
@@ -34,7 +34,7 @@ class NoisyOracle:
     def admit(self, state: Any, slot: int, request: Request) -> int:
         return request.num_known
 
-    def begin(self, state: None, rnd: Round, seen: Seen) -> None:
+    def begin(self, state: None, rnd: Round, output: ForwardOutput) -> None:
         return None
 
     def propose(self, state: None, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
@@ -44,14 +44,14 @@ class NoisyOracle:
             true = torch.tensor([self._token(rnd, b, level) for b in range(rnd.batch)], device=rnd.device)
             deep = (limit.depth > level) & (true >= 0) & (at >= 0)
             coin = rnd.coin("oracle", at.clamp_min(0), torch.full_like(true, self.right, dtype=torch.float64), deep)
-            wrong = (true + 1 + level) % self.vocab
+            wrong = (true + 1 + level) % self.vocab_size
             guess = torch.where(coin, true, wrong)
-            other = torch.where(coin, wrong, (true + 2 + level) % self.vocab)
+            other = torch.where(coin, wrong, (true + 2 + level) % self.vocab_size)
             pair = torch.stack([other, guess], dim=1)
             first = tree.num_nodes
             tree = tree.add(at[:, None].expand(-1, 2), pair, live=deep[:, None].expand(-1, 2), copies=0)
             at = torch.where(deep, first + 1, -1)
-        return Proposal(tree, Draw.GIVEN, q_row=torch.full_like(tree.tokens, -1))
+        return Proposal(tree, Draw.GIVEN, q_index=torch.full_like(tree.tokens, -1))
 
     def _token(self, rnd: Round, row: int, level: int) -> int:
         request = rnd.requests[row]
@@ -59,7 +59,7 @@ class NoisyOracle:
         place = len(request.output) + level
         return answer[place] if place < len(answer) else -1
 
-    def commit(self, state: None, rnd: Round, outcome: Outcome, seen: Seen) -> None:
+    def commit(self, state: None, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
         return None
 
     def free(self, state: None, slots: Sequence[int]) -> None:

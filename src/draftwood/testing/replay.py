@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from draftwood.core.forward import ForwardOutput, Needs
 from draftwood.core.limit import Limit
-from draftwood.core.passes import Needs, Seen
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.protocols import TreePolicy
 from draftwood.core.request import Request
@@ -19,7 +19,7 @@ class Replay:
     answer it guesses on, so that every tree has the size that was asked for."""
 
     answers: Mapping[tuple[int, ...], Sequence[int]] = field(repr=False)
-    vocab: int
+    vocab_size: int
     spoil: int = 5
     needs: Needs = Needs()
     draws: frozenset[Draw] = frozenset({Draw.GIVEN})
@@ -30,7 +30,7 @@ class Replay:
     def admit(self, state: Any, slot: int, request: Request) -> int:
         return request.num_known
 
-    def begin(self, state: None, rnd: Round, seen: Seen) -> None:
+    def begin(self, state: None, rnd: Round, output: ForwardOutput) -> None:
         return None
 
     def propose(self, state: None, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
@@ -46,9 +46,9 @@ class Replay:
         answer = self.answers.get(prompt, ())
         known = list(answer[place : place + depth])
         known += [0] * (depth - len(known))
-        return [t if (place + i) % self.spoil else (t + 1) % self.vocab for i, t in enumerate(known)]
+        return [t if (place + i) % self.spoil else (t + 1) % self.vocab_size for i, t in enumerate(known)]
 
-    def commit(self, state: None, rnd: Round, outcome: Outcome, seen: Seen) -> None:
+    def commit(self, state: None, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
         return None
 
     def free(self, state: None, slots: Sequence[int]) -> None:

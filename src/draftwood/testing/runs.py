@@ -8,18 +8,24 @@ from draftwood.core.config import EngineConfig
 from draftwood.core.protocols import Cache, Model
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
-from draftwood.core.sampling import SamplingParams
+from draftwood.core.sampling.params import SamplingParams
 from draftwood.engine.engine import Engine
 from draftwood.testing.exact import Free
 
 
 def make_engine(
-    model: Model, recipe: Recipe, *, slots: int = 8, capacity: int = 256, max_rows: int | None = None, chunk: int = 512
+    model: Model,
+    recipe: Recipe,
+    *,
+    slots: int = 8,
+    capacity: int = 256,
+    max_cache_tokens: int | None = None,
+    chunk: int = 512,
 ) -> Engine:
     """An engine with a dense cache of its own."""
-    cache: Cache = DenseCache(model.row_specs, slots=slots, capacity=capacity, max_rows=max_rows)
-    config = EngineConfig(max_slots=slots, chunk_tokens=chunk)
-    return Engine(model, cache, recipe, prices=Free(), config=config)
+    cache: Cache = DenseCache(model.cache_specs, slots=slots, capacity=capacity, max_cache_tokens=max_cache_tokens)
+    config = EngineConfig(max_num_seqs=slots, max_prefill_tokens=chunk)
+    return Engine(model, cache, recipe, cost_model=Free(), config=config)
 
 
 def serve(
@@ -35,7 +41,7 @@ def serve(
     """Run to the end. `arrive[i]`: the round in which request i is added (0 if not named); `cancel[i]`: when it leaves."""
     each = [params] * len(prompts) if isinstance(params, SamplingParams) else list(params)
     requests = [
-        Request(i, list(prompt), p, engine.model.vocab, eos=eos, **fields)
+        Request(i, list(prompt), p, engine.model.vocab_size, eos=eos, **fields)
         for i, (prompt, p) in enumerate(zip(prompts, each, strict=True))
     ]
     arrive, cancel = dict(arrive or {}), dict(cancel or {})

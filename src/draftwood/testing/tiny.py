@@ -5,7 +5,7 @@ from torch import Tensor
 
 from draftwood.core.config import ModelConfig
 from draftwood.models.decoder import Decoder
-from draftwood.models.names import expected
+from draftwood.models.loading.tensor_names import expected
 
 CONFIG = ModelConfig(
     family="llama",
@@ -22,12 +22,12 @@ CONFIG = ModelConfig(
 
 
 def tiny_weights(seed: int = 0, config: ModelConfig = CONFIG) -> dict[str, Tensor]:
-    """Random weights, large enough that laws are neither flat nor certain."""
+    """Random weights, large enough that distributions are neither flat nor certain."""
     noise = torch.Generator().manual_seed(seed)
     drawn = {name: torch.randn(shape, generator=noise) for name, shape in expected(config).items()}
     return {name: 1 + 0.1 * x if name.endswith("norm.weight") else 0.4 * x for name, x in drawn.items()}
 
 
 def tiny_decoder(seed: int = 0, *, config: ModelConfig = CONFIG, dtype: torch.dtype = torch.float64) -> Decoder:
-    """The float lane over these weights."""
+    """The float backend over these weights."""
     return Decoder.from_tensors(config, tiny_weights(seed, config), dtype=dtype)

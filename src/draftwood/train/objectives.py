@@ -111,8 +111,8 @@ def shifted(x: Tensor, by: int) -> Tensor:
     return torch.cat([x[:, by:], torch.zeros_like(x[:, :by])], dim=1)
 
 
-def inverse(keep: Int[Tensor, "W"], vocab: int) -> Int[Tensor, "V"]:
+def inverse(keep: Int[Tensor, "W"], vocab_size: int) -> Int[Tensor, "V"]:
     """Place of every id among the kept ones, -1 if it is not."""
-    places = torch.full((vocab,), -1, dtype=torch.int64, device=keep.device)
+    places = torch.full((vocab_size,), -1, dtype=torch.int64, device=keep.device)
     places[keep] = torch.arange(len(keep), device=keep.device)
     return places

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from draftwood.core.growth import Growth
 from draftwood.core.host import host, put
-from draftwood.core.law import top
 from draftwood.core.legality import Shape
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.proposal import DraftProbs, Draw, Proposal
 from draftwood.core.round import Round
+from draftwood.core.sampling.shaping import top
 from draftwood.core.tree import TokenTree
 from draftwood.errors import need_at_least
 from draftwood.trees.grow import best_of
@@ -82,7 +82,7 @@ class BestFirst:
         return Shape.CHAIN if self.beam == 1 else Shape.TREE
 
     def reads(self, limit: Limit) -> int:
-        """Columns of a law that matter, the best ones: a drafter need not hand over more."""
+        """Columns of a distribution that matter, the best ones: a drafter need not hand over more."""
         return min(self.beam, _budget(limit))
 
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
@@ -99,7 +99,7 @@ class BestFirst:
         carry = _Carry(score, best, score - torch.inf, (nodes - 1).clamp_min(0))
         return replace(growth, frontier=frontier, carry=carry)
 
-    def expand(self, growth: Growth, q: Laws, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
+    def expand(self, growth: Growth, q: DraftProbs, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
         budget = _budget(limit)
         k = min(self.reads(limit), q.prob.shape[1])
         prob, tokens = q.prob, q.ids
@@ -110,7 +110,7 @@ class BestFirst:
             return self._expand_few(growth, host(prob.log()), host(tokens), host(allowed), budget)
         carry: _Carry = growth.carry
         tree = growth.tree
-        # A token outside the law's support has score -inf, and so has every child of a node that may have none.
+        # A token outside the distribution's support has score -inf, and so has every child of a node that may have none.
         score = prob.log().to(tree.score.dtype).view(*allowed.shape, k) + carry.score[..., None]
         score = torch.where(allowed[..., None], score, -torch.inf).flatten(1)
         score, order = score.sort(dim=1, descending=True, stable=True)  # ties: the better parent, then the better token
@@ -131,12 +131,12 @@ class BestFirst:
         carry: _Lists = growth.carry
         nodes: list[list[tuple[float, int, int]]] = []
         best: list[list[float]] = []
-        law = iter(zip(gain, tokens, strict=True))
+        probs = iter(zip(gain, tokens, strict=True))
         for b, (frontier, scores) in enumerate(zip(host(growth.frontier), carry.score, strict=True)):
             floor = carry.floor(b)
             found = [
                 (above + more, node, token)
-                for node, above, may, (gains, words) in zip(frontier, scores, allowed[b], law, strict=False)
+                for node, above, may, (gains, words) in zip(frontier, scores, allowed[b], probs, strict=False)
                 if may
                 for more, token in zip(gains, words, strict=True)
                 if above + more > floor
@@ -166,7 +166,7 @@ def _even(rows: list[list[Any]], fill: Any) -> list[list[Any]]:
     return [row + [fill] * (longest - len(row)) for row in rows]
 
 
-def _tokens(columns: Int[Tensor, "R k"], q: Laws) -> Int[Tensor, "R k"]:
+def _tokens(columns: Int[Tensor, "R k"], q: DraftProbs) -> Int[Tensor, "R k"]:
     if q.ids is None:
         return columns
     return q.ids[columns] if q.ids.ndim == 1 else q.ids.gather(1, columns)

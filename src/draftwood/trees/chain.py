@@ -9,7 +9,7 @@ from torch import Tensor
 from draftwood.core.growth import Growth
 from draftwood.core.legality import Shape
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw, Laws, Proposal, need_draw
+from draftwood.core.proposal import DraftProbs, Draw, Proposal, need_draw
 from draftwood.core.round import Round
 from draftwood.core.tree import TokenTree
 from draftwood.trees.grow import by_score, spread
@@ -21,7 +21,7 @@ class Chain:
 
     draw IID: each token is drawn from q (one draw: with or without replacement is the same).
     draw GIVEN: each token is what q would emit with the target's own uniform of that position. Nothing is claimed about
-    its law, so only rules that ignore q may judge it; where q is close to p they agree far more often than two
+    its distribution, so only rules that ignore q may judge it; where q is close to p they agree far more often than two
     independent samples would.
     """
 
@@ -34,7 +34,7 @@ class Chain:
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
         return Growth.at_roots(base)
 
-    def expand(self, growth: Growth, q: Laws, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
+    def expand(self, growth: Growth, q: DraftProbs, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
         if self.draw is Draw.GIVEN:
             q = _coupled(growth, q, allowed, rnd)
         return spread(growth, q, 1, self.draw, allowed, rnd)
@@ -43,8 +43,8 @@ class Chain:
         return by_score(tree, limit)
 
 
-def _coupled(growth: Growth, q: Laws, allowed: Bool[Tensor, "B F"], rnd: Round) -> Laws:
+def _coupled(growth: Growth, q: DraftProbs, allowed: Bool[Tensor, "B F"], rnd: Round) -> DraftProbs:
     depth = growth.tree.depths().gather(1, growth.frontier.clamp_min(0))[:, 0]
     column = rnd.guess(depth, q.prob, allowed[:, 0])
     one = torch.zeros_like(q.prob).scatter_(1, column.clamp_min(0)[:, None], (column >= 0).to(q.prob.dtype)[:, None])
-    return Laws(one, q.ids)
+    return DraftProbs(one, q.ids)

@@ -16,7 +16,7 @@ from torch import Tensor
 from draftwood.core.growth import Growth
 from draftwood.core.legality import Shape
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.proposal import DraftProbs, Draw, Proposal
 from draftwood.core.round import Round
 from draftwood.core.tree import TokenTree
 from draftwood.errors import need_at_least
@@ -47,7 +47,7 @@ class Delayed:
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
         return replace(Growth.at_roots(base), carry=0)
 
-    def expand(self, growth: Growth, q: Laws, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
+    def expand(self, growth: Growth, q: DraftProbs, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
         level: int = growth.carry
         allowed = allowed & (limit.nodes >= self.draws(level + 1))[:, None]
         most = self.count if level >= self.trunk else 1

@@ -1,7 +1,7 @@
 """BestAndOne: of a node's k children the k - 1 best are given, and one is drawn from what they leave.
 
     q      .5  .3  .1  .1        given  .5 .3
-                                 drawn from  0  0  .5  .5   and this is the law that is stored
+                                 drawn from  0  0  .5  .5   and this is the distribution that is stored
 
 The drawn child never lands on a given one, and the rule of one draw judges it. Its residual holds all of p on the given
 tokens, so they are accepted whenever the target wants them: no rule keeps more of such a draft.
@@ -16,7 +16,7 @@ from torch import Tensor
 from draftwood.core.growth import Growth
 from draftwood.core.legality import Shape
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.proposal import DraftProbs, Draw, Proposal
 from draftwood.core.round import Round
 from draftwood.core.tree import TokenTree
 from draftwood.trees.grow import spread
@@ -44,7 +44,7 @@ class BestAndOne:
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
         return self._plain.start(base, limit, rnd)
 
-    def expand(self, growth: Growth, q: Laws, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
+    def expand(self, growth: Growth, q: DraftProbs, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
         level: int = growth.carry
         if level >= len(self.widths) or self.widths[level] == 1:  # nothing is given here
             return self._plain.expand(growth, q, allowed, limit, rnd)
@@ -52,7 +52,7 @@ class BestAndOne:
         best, rest = _parted(growth, q, count, allowed, rnd)
         # Given nodes stand before all draws of their level, so a budget cuts draws first; scores are known before either.
         given = spread(growth, best, count, Draw.GIVEN, allowed, rnd)
-        base = replace(growth, tree=given.tree, q_row=given.q_row)
+        base = replace(growth, tree=given.tree, q_index=given.q_index)
         grown = spread(base, rest, 1, self.draw, allowed, rnd)
         frontier = torch.cat([given.frontier, grown.frontier], dim=1)
         return replace(grown, frontier=frontier, carry=level + 1)
@@ -70,14 +70,16 @@ class BestAndOne:
         return Static(self.widths, self.draw)
 
 
-def _parted(growth: Growth, q: Laws, count: int, allowed: Bool[Tensor, "B F"], rnd: Round) -> tuple[Laws, Laws]:
-    """The `count` best tokens of each law, nothing else left in it, and the law of the others. Cut out of one another, so
+def _parted(
+    growth: Growth, q: DraftProbs, count: int, allowed: Bool[Tensor, "B F"], rnd: Round
+) -> tuple[DraftProbs, DraftProbs]:
+    """The `count` best tokens of each distribution, nothing else left in it, and the distribution of the others. Cut out of one another, so
     that among equals no token can be in both."""
     at = growth.frontier.clamp_min(0)
-    law = q.prob.view(*at.shape, -1)
-    columns = rnd.draw(at, law, count, Draw.GIVEN, allowed).view(len(q.prob), -1)
+    probs = q.prob.view(*at.shape, -1)
+    columns = rnd.draw(at, probs, count, Draw.GIVEN, allowed).view(len(q.prob), -1)
     # Where there are fewer tokens than asked for, nothing is left, and column 0 may be cut out as well.
     rest = q.prob.scatter(1, columns.clamp_min(0), 0.0)
     total = rest.sum(-1, keepdim=True)
     best = torch.where(rest > 0, 0.0, q.prob)
-    return Laws(best, q.ids), Laws(torch.where(total > 0, rest / total, rest), q.ids)
+    return DraftProbs(best, q.ids), DraftProbs(torch.where(total > 0, rest / total, rest), q.ids)

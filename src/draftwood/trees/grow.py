@@ -1,4 +1,4 @@
-"""The one expansion loop: ask the drafter for laws at the frontier, let the policy draw children, repeat."""
+"""The one expansion loop: ask the drafter for distributions at the frontier, let the policy draw children, repeat."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,13 +9,13 @@ from torch import Tensor
 
 from draftwood.core.growth import Growth
 from draftwood.core.limit import Limit, always
-from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.proposal import DraftProbs, Draw, Proposal
 from draftwood.core.protocols import TreePolicy
 from draftwood.core.round import Round, some
 from draftwood.core.tree import TokenTree
 
-Step = Callable[[TokenTree, Int[Tensor, "B F"]], tuple[Laws, Float[Tensor, "B F H"] | None]]
-"""(tree, frontier) -> the child law of every frontier node, B * F rows in row-major order, and the draft's hidden states."""
+Step = Callable[[TokenTree, Int[Tensor, "B F"]], tuple[DraftProbs, Float[Tensor, "B F H"] | None]]
+"""(tree, frontier) -> the child distribution of every frontier node, B * F rows in row-major order, and the draft's hidden states."""
 
 
 def grow(base: Proposal, limit: Limit, policy: TreePolicy, rnd: Round, step: Step) -> Proposal:
@@ -44,19 +44,19 @@ def grow(base: Proposal, limit: Limit, policy: TreePolicy, rnd: Round, step: Ste
         if limit.proceed is not always:
             allowed = allowed & limit.proceed(growth.tree, growth.frontier, q, hidden)
         growth = policy.expand(growth, q, allowed, limit, rnd)
-    q_row = torch.nn.functional.pad(growth.q_row, (0, growth.tree.num_nodes - growth.q_row.shape[1]), value=-1)
+    q_index = torch.nn.functional.pad(growth.q_index, (0, growth.tree.num_nodes - growth.q_index.shape[1]), value=-1)
     tree = growth.tree
     if rnd.shaping.any_greedy and policy.draw is not Draw.GIVEN:
-        # Their tokens were taken, not drawn: no law stands behind them, and none is needed where the target's is one token.
+        # Their tokens were taken, not drawn: no distribution stands behind them, and none is needed where the target's is one token.
         greedy = rnd.shaping.greedy()[:, None]
         tree = replace(tree, copies=torch.where(greedy, 0, tree.copies))
-        q_row = torch.where(greedy, -1, q_row)
-    return Proposal(tree, policy.draw, growth.q, q_row, passes=passes, fault=fault)
+        q_index = torch.where(greedy, -1, q_index)
+    return Proposal(tree, policy.draw, growth.q, q_index, passes=passes, fault=fault)
 
 
 def spread(
     growth: Growth,
-    q: Laws,
+    q: DraftProbs,
     k: int,
     draw: Draw,
     allowed: Bool[Tensor, "B F"],
@@ -71,11 +71,11 @@ def spread(
     """
     frontier, tree = growth.frontier, growth.tree
     batch, width = frontier.shape
-    law = q.prob.view(batch, width, -1)
-    columns = rnd.draw(frontier.clamp_min(0), law, k, draw, allowed)
+    probs = q.prob.view(batch, width, -1)
+    columns = rnd.draw(frontier.clamp_min(0), probs, k, draw, allowed)
     if counts is not None:
         columns = torch.where(torch.arange(k, device=columns.device) < counts[..., None], columns, -1)
-    starts = torch.arange(width, device=columns.device)[:, None] * law.shape[-1]
+    starts = torch.arange(width, device=columns.device)[:, None] * probs.shape[-1]
     tokens = tokens_at(q, torch.where(columns >= 0, columns + starts, -1).flatten(1)).view_as(columns)
     copies = torch.zeros_like(tokens) if draw is Draw.GIVEN else torch.ones_like(tokens)
     live = (tokens >= 0) & allowed[..., None]
@@ -87,23 +87,23 @@ def spread(
         parents.flatten(1), tokens.flatten(1), live=live.flatten(1), copies=copies.flatten(1), source=source
     )
     fresh = torch.arange(tree.num_nodes, grown.num_nodes, device=tokens.device).expand(batch, -1)
-    noted = growth if draw is Draw.GIVEN else with_laws(growth, q, allowed)
-    q_row = torch.nn.functional.pad(noted.q_row, (0, grown.num_nodes - tree.num_nodes), value=-1)
+    noted = growth if draw is Draw.GIVEN else with_distributions(growth, q, allowed)
+    q_index = torch.nn.functional.pad(noted.q_index, (0, grown.num_nodes - tree.num_nodes), value=-1)
     deeper = noted.deeper(grown, torch.where(grown.live[:, tree.num_nodes :], fresh, -1), growth.carry)
-    return replace(deeper, q_row=q_row)
+    return replace(deeper, q_index=q_index)
 
 
-def with_laws(growth: Growth, q: Laws, drawn: Bool[Tensor, "B F"]) -> Growth:
-    """The frontier's laws kept for the rule, as those that children of the `drawn` nodes come from."""
-    first = 0 if growth.q is None else growth.q.num_rows
+def with_distributions(growth: Growth, q: DraftProbs, drawn: Bool[Tensor, "B F"]) -> Growth:
+    """The frontier's distributions kept for the rule, as those that children of the `drawn` nodes come from."""
+    first = 0 if growth.q is None else growth.q.num_distributions
     at = growth.frontier.clamp_min(0)
     own = first + torch.arange(at.numel(), device=at.device).view_as(at)
-    own = torch.where(drawn, own, growth.q_row.gather(1, at))
-    return replace(growth, q=q if growth.q is None else growth.q.join(q), q_row=growth.q_row.scatter(1, at, own))
+    own = torch.where(drawn, own, growth.q_index.gather(1, at))
+    return replace(growth, q=q if growth.q is None else growth.q.join(q), q_index=growth.q_index.scatter(1, at, own))
 
 
-def tokens_at(q: Laws, places: Int[Tensor, "B M"]) -> Int[Tensor, "B M"]:
-    """Tokens of columns that are counted through all laws of a row, W to a node; -1 stays -1."""
+def tokens_at(q: DraftProbs, places: Int[Tensor, "B M"]) -> Int[Tensor, "B M"]:
+    """Tokens of columns that are counted through all distributions of a row, W to a node; -1 stays -1."""
     at = places.clamp_min(0)
     width = q.prob.shape[1]
     if q.ids is None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from draftwood.core.growth import Growth
 from draftwood.core.legality import Shape
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.proposal import DraftProbs, Draw, Proposal
 from draftwood.core.round import Round
 from draftwood.core.tree import TokenTree
 from draftwood.errors import OptionError
@@ -47,14 +47,14 @@ class OptTree:
         return Shape.TREE
 
     def reads(self, limit: Limit) -> int:
-        """Columns of a law that matter, the best ones."""
+        """Columns of a distribution that matter, the best ones."""
         return _search(limit).reads(limit)
 
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
         growth = _search(limit).start(base, limit, rnd)
         return replace(growth, carry=_Carry(growth.carry, worth(base.tree, limit)))
 
-    def expand(self, growth: Growth, q: Laws, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
+    def expand(self, growth: Growth, q: DraftProbs, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
         carry: _Carry = growth.carry
         grown = _search(limit).expand(replace(growth, carry=carry.search), q, allowed, limit, rnd)
         now = worth(grown.tree, limit)

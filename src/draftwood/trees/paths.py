@@ -17,7 +17,7 @@ from torch import Tensor
 from draftwood.core.growth import Growth
 from draftwood.core.legality import Shape
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.proposal import DraftProbs, Draw, Proposal
 from draftwood.core.round import Round
 from draftwood.core.tree import TokenTree
 from draftwood.errors import need_size
@@ -45,7 +45,7 @@ class Paths:
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
         return replace(Growth.at_roots(base), carry=0)
 
-    def expand(self, growth: Growth, q: Laws, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
+    def expand(self, growth: Growth, q: DraftProbs, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
         level: int = growth.carry
         allowed = allowed & (limit.nodes >= self.count * (level + 1))[:, None]
         through = growth.tree.copies.gather(1, growth.frontier.clamp_min(0))

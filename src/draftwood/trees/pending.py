@@ -18,11 +18,11 @@ from torch import Tensor
 from draftwood.core.growth import Growth
 from draftwood.core.legality import Shape
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.proposal import DraftProbs, Draw, Proposal
 from draftwood.core.round import Round
 from draftwood.core.tree import TokenTree
 from draftwood.errors import need_at_least
-from draftwood.trees.grow import by_score, with_laws
+from draftwood.trees.grow import by_score, with_distributions
 from draftwood.trees.place import place
 
 
@@ -32,13 +32,13 @@ class _Carry:
 
     value: Float[Tensor, "B N"]  # of its next draw; 0: there is none
     reach: Float[Tensor, "B N"]  # product of the draft's probabilities on the way to it
-    column: Int[Tensor, "B N"]  # where its token stands in its parent's law
+    column: Int[Tensor, "B N"]  # where its token stands in its parent's distribution
     depth: Int[Tensor, "B N"]
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A heap of draws, the most valuable first, until the budget is used. A token's law needs a draft pass, a further child
+    """A heap of draws, the most valuable first, until the budget is used. A token's distribution needs a draft pass, a further child
     of the same node does not. `ahead`: nodes run in one pass, the most valuable ones; it changes the number of passes and
     nothing else."""
 
@@ -66,7 +66,7 @@ class Pending:
         frontier = torch.where((limit.nodes > 0)[:, None], growth.frontier, -1)
         return replace(growth, frontier=frontier, carry=_Carry(one, one, none, none), level=None)
 
-    def expand(self, growth: Growth, q: Laws, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
+    def expand(self, growth: Growth, q: DraftProbs, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
         at = growth.frontier.clamp_min(0)
         old: _Carry = growth.carry
         closed = (growth.frontier >= 0) & ~allowed
@@ -75,7 +75,7 @@ class Pending:
             best = old.reach.gather(1, at) * q.prob.view(*at.shape, -1).amax(-1)
             worth = torch.where(allowed & rnd.shaping.greedy()[:, None], best, torch.inf)
             value = torch.minimum(value, torch.full_like(value, torch.inf).scatter(1, at, worth))
-        growth = with_laws(replace(growth, carry=replace(old, value=value)), q, allowed)
+        growth = with_distributions(replace(growth, carry=replace(old, value=value)), q, allowed)
         while True:
             node, ready = _top(growth, limit)
             if not bool(ready.any()):  # a heap has to look
@@ -84,14 +84,14 @@ class Pending:
         return replace(growth, frontier=self._waiting(growth, limit))
 
     def _waiting(self, growth: Growth, limit: Limit) -> Int[Tensor, "B F"]:
-        """The next nodes to run: of the draws that the budget has room for, those whose law nobody knows."""
+        """The next nodes to run: of the draws that the budget has room for, those whose distribution nobody knows."""
         carry: _Carry = growth.carry
         width = min(self.ahead, carry.value.shape[1])
         # Stable, so that of equals the older one is drawn first here as in `_top`.
         value, node = (x[:, :width] for x in carry.value.sort(dim=1, descending=True, stable=True))
         room = limit.nodes - growth.tree.num_drafted()
         fits = torch.arange(width, device=node.device) < room[:, None]
-        unknown = growth.q_row.gather(1, node) < 0
+        unknown = growth.q_index.gather(1, node) < 0
         return torch.where(fits & unknown & (value > 0), node, -1)
 
     def select(self, tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
@@ -101,7 +101,7 @@ class Pending:
 def _top(growth: Growth, limit: Limit) -> tuple[Int[Tensor, "B"], Bool[Tensor, "B"]]:
     """The node of each row's most valuable draw, the oldest among equals, and whether it can happen now."""
     value, node = growth.carry.value.max(dim=1)
-    known = growth.q_row.gather(1, node[:, None])[:, 0] >= 0
+    known = growth.q_index.gather(1, node[:, None])[:, 0] >= 0
     return node, known & (value > 0) & (growth.tree.num_drafted() < limit.nodes)
 
 
@@ -109,19 +109,19 @@ def _pop(growth: Growth, node: Int[Tensor, "B"], ready: Bool[Tensor, "B"], limit
     """One more child of `node` in the ready rows, and the values of the two draws that it makes possible."""
     carry, tree, q, at = growth.carry, growth.tree, growth.q, node[:, None]
     assert q is not None
-    row = growth.q_row.gather(1, at)[:, 0].clamp_min(0)
+    row = growth.q_index.gather(1, at)[:, 0].clamp_min(0)
     elder = tree.live & (tree.parents == at)
-    law = _without(q.prob[row].double(), torch.where(elder, carry.column, -1))  # [B, W]
+    probs = _without(q.prob[row].double(), torch.where(elder, carry.column, -1))  # [B, W]
     new = tree.num_drafted()[:, None] + 1
-    column = rnd.sample(new[:, 0], law, ready)[:, None]
+    column = rnd.sample(new[:, 0], probs, ready)[:, None]
     drew = column >= 0
     value, reach, depth = (x.gather(1, at) for x in (carry.value, carry.reach, carry.depth))
-    own = reach * law.gather(1, column.clamp_min(0))
-    others = _without(law, column)
+    own = reach * probs.gather(1, column.clamp_min(0))
+    others = _without(probs, column)
     left = reach * others.sum(1, keepdim=True)
     if rnd.shaping.any_greedy:
         left = torch.where(rnd.shaping.greedy()[:, None], reach * others.amax(1, keepdim=True), left)
-    # Never above the draw they follow, whatever the rounding of a law's sum: scores must not grow along a path.
+    # Never above the draw they follow, whatever the rounding of a distribution's sum: scores must not grow along a path.
     further = torch.where(drew, torch.minimum(left, value), 0.0)
     deeper = torch.where(depth + 1 < limit.depth[:, None], torch.minimum(own, value), 0.0)
     values = carry.value.scatter(1, at, torch.where(ready[:, None], further, value))
@@ -132,8 +132,8 @@ def _pop(growth: Growth, node: Int[Tensor, "B"], ready: Bool[Tensor, "B"], limit
         _set(carry.column, new, drew, column, grown.num_nodes),
         _set(carry.depth, new, drew, depth + 1, grown.num_nodes),
     )
-    q_row = torch.nn.functional.pad(growth.q_row, (0, grown.num_nodes - tree.num_nodes), value=-1)
-    return replace(growth, tree=grown, q_row=q_row, carry=carry)
+    q_index = torch.nn.functional.pad(growth.q_index, (0, grown.num_nodes - tree.num_nodes), value=-1)
+    return replace(growth, tree=grown, q_index=q_index, carry=carry)
 
 
 def _set(x: Tensor, at: Int[Tensor, "B 1"], where: Bool[Tensor, "B 1"], new: Tensor, width: int) -> Tensor:
@@ -142,14 +142,14 @@ def _set(x: Tensor, at: Int[Tensor, "B 1"], where: Bool[Tensor, "B 1"], new: Ten
     return spare.scatter(1, torch.where(where, at, width), new)[:, :width]
 
 
-def _without(law: Float[Tensor, "B W"], columns: Int[Tensor, "B M"]) -> Float[Tensor, "B W"]:
-    """The law with nothing at these columns; -1 names none."""
-    width = law.shape[1]
-    spare = torch.nn.functional.pad(law, (0, 1))
+def _without(probs: Float[Tensor, "B W"], columns: Int[Tensor, "B M"]) -> Float[Tensor, "B W"]:
+    """The distribution with nothing at these columns; -1 names none."""
+    width = probs.shape[1]
+    spare = torch.nn.functional.pad(probs, (0, 1))
     return spare.scatter(1, torch.where(columns >= 0, columns, width), 0.0)[:, :width]
 
 
-def _tokens(q: Laws, row: Int[Tensor, "B"], column: Int[Tensor, "B 1"]) -> Int[Tensor, "B 1"]:
+def _tokens(q: DraftProbs, row: Int[Tensor, "B"], column: Int[Tensor, "B 1"]) -> Int[Tensor, "B 1"]:
     if q.ids is None:
         return column
     at = column.clamp_min(0)

@@ -9,7 +9,7 @@ from torch import Tensor
 from draftwood.core.growth import Growth
 from draftwood.core.legality import Shape
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw, Laws, Proposal, need_draw
+from draftwood.core.proposal import DraftProbs, Draw, Proposal, need_draw
 from draftwood.core.round import Round
 from draftwood.core.tree import TokenTree
 from draftwood.errors import OptionError
@@ -61,7 +61,7 @@ class Shaped:
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
         return replace(Growth.at_roots(base), carry=self._levels())
 
-    def expand(self, growth: Growth, q: Laws, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
+    def expand(self, growth: Growth, q: DraftProbs, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
         levels: list[list[int]] = growth.carry
         if not levels:
             return replace(growth, frontier=torch.full_like(growth.frontier, -1))
@@ -77,7 +77,7 @@ class Shaped:
         return replace(
             grown,
             tree=grown.tree.take_nodes(kept.expand(rnd.batch, -1)),
-            q_row=grown.q_row[:, kept],
+            q_index=grown.q_index[:, kept],
             frontier=torch.where(frontier >= 0, back, -1),
             carry=levels[1:],
         )

@@ -12,7 +12,7 @@ from torch import Tensor
 from draftwood.core.growth import Growth
 from draftwood.core.legality import Shape
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw, Laws, Proposal, need_draw
+from draftwood.core.proposal import DraftProbs, Draw, Proposal, need_draw
 from draftwood.core.round import Round
 from draftwood.core.tree import TokenTree
 from draftwood.errors import OptionError, need_size
@@ -37,7 +37,7 @@ class Static:
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
         return replace(Growth.at_roots(base), carry=0)
 
-    def expand(self, growth: Growth, q: Laws, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
+    def expand(self, growth: Growth, q: DraftProbs, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
         level: int = growth.carry
         if level >= len(self.widths):
             return replace(growth, frontier=torch.full_like(growth.frontier, -1))

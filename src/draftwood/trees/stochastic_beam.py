@@ -9,7 +9,7 @@ this order, each with some of its children. What arrives next on this level is
     the first child x of n_{i+1}      with mass  (1 - q(n_1) - .. - q(n_i)) q(x | n_{i+1})
 
 because a race forgets how long it has lasted, and because who arrives says nothing about when. One pick decides, so the
-law of each child, given its elder siblings, is q without them, however the masses of the nodes were rounded.
+distribution of each child, given its elder siblings, is q without them, however the masses of the nodes were rounded.
 """
 
 from dataclasses import dataclass, replace
@@ -21,11 +21,11 @@ from torch import Tensor
 from draftwood.core.growth import Growth
 from draftwood.core.legality import Shape
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.proposal import DraftProbs, Draw, Proposal
 from draftwood.core.round import Round, some
 from draftwood.core.tree import TokenTree
 from draftwood.errors import need_size
-from draftwood.trees.grow import by_score, tokens_at, with_laws
+from draftwood.trees.grow import by_score, tokens_at, with_distributions
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class StochasticBeam:
         growth = Growth.at_roots(base)
         return replace(growth, carry=torch.ones_like(growth.frontier, dtype=torch.float64))
 
-    def expand(self, growth: Growth, q: Laws, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
+    def expand(self, growth: Growth, q: DraftProbs, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
         # Deeper nodes are the first to be cut, so a row whose budget is used up draws no more.
         allowed = allowed & (growth.tree.num_drafted() < limit.nodes)[:, None]
         weight: Float[Tensor, "B F"] = growth.carry  # q of the path to each frontier node, those in order of arrival
@@ -58,16 +58,18 @@ class StochasticBeam:
         first, tokens = growth.tree.num_nodes, tokens_at(q, places)
         tree = growth.tree.add(parents, tokens, live=tokens >= 0)
         fresh = torch.arange(first, tree.num_nodes, device=places.device)
-        deeper = with_laws(growth, q, allowed).deeper(tree, torch.where(tree.live[:, first:], fresh, -1), reached)
-        return replace(deeper, q_row=torch.nn.functional.pad(deeper.q_row, (0, self.beam), value=-1))
+        deeper = with_distributions(growth, q, allowed).deeper(
+            tree, torch.where(tree.live[:, first:], fresh, -1), reached
+        )
+        return replace(deeper, q_index=torch.nn.functional.pad(deeper.q_index, (0, self.beam), value=-1))
 
     def select(self, tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
         return by_score(tree, limit)
 
     def _race(
-        self, q: Laws, allowed: Bool[Tensor, "B F"], weight: Float[Tensor, "B F"], rnd: Round, first: int
+        self, q: DraftProbs, allowed: Bool[Tensor, "B F"], weight: Float[Tensor, "B F"], rnd: Round, first: int
     ) -> tuple[Int[Tensor, "B beam"], Float[Tensor, "B beam"]]:
-        """The columns that arrive first, counted through all laws of a row, and the probability of the path to each."""
+        """The columns that arrive first, counted through all distributions of a row, and the probability of the path to each."""
         batch, width = allowed.shape
         left = torch.where(allowed[..., None], q.prob.view(batch, width, -1).double(), 0.0)  # [B, F, W] not yet arrived
         waits = (left > 0).any(-1)  # beginnings without a child so far; who can have none is passed over

@@ -13,11 +13,11 @@ from torch import Tensor
 from draftwood.core.growth import Growth
 from draftwood.core.legality import Shape
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw, Laws, Proposal
+from draftwood.core.proposal import DraftProbs, Draw, Proposal
 from draftwood.core.round import Round, some
 from draftwood.core.tree import TokenTree
 from draftwood.errors import OptionError
-from draftwood.trees.grow import by_score, tokens_at, with_laws
+from draftwood.trees.grow import by_score, tokens_at, with_distributions
 from draftwood.trees.place import place
 
 
@@ -53,7 +53,7 @@ class Threshold:
         frontier = torch.where((limit.nodes > 0)[:, None], growth.frontier, -1)
         return replace(growth, frontier=frontier, carry=_Carry(reach, best))
 
-    def expand(self, growth: Growth, q: Laws, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
+    def expand(self, growth: Growth, q: DraftProbs, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
         tree = growth.tree
         drawn = self._draws(growth, q, allowed, limit, rnd)
         live = (drawn.place >= 0).flatten(1)
@@ -66,9 +66,9 @@ class Threshold:
         order = (~goes_on).long().argsort(dim=1, stable=True)[:, : max(int(goes_on.sum(1).max()), 1)]
         frontier = torch.where(goes_on, at, -1).gather(1, order)
         then = _Carry(drawn.reach.flatten(1).gather(1, order), drawn.best)
-        deeper = with_laws(growth, q, allowed).deeper(grown, frontier, then)
-        q_row = torch.nn.functional.pad(deeper.q_row, (0, grown.num_nodes - tree.num_nodes), value=-1)
-        return replace(deeper, q_row=q_row)
+        deeper = with_distributions(growth, q, allowed).deeper(grown, frontier, then)
+        q_index = torch.nn.functional.pad(deeper.q_index, (0, grown.num_nodes - tree.num_nodes), value=-1)
+        return replace(deeper, q_index=q_index)
 
     def select(self, tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
         return by_score(tree, limit)
@@ -77,7 +77,7 @@ class Threshold:
         """What a draw must be worth more than."""
         return best.gather(1, (limit.nodes - 1).clamp_min(0)[:, None]).clamp_min(self.least)
 
-    def _draws(self, growth: Growth, q: Laws, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> "_Drawn":
+    def _draws(self, growth: Growth, q: DraftProbs, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> "_Drawn":
         carry: _Carry = growth.carry
         batch, width = allowed.shape
         left = q.prob.view(batch, width, -1).double()  # [B, F, W] not yet drawn
@@ -85,7 +85,7 @@ class Threshold:
         greedy = rnd.shaping.greedy()[:, None]
 
         def worth(left: Float[Tensor, "B F W"], whole: Float[Tensor, "B F"]) -> Float[Tensor, "B F"]:
-            """Of the next draw: what is left of the law; of a greedy row the best of it, which is what it takes."""
+            """Of the next draw: what is left of the distribution; of a greedy row the best of it, which is what it takes."""
             mass = torch.where(greedy, left.amax(-1), whole) if rnd.shaping.any_greedy else whole
             return carry.reach * mass
 
@@ -112,7 +112,7 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Drawn:
-    place: Int[Tensor, "B F k"]  # column of each draw, counted through the row's laws; -1: not drawn
+    place: Int[Tensor, "B F k"]  # column of each draw, counted through the row's distributions; -1: not drawn
     value: Float[Tensor, "B F k"]
     reach: Float[Tensor, "B F k"]  # of the new node
     best: Float[Tensor, "B nodes"]

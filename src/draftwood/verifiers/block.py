@@ -4,10 +4,10 @@
     R_i = sum (w_i p_i - q_i)+,   h_i = R_i / (R_i + 1 - w_i)    chance to stop after i tokens, if not later
 
 Every position has a coin of its own, and the last one that comes up counts: an unlikely token may be kept because of what
-follows it. The token after position i has the law norm((w_i p_i - q_i)+). At the end of the chain nothing more was drawn,
-so with q = 0 the same lines say h = w and the law p.
+follows it. The token after position i has the distribution norm((w_i p_i - q_i)+). At the end of the chain nothing more was drawn,
+so with q = 0 the same lines say h = w and the distribution p.
 
-Why it is exact: at position i the law w_i p_i must come out. Going on supplies min(w_i p_i, q_i), stopping the rest, R_i in
+Why it is exact: at position i the distribution w_i p_i must come out. Going on supplies min(w_i p_i, q_i), stopping the rest, R_i in
 all; and as going on fails with probability R_i + 1 - w_i, stopping then with probability h_i is just right.
 """
 
@@ -18,13 +18,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core.forward import Needs
 from draftwood.core.host import put
 from draftwood.core.legality import RULES, Shape
-from draftwood.core.passes import Needs
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.round import Round, some
+from draftwood.core.sampling.support import Support
 from draftwood.core.scored import Scored
-from draftwood.core.support import Support
 from draftwood.core.tree import SCORED, TokenTree
 from draftwood.core.verdict import Verdict
 from draftwood.verifiers.draws import of
@@ -53,7 +53,7 @@ class Block:
 def judge_drawn(
     proposal: Proposal, target: Scored, rnd: Round, start: Int[Tensor, "B"], where: Bool[Tensor, "B"]
 ) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
-    """The block rule along the one chain that was drawn below each `start`. Laws that depend on what stands before them are
+    """The block rule along the one chain that was drawn below each `start`. Distributions that depend on what stands before them are
     asked one by one, and only where plain decoding could have come too: options may have left a token that weighs nothing
     none to follow it."""
     if target.plain:
@@ -66,7 +66,7 @@ def judge_drawn(
 def judge_line(
     proposal: Proposal, target: Scored, rnd: Round, start: Int[Tensor, "B"], where: Bool[Tensor, "B"]
 ) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
-    """The same, many positions at a time: which they are does not depend on any law. For plain laws."""
+    """The same, many positions at a time: which they are does not depend on any distribution. For plain distributions."""
     tree = proposal.tree
     nodes, count = line(tree, start, where)
     w = torch.ones_like(start, dtype=torch.float64)
@@ -107,8 +107,8 @@ def chains_apart(
 ) -> Judge:
     """Rows without branches are judged by the block rule, which other rules become there, and the others by `other`. A row's
     own tree decides, never its neighbours'."""
-    outline = target.outline
-    straight = put([a == b for a, b in zip(outline.drafted, outline.deepest, strict=True)], rnd.device, torch.bool)
+    host_tree = target.host_tree
+    straight = put([a == b for a, b in zip(host_tree.drafted, host_tree.deepest, strict=True)], rnd.device, torch.bool)
     straight = straight if among is None else straight & among
 
     def judge(start: Nodes, where: Rows) -> Judged:
@@ -158,7 +158,7 @@ def weights(w: Float[Tensor, "B"], top: Float[Tensor, "B L"], bottom: Float[Tens
 
 
 class Follow(Protocol):
-    """Which child goes on the chain, and the law it was drawn from; where the chain goes on."""
+    """Which child goes on the chain, and the distribution it was drawn from; where the chain goes on."""
 
     def __call__(self, here: Family, pair: Pair, /) -> tuple[Int[Tensor, "B"], Float[Tensor, "B W"]]: ...
 
@@ -171,13 +171,13 @@ def judge_chain(
     where: Bool[Tensor, "B"],
     follow: Follow,
 ) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
-    """The block rule along the chain that `follow` names. The target's law is asked at every node that goes on with w > 0,
+    """The block rule along the chain that `follow` names. The target's distribution is asked at every node that goes on with w > 0,
     where plain decoding could have come too, and at the end only if it is kept: options may have left it no token at all."""
     goes_on, families = inner(target.tree), Families.of(target.tree)
     node, last, alive = start, start, where
     w = torch.ones_like(start, dtype=torch.float64)
     after: Support | None = None
-    for _ in range(1 + max(target.outline.deepest, default=0)):
+    for _ in range(1 + max(target.host_tree.deepest, default=0)):
         going = goes_on.gather(1, node[:, None])[:, 0] & alive
         last = torch.where(rnd.coin("accept", node, w, alive & ~going), node, last)
         if not bool(going.any()):
@@ -207,11 +207,11 @@ def token_after(
     judged: Bool[Tensor, "B N"],
     after: Support | None,
 ) -> Int[Tensor, "B"]:
-    """Drawn from what judging left of the law at the last node kept, or from the target's own where nothing was judged."""
+    """Drawn from what judging left of the distribution at the last node kept, or from the target's own where nothing was judged."""
     fresh = where & ~judged.gather(1, last[:, None])[:, 0]
     if after is None or some(fresh):
-        law = target.support(torch.where(fresh, last, 0), fresh)
-        after = law if after is None else after.put(law, fresh)
+        probs = target.support(torch.where(fresh, last, 0), fresh)
+        after = probs if after is None else after.put(probs, fresh)
     return rnd.pick_among("residual", last, after.prob, where, after.places)
 
 

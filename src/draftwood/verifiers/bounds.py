@@ -22,7 +22,7 @@ ENOUGH = 1e-9  # chunks that cannot lower the minimum by more are not looked int
 
 def best_iid(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], most: int) -> Float[Tensor, "B most"]:
     """With 1 to `most` independent draws from q."""
-    p, q = laws(p, q, most)
+    p, q = distributions(p, q, most)
     p, q = _by_ratio(p, q)
     below, drawn = p.cumsum(1), q.cumsum(1).clamp_max(1.0)
     each = [(below - drawn**k).amin(1) for k in range(1, most + 1)]
@@ -31,19 +31,21 @@ def best_iid(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], most: int) -> Flo
 
 def best_distinct(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], most: int) -> Float[Tensor, "B most"]:
     """With 1 to `most` draws without replacement, or as many as q has tokens. Right to about 1e-9."""
-    p, q = laws(p, q, most)
+    p, q = distributions(p, q, most)
     return 1 + torch.stack([_distinct_row(*row, most) for row in zip(p, q, strict=True)]).clamp_max(0.0)
 
 
-def laws(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], k: int) -> tuple[Tensor, Tensor]:
-    """Both in float64 with sum 1: float32 laws miss it by a millionth, which is more than rules may differ by."""
+def distributions(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], k: int) -> tuple[Tensor, Tensor]:
+    """Both in float64 with sum 1: float32 distributions miss it by a millionth, which is more than rules may differ by."""
     need_at_least("a bound", k=(k, 1))
     if p.shape != q.shape or p.ndim != 2 or not p.numel():
-        raise OptionError(f"p has shape {tuple(p.shape)}, q {tuple(q.shape)}\nhint: rows of laws, as many of each")
+        raise OptionError(
+            f"p has shape {tuple(p.shape)}, q {tuple(q.shape)}\nhint: rows of distributions, as many of each"
+        )
     p, q = p.double(), q.double()
-    for name, law in (("p", p), ("q", q)):
-        if not bool(((law >= 0).all(1) & ((law.sum(1) - 1).abs() < 1e-3)).all()):
-            raise OptionError(f"a row of {name} is no law\nhint: nothing negative, a sum of 1")
+    for name, probs in (("p", p), ("q", q)):
+        if not bool(((probs >= 0).all(1) & ((probs.sum(1) - 1).abs() < 1e-3)).all()):
+            raise OptionError(f"a row of {name} is no distribution\nhint: nothing negative, a sum of 1")
     return p / p.sum(1, keepdim=True), q / q.sum(1, keepdim=True)
 
 

@@ -1,4 +1,4 @@
-"""What the rules for several draws read at a node: which law the draws came from, and in which order they come."""
+"""What the rules for several draws read at a node: which distribution the draws came from, and in which order they come."""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -8,14 +8,14 @@ from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round, some
 
 
-def law_at(
+def probs_at(
     proposal: Proposal, node: Int[Tensor, "B"], where: Bool[Tensor, "B"], like: Float[Tensor, "B V"]
 ) -> Float[Tensor, "B V"]:
     """q of the children of one node per row, over the columns and in the precision of `like`; zeros elsewhere, and
     everywhere where nothing was drawn."""
     if proposal.q is None:
         return torch.zeros_like(like)
-    rows = proposal.rows().gather(1, node[:, None])[:, 0]
+    rows = proposal.q_indices().gather(1, node[:, None])[:, 0]
     return proposal.q.dense(torch.where(where, rows, -1), like.shape[-1]).to(like.dtype)
 
 

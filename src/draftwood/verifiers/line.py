@@ -1,6 +1,6 @@
 """p and q at many nodes at once, each with one drawn child: what a rule needs that judges whole chains.
 
-Where truncation leaves few tokens the laws lie one behind the other: a table would be as wide as the broadest of them,
+Where truncation leaves few tokens the distributions lie one behind the other: a table would be as wide as the broadest of them,
 and one may leave thousands where most leave a dozen. Tokens outside p's support need no place, for nothing is missing there.
 """
 
@@ -11,15 +11,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.core.proposal import Proposal
+from draftwood.core.sampling.support import Few, Support
 from draftwood.core.scored import Scored
-from draftwood.core.support import Few, Support
 
-_ROWS, _ENTRIES = 64, 2**20  # laws that exist at the same time: as tables, and one behind the other
+_ROWS, _ENTRIES = 64, 2**20  # distributions that exist at the same time: as tables, and one behind the other
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tables:
-    """Laws over the whole vocabulary."""
+    """Distributions over the whole vocabulary."""
 
     p: Float[Tensor, "R V"]
     q: Float[Tensor, "R V"]
@@ -39,7 +39,7 @@ class Tables:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lists:
-    """Laws over few tokens; float64."""
+    """Distributions over few tokens; float64."""
 
     p: Few
     row: Int[Tensor, "Z"]
@@ -53,33 +53,33 @@ class Lists:
 
     def left(self, rows: Int[Tensor, "B"], w: Float[Tensor, "B"]) -> Support:
         p = self.p.take(rows).table()
-        q = Few(self.q, self.p.ids, self.p.count, self.p.vocab).take(rows).table()
-        return Support(unless_empty(missing(w, p.prob, q.prob), p.prob), p.ids, p.vocab)
+        q = Few(self.q, self.p.ids, self.p.count, self.p.vocab_size).take(rows).table()
+        return Support(unless_empty(missing(w, p.prob, q.prob), p.prob), p.ids, p.vocab_size)
 
 
 def at_once(before: Tables | Lists | None) -> int:
-    """How many laws to ask for together, judging by the last ones."""
+    """How many distributions to ask for together, judging by the last ones."""
     return _ROWS if not isinstance(before, Lists) else max(_ROWS, _ENTRIES * len(before.top) // max(len(before.q), 1))
 
 
 def pairs_at(
     proposal: Proposal, target: Scored, row: Int[Tensor, "R"], node: Int[Tensor, "R"], child: Int[Tensor, "R"]
 ) -> Tables | Lists:
-    """At any nodes of any rows, each with the child that was drawn there; only where laws are `plain`."""
+    """At any nodes of any rows, each with the child that was drawn there; only where distributions are `plain`."""
     assert proposal.q is not None
-    token, law, few = proposal.tree.tokens[row, child], proposal.rows()[row, node], target.few(row, node)
+    token, probs, few = proposal.tree.tokens[row, child], proposal.q_indices()[row, node], target.few(row, node)
     if few is None:
-        p, q = target.laws(row, node), proposal.q.dense(law, target.vocab)
+        p, q = target.distributions(row, node), proposal.q.dense(probs, target.vocab_size)
         q, at = q.to(p.dtype), token[:, None]
         return Tables(p, q, p.gather(1, at)[:, 0].double(), q.gather(1, at)[:, 0].double())
     whose, prob = few.row(), few.prob.double()
-    q = proposal.q.at(law[whose], few.ids, target.vocab).double()
-    bottom = proposal.q.at(law, token, target.vocab).double()
+    q = proposal.q.at(probs[whose], few.ids, target.vocab_size).double()
+    bottom = proposal.q.at(probs, token, target.vocab_size).double()
     # Rows and tokens rise, so each child is looked up in one search.
-    entry, asked = whose * target.vocab + few.ids, torch.arange(len(law)) * target.vocab + token
+    entry, asked = whose * target.vocab_size + few.ids, torch.arange(len(probs)) * target.vocab_size + token
     at = torch.searchsorted(entry, asked).clamp_max(len(entry) - 1)
     top = torch.where(entry[at] == asked, prob[at], 0.0)
-    return Lists(Few(prob, few.ids, few.count, few.vocab), whose, q, top, bottom)
+    return Lists(Few(prob, few.ids, few.count, few.vocab_size), whose, q, top, bottom)
 
 
 def missing(w: Float[Tensor, "B"], p: Float[Tensor, "B V"], q: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:

@@ -14,13 +14,13 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from draftwood.core.forward import Needs
 from draftwood.core.legality import Shape
-from draftwood.core.passes import Needs
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
-from draftwood.verifiers.draws import law_at
+from draftwood.verifiers.draws import probs_at
 from draftwood.verifiers.onward import verdict_at
 from draftwood.verifiers.rejection import ratio, try_children
 from draftwood.verifiers.walk import walk
@@ -45,7 +45,7 @@ class LongestRun:
         end = first.path.gather(1, first.count[:, None])[:, 0]
         end = torch.where(begun, _furthest(proposal, target, rnd, begins), end)
         token = torch.where(end > 0, tree.tokens.gather(1, end[:, None])[:, 0], first.next_token)
-        return verdict_at(target.outline, tree.parents.gather(1, end[:, None])[:, 0].clamp_min(0), token)
+        return verdict_at(target.host_tree, tree.parents.gather(1, end[:, None])[:, 0].clamp_min(0), token)
 
 
 def _furthest(proposal: Proposal, target: Scored, rnd: Round, begins: Bool[Tensor, "B N"]) -> Int[Tensor, "B"]:
@@ -56,8 +56,8 @@ def _furthest(proposal: Proposal, target: Scored, rnd: Round, begins: Bool[Tenso
         parent = tree.parents[:, n].clamp_min(0)
         tried = tree.live[:, n] & ~begins[:, n] & kept.gather(1, parent[:, None])[:, 0]
         if some(tried):
-            p, token = target.law(parent[:, None])[:, 0], tree.tokens[:, n : n + 1]
-            chance = ratio(p, law_at(proposal, parent, tried, p), token)
+            p, token = target.probs(parent[:, None])[:, 0], tree.tokens[:, n : n + 1]
+            chance = ratio(p, probs_at(proposal, parent, tried, p), token)
             # A greedy row's tokens are taken, not drawn: kept if the target wants them.
             chance = torch.where(tree.copies[:, n] > 0, chance, p.gather(1, token)[:, 0])
             kept[:, n] |= rnd.coin("accept", torch.full_like(parent, n), chance, tried)

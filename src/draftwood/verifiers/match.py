@@ -6,9 +6,9 @@ yields. Exact for every draft, and with the same seed equal to plain decoding to
 
 from dataclasses import dataclass
 
+from draftwood.core.forward import Needs
 from draftwood.core.host import host
 from draftwood.core.legality import RULES, Shape
-from draftwood.core.passes import Needs
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.round import Round
 from draftwood.core.scored import Scored
@@ -27,5 +27,5 @@ class Match:
 
     def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
         if target.simple:  # nothing to draw: the whole walk is a look-up
-            return target.outline.follow(host(target.best()), rnd.device)
+            return target.host_tree.follow(host(target.best()), rnd.device)
         return walk(proposal.tree, lambda here, depth, where: target.token(here.node, depth, where))

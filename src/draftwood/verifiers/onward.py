@@ -13,7 +13,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from draftwood.core.host import host
-from draftwood.core.outline import Outline, verdict
+from draftwood.core.host_tree import HostTree, verdict
 from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored
 from draftwood.core.tree import SCORED, TokenTree
@@ -33,8 +33,8 @@ class Judge(Protocol):
 
 def onward(tree: TokenTree, target: Scored, rnd: Round, judge: Judge) -> Verdict:
     """From the root on, all rows together. What was drawn is never reached by its token alone: the rule has looked at it."""
-    if target.simple:  # one-hot laws leave nothing to chance: every rule follows the best token
-        return target.outline.follow(host(target.best()), rnd.device)
+    if target.simple:  # one-hot distributions leave nothing to chance: every rule follows the best token
+        return target.host_tree.follow(host(target.best()), rnd.device)
     given = tree.live & (tree.role == SCORED) & (tree.copies == 0)
     last = torch.zeros_like(tree.tokens[:, 0])
     alive = torch.ones_like(last, dtype=torch.bool)
@@ -48,7 +48,7 @@ def onward(tree: TokenTree, target: Scored, rnd: Round, judge: Judge) -> Verdict
         if not some(alive):
             break
         start = torch.where(alive, hit.int().argmax(1), start)
-    return verdict_at(target.outline, last, token)
+    return verdict_at(target.host_tree, last, token)
 
 
 def drawn(tree: TokenTree) -> Bool[Tensor, "B N"]:
@@ -62,7 +62,7 @@ def inner(tree: TokenTree) -> Bool[Tensor, "B N"]:
     return torch.zeros_like(below).scatter_add(1, tree.parents.clamp_min(0), below) > 0
 
 
-def verdict_at(outline: Outline, last: Int[Tensor, "B"], token: Int[Tensor, "B"]) -> Verdict:
+def verdict_at(host_tree: HostTree, last: Int[Tensor, "B"], token: Int[Tensor, "B"]) -> Verdict:
     """The path to a node, and the token after it."""
     nodes, after = host(torch.stack([last, token]))
-    return verdict([outline.path(b, node) for b, node in enumerate(nodes)], after, last.device)
+    return verdict([host_tree.path(b, node) for b, node in enumerate(nodes)], after, last.device)

@@ -2,7 +2,7 @@
 
 Tokens rank by (p/q, id) at every node, paths by their first difference. The chosen path is no draw from q: it is the largest
 of K, whose distribution function is the K-th power of one path's. So with A the mass of paths below the chosen beginning, J
-its own and below(x) the draft's mass on lower tokens, its next token has the law
+its own and below(x) the draft's mass on lower tokens, its next token has the distribution
 
     skew(x) = ((A + J (below(x) + q(x)))^K - (A + J below(x))^K) / ((A + J)^K - A^K)
 
@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core.forward import Needs
 from draftwood.core.legality import RULES, Shape
-from draftwood.core.passes import Needs
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.round import Round
 from draftwood.core.scored import Scored
@@ -29,7 +29,7 @@ from draftwood.verifiers.pair import Pair
 
 @dataclass(frozen=True, slots=True)
 class PathBlock:
-    """Exact if each path ends by itself: at a depth fixed beforehand, or because of its own tokens (a law that is none). How
+    """Exact if each path ends by itself: at a depth fixed beforehand, or because of its own tokens (a distribution that is none). How
     the others went must not decide it, because `skew` averages over them.
 
     `counted` forgets no more than the rule needs: at each node the number of paths that go through it is known, so the
@@ -58,7 +58,9 @@ class _Chosen:
 
     counted: bool
     paths: Int[Tensor, "B"] | None = None  # K
-    lower: Float[Tensor, "B"] = field(init=False)  # A and J, divided by A + J: the law depends on their ratio alone
+    lower: Float[Tensor, "B"] = field(
+        init=False
+    )  # A and J, divided by A + J: the distribution depends on their ratio alone
     own: Float[Tensor, "B"] = field(init=False)
 
     def __call__(self, here: Family, pair: Pair) -> tuple[Int[Tensor, "B"], Float[Tensor, "B W"]]:
@@ -69,13 +71,13 @@ class _Chosen:
         q = q / q.sum(-1, keepdim=True).clamp_min(torch.finfo(q.dtype).tiny)
         rank, below = ranked(p, q)
         place = _highest(pair.columns, here.copies > 0, rank)
-        law = skew(q, below, self.lower, self.own, self.paths)
+        probs = skew(q, below, self.lower, self.own, self.paths)
         column = pair.columns.gather(1, place[:, None])
         lower = self.lower + self.own * below.gather(1, column)[:, 0]
         own = self.own * q.gather(1, column)[:, 0]
         whole = (lower + own).clamp_min(torch.finfo(q.dtype).tiny)
         self.lower, self.own = lower / whole, own / whole
-        return place, law
+        return place, probs
 
 
 def ranked(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"]) -> tuple[Int[Tensor, "B V"], Float[Tensor, "B V"]]:
@@ -100,10 +102,10 @@ def skew(
     own: Float[Tensor, "B"],
     paths: Int[Tensor, "B"],
 ) -> Float[Tensor, "B V"]:
-    """The law of the chosen path's next token. A difference of powers would cancel: a^K - b^K = (a - b) S, a - b = J q."""
+    """The distribution of the chosen path's next token. A difference of powers would cancel: a^K - b^K = (a - b) S, a - b = J q."""
     bottom = lower[:, None] + own[:, None] * below
-    law = q * _powers(bottom + own[:, None] * q, bottom, paths)
-    return law / law.sum(-1, keepdim=True).clamp_min(torch.finfo(q.dtype).tiny)
+    probs = q * _powers(bottom + own[:, None] * q, bottom, paths)
+    return probs / probs.sum(-1, keepdim=True).clamp_min(torch.finfo(q.dtype).tiny)
 
 
 def _powers(a: Float[Tensor, "B V"], b: Float[Tensor, "B V"], count: Int[Tensor, "B"]) -> Float[Tensor, "B V"]:

@@ -1,6 +1,6 @@
 """How often rules keep one of k drafted siblings, by formula: for tables and for tuning, never part of a rule.
 
-Each function takes laws p (target) and q (draft), row by row, and gives the acceptance of every row. What has no formula
+Each function takes distributions p (target) and q (draft), row by row, and gives the acceptance of every row. What has no formula
 (rejection of three or more draws without replacement) is left to the rule itself and a sample.
 """
 
@@ -8,26 +8,26 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.verifiers.bounds import laws
+from draftwood.verifiers.bounds import distributions
 
 HALVINGS = 60  # of an interval of length k: to the last bit
 
 
 def match_iid(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], k: int) -> Float[Tensor, "B"]:
     """Sample the target, look whether it was drawn: sum of p (1 - (1 - q)^k)."""
-    p, q = laws(p, q, k)
+    p, q = distributions(p, q, k)
     return (p * _drawn(q, k)).sum(1)
 
 
 def first_iid(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], k: int) -> Float[Tensor, "B"]:
     """One draw judged by rejection, the others only met by luck: the residual may be one of them."""
-    p, q = laws(p, q, k)
+    p, q = distributions(p, q, k)
     return (torch.minimum(p, q) + (p - q).clamp_min(0) * _drawn(q, k - 1)).sum(1)
 
 
 def rejection_iid(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], k: int) -> Float[Tensor, "B"]:
     """One draw after the other against a shrinking residual: 1 - product of (1 - sum of min(r, q))."""
-    p, q = laws(p, q, k)
+    p, q = distributions(p, q, k)
     r, missed = p, torch.ones_like(p[:, 0])
     for _ in range(k):
         missed = missed * (1 - torch.minimum(r, q).sum(1)).clamp_min(0)
@@ -37,7 +37,7 @@ def rejection_iid(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], k: int) -> F
 
 def transport_iid(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], k: int) -> Float[Tensor, "B"]:
     """Every draw is kept with min(1, p / (rho q)), rho as small as is exact: where 1 - (1 - beta)^k = rho beta."""
-    p, q = laws(p, q, k)
+    p, q = distributions(p, q, k)
     low, high = torch.ones_like(p[:, 0]), torch.full_like(p[:, 0], float(k))
 
     def kept(rho: Tensor) -> tuple[Tensor, Tensor]:
@@ -54,22 +54,22 @@ def transport_iid(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], k: int) -> F
 
 def selection_iid(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], k: int) -> Float[Tensor, "B"]:
     """Of two draws the one with the greater p - q1 q2 goes on, and meets the next; the last is judged by rejection with the
-    law of winners. A residual that happens to be a loser is not counted, so for three draws and more the rule keeps a
+    distribution of winners. A residual that happens to be a loser is not counted, so for three draws and more the rule keeps a
     little more than this."""
-    p, q = laws(p, q, k)
+    p, q = distributions(p, q, k)
     winner = q
     for _ in range(k - 1):
         order = (p - winner * q).argsort(dim=1, descending=True, stable=True)
         first, second = winner.gather(1, order), q.gather(1, order)
         worse = [x.sum(1, keepdim=True) - x.cumsum(1) for x in (first, second)]
-        law = first * second + first * worse[1] + worse[0] * second
-        winner = torch.zeros_like(winner).scatter(1, order, law.clamp_min(0))
+        probs = first * second + first * worse[1] + worse[0] * second
+        winner = torch.zeros_like(winner).scatter(1, order, probs.clamp_min(0))
     return torch.minimum(p, winner).sum(1)
 
 
 def match_two_distinct(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"]) -> Float[Tensor, "B"]:
     """Sample the target, look whether it is one of two draws without replacement."""
-    p, q = laws(p, q, 2)
+    p, q = distributions(p, q, 2)
     left = _left(q)
     odds = torch.where(left > 0, q / left, 0.0)
     return (p * q * (1 + odds.sum(1, keepdim=True) - odds)).sum(1)
@@ -78,7 +78,7 @@ def match_two_distinct(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"]) -> Floa
 def rejection_two_distinct(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"]) -> Float[Tensor, "B"]:
     """Two draws without replacement: sum of min(p, q), and for each token rejected first, (q - p)+, what the second keeps:
     the sum of min(r, q / (1 - q(token))), r the residual. That is a function of one number, so one sort serves all."""
-    p, q = laws(p, q, 2)
+    p, q = distributions(p, q, 2)
     r, left = _residual(p, q), _left(q)
     rejected = torch.where(left > 0, (q - p).clamp_min(0), 0.0)
     scale = torch.where(left > 0, 1 / left, 0.0)
@@ -93,7 +93,7 @@ def rejection_two_distinct(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"]) -> 
 def greedy(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], k: int) -> Float[Tensor, "B"]:
     """The k - 1 likeliest tokens as given children and one draw from the rest of q, judged by rejection. It is the best any
     rule can do with such a draft."""
-    p, q = laws(p, q, k)
+    p, q = distributions(p, q, k)
     best = q.topk(min(k - 1, q.shape[1]), dim=1)
     given = torch.zeros_like(q, dtype=torch.bool).scatter(1, best.indices, best.values > 0)
     rest = q.masked_fill(given, 0.0)

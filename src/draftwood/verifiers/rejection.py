@@ -2,7 +2,7 @@
 
 One drawn child gives the rule of speculative sampling. Several are tried one after another against a shrinking residual:
 without replacement in draw order, a rejected token leaving q; iid copies in uniformly random order. Each step keeps
-min(r, q) and hands (r - q)+ on, so what comes out has law p.
+min(r, q) and hands (r - q)+ on, so what comes out has distribution p.
 """
 
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core.forward import Needs
 from draftwood.core.legality import RULES, Shape
-from draftwood.core.passes import Needs
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored
@@ -25,7 +25,7 @@ from draftwood.verifiers.walk import walk
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Exact for draws with a law; acceptance of one drawn child is 1 - TV(p, q)."""
+    """Exact for draws with a distribution; acceptance of one drawn child is 1 - TV(p, q)."""
 
     needs: Needs = Needs()
     lossless: bool = True
@@ -70,7 +70,7 @@ def residual(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"]) -> Float[Tensor, 
     """norm((p - q)+)."""
     gap = (p - q).clamp_min(0)
     total = gap.sum(-1, keepdim=True)
-    # Rounding can leave nothing when p and q agree; then p itself is the right law.
+    # Rounding can leave nothing when p and q agree; then p itself is the right distribution.
     return torch.where(total > 0, gap / total, p)
 
 

@@ -1,11 +1,11 @@
-"""Selection: k independent draws play a tournament, and the winner is judged by rejection under the law it won with.
+"""Selection: k independent draws play a tournament, and the winner is judged by rejection under the distribution it won with.
 
 Two draws x ~ r and y ~ q meet: tokens are ranked by p - r q, and the better ranked one goes on. So a token wins against
 itself and against all that rank below it,
 
     won(i) = r(i) q(i) + r(i) below_q(i) + below_r(i) q(i),
 
-one sort and two cumulative sums; of two that rank alike the first goes on. The last winner has a known law and is kept with
+one sort and two cumulative sums; of two that rank alike the first goes on. The last winner has a known distribution and is kept with
 probability min(1, p/won), else the token comes from norm((p - won)+): together p, whatever the ranking. With the solver "lp"
 the pairs among the best ranked tokens are decided by coins, whose chances a small linear programme finds.
 """
@@ -19,9 +19,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core.forward import Needs
 from draftwood.core.host import on_host
 from draftwood.core.legality import RULES, Shape
-from draftwood.core.passes import Needs
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored
@@ -71,7 +71,7 @@ def _choose(
     drawn, rest = alive & (count > 0), pair.p  # [B, W]
     draws = order(here.copies, rnd, here.node, drawn).unbind(1)
     if draws and some(drawn):
-        # Sums over all columns make the winner's law, which has to be the true one: float64, and a sum of one, whose
+        # Sums over all columns make the winner's distribution, which has to be the true one: float64, and a sum of one, whose
         # rounding would enter every meeting anew.
         p, q = pair.p.double(), pair.q.double()
         q = q / q.sum(-1, keepdim=True).clamp_min(1e-300)
@@ -104,12 +104,12 @@ def _choose(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Contest:
-    """One meeting of a winner so far, of law r, with the next draw, of law q."""
+    """One meeting of a winner so far, of distribution r, with the next draw, of distribution q."""
 
     rank: Int[Tensor, "B V"]  # 0 is the best
     chances: Float[Tensor, "B s s"]  # of the first of a pair by their ranks, where both are below s
     stands: Bool[Tensor, "B"]  # playing would not help: the first goes on
-    won: Float[Tensor, "B V"]  # the law of who goes on
+    won: Float[Tensor, "B V"]  # the distribution of who goes on
 
     def chance(self, first: Int[Tensor, "B 1"], second: Int[Tensor, "B 1"]) -> Float[Tensor, "B"]:
         """That the first goes on."""
@@ -126,7 +126,7 @@ class Contest:
 def play(
     p: Float[Tensor, "B V"], r: Float[Tensor, "B V"], q: Float[Tensor, "B V"], size: int, where: Bool[Tensor, "B"]
 ) -> Contest:
-    """Decided by the laws alone, before anybody looks at the tokens."""
+    """Decided by the distributions alone, before anybody looks at the tokens."""
     order = _best_first(p - r * q)  # [B, s] the others rank behind these, all alike
     ranked = order.shape[1]
     rank = torch.full_like(p, ranked, dtype=torch.int64)
@@ -171,7 +171,7 @@ def _among(
     below_r: Float[Tensor, "B"],
     below_q: Float[Tensor, "B"],
 ) -> Float[Tensor, "B s"]:
-    """The winner's law among the best ranked: all lower ones lose, each other they meet by these very chances."""
+    """The winner's distribution among the best ranked: all lower ones lose, each other they meet by these very chances."""
     pair = r[:, :, None] * q[:, None, :]  # [B, s, s] the first is i, the second j
     meet = (pair * chances).sum(2) + (pair * (1 - chances)).sum(1)  # a pair of equals counts once: chance 1 of itself
     return meet + r * below_q[:, None] + below_r[:, None] * q

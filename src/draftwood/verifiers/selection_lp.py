@@ -1,4 +1,4 @@
-"""Chances of pairs, by a linear programme: which of two tokens goes on, so that the winner's law covers most of p.
+"""Chances of pairs, by a linear programme: which of two tokens goes on, so that the winner's distribution covers most of p.
 
     maximise sum z_i,   z_i <= p_i,   z_i <= won_i,   0 <= w_ij <= 1
     won_i = r_i q_i + r_i below_q + below_r q_i + sum over j != i of  r_i q_j w_ij + r_j q_i (1 - w_ji)
@@ -25,7 +25,7 @@ def best_chances(
     where: Bool[Tensor, "B"],
 ) -> Float[Tensor, "B s s"]:
     """w[b, i, j]: the chance of the first, of rank i, against the second, of rank j. By rank alone where nobody asks, or
-    where the solver fails: the winner's law is made of these numbers, so any are exact."""
+    where the solver fails: the winner's distribution is made of these numbers, so any are exact."""
     size = p.shape[1]
     columns = (p, r, q, below_r[:, None], below_q[:, None], where[:, None].to(p.dtype))
     rows: list[list[float]] = host(torch.cat(columns, dim=1))
@@ -46,7 +46,7 @@ def solved(
     """The best chances of one node, from p, r and q of its best ranked tokens; None if the solver finds none."""
     from scipy.optimize import linprog
 
-    p, r, q = (np.asarray(law, dtype=np.float64) for law in (best, first, second))
+    p, r, q = (np.asarray(probs, dtype=np.float64) for probs in (best, first, second))
     size = len(p)
     pair = np.outer(r, q)  # the first is i, the second j
     # won = base + slope @ w, the pairs flattened row by row; a pair of equals is decided already.

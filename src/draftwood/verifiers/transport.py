@@ -1,7 +1,7 @@
 """Transport: k independent draws, each kept with probability min(1, p/(rho q)), then one residual for all of them.
 
 With m = min(p/rho, q) and beta = sum m, one trial keeps x with probability m(x), and k trials keep it with probability
-m(x) a/beta, where a = 1 - (1 - beta)^k. The residual adds p - m a/beta, so what comes out has law p, as long as that is
+m(x) a/beta, where a = 1 - (1 - beta)^k. The residual adds p - m a/beta, so what comes out has distribution p, as long as that is
 nowhere negative: as long as a <= rho beta. The smallest such rho keeps most; it lies between 1 and k.
 
 p and q are read once per node, not once per draw.
@@ -15,9 +15,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core.forward import Needs
 from draftwood.core.host import on_host
 from draftwood.core.legality import RULES, Shape
-from draftwood.core.passes import Needs
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored
@@ -83,7 +83,7 @@ def best_rho(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], count: Int[Tensor
 
 
 def _search(xp: Any, p: Any, q: Any, count: Any) -> Any:
-    """By false position, every step one pass over the laws; what is returned was tried and is great enough. `xp`: numpy or
+    """By false position, every step one pass over the distributions; what is returned was tried and is great enough. `xp`: numpy or
     torch, which agree about every function used here."""
     high = xp.clip(count, 1, None) * xp.ones_like(count, dtype=xp.float64)
     low = xp.ones_like(high)
@@ -132,7 +132,7 @@ def _kept(
 
 
 def _first(kept: Float[Tensor, "B n"], count: Int[Tensor, "B"]) -> Float[Tensor, "B n+1"]:
-    """The law of the first trial that keeps its draw, if each does so with these chances; last, that none does. No trial
+    """The distribution of the first trial that keeps its draw, if each does so with these chances; last, that none does. No trial
     knows of the others, so one pick decides all of them."""
     real = torch.arange(kept.shape[1], device=kept.device) < count[:, None]
     kept = torch.where(real, kept.double(), 0.0)
@@ -148,5 +148,5 @@ def _rest(
     beta = m.sum(-1, dtype=torch.float64)
     share = torch.where(beta > 0, _reached(torch, beta, count) / beta, torch.zeros_like(beta))
     gap = (p - m * share[:, None].to(p.dtype)).clamp_min(0)
-    # Rounding can leave nothing when p and q agree; then p itself is the right law.
+    # Rounding can leave nothing when p and q agree; then p itself is the right distribution.
     return torch.where(gap.sum(-1, keepdim=True) > 0, gap, p)

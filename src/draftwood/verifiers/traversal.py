@@ -18,12 +18,12 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from draftwood.core.forward import Needs
 from draftwood.core.legality import RULES, Shape
-from draftwood.core.passes import Needs
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.round import Round
+from draftwood.core.sampling.support import Support
 from draftwood.core.scored import Scored
-from draftwood.core.support import Support
 from draftwood.core.verdict import Verdict
 from draftwood.verifiers.block import chains_apart, heaviness, share, token_after
 from draftwood.verifiers.family import Families, Family
@@ -51,16 +51,16 @@ class Traversal:
 
 
 class _Stack:
-    """Laws of the nodes from the start down to the one a row is at. Others need none: below a rejected node nothing is ever
-    asked again, and a node not yet visited has its laws unchanged. Made on the way down, for nodes with drawn children."""
+    """Distributions of the nodes from the start down to the one a row is at. Others need none: below a rejected node nothing is ever
+    asked again, and a node not yet visited has its distributions unchanged. Made on the way down, for nodes with drawn children."""
 
     def __init__(self, batch: int, levels: int, columns: Int[Tensor, "B N"]) -> None:
         self.first, self.levels = torch.arange(batch, device=columns.device) * levels, levels
-        self.columns = columns  # of each node's token in its parent's laws
+        self.columns = columns  # of each node's token in its parent's distributions
         self.p: Tensor | None = None  # [B * levels, W], the levels of a row one behind the other
         self.q: Tensor | None = None
         self.ids: Tensor | None = None
-        self.vocab = 0
+        self.vocab_size = 0
 
     def at(self, level: Int[Tensor, "B"]) -> Int[Tensor, "B"]:
         return self.first + level.clamp(0, self.levels - 1)
@@ -72,29 +72,29 @@ class _Stack:
         return self.p[at, column], self.q[at, column]
 
     def left(self, level: Int[Tensor, "B"]) -> Support | None:
-        """What is left of p, and of which tokens; None if no law was asked for."""
+        """What is left of p, and of which tokens; None if no distribution was asked for."""
         if self.p is None:
             return None
         at = self.at(level)
-        return Support(self.p[at], None if self.ids is None else self.ids[at], self.vocab)
+        return Support(self.p[at], None if self.ids is None else self.ids[at], self.vocab_size)
 
     def add(self, rows: Int[Tensor, "R"], level: Int[Tensor, "B"], pair: Pair, here: Family) -> None:
-        """The laws of a node just reached, in some rows; the stack gets as wide as the widest so far."""
+        """The distributions of a node just reached, in some rows; the stack gets as wide as the widest so far."""
         ids, width = pair.support.ids, pair.p.shape[1]
         assert self.p is None or (ids is None) == (self.ids is None), "columns are tokens, or they are not"
         if self.p is None or self.q is None:
             shape = (len(self.first) * self.levels, width)
             # Never read before it is written, and of many levels most are never reached: so it is not filled.
-            self.p, self.q, self.vocab = pair.p.new_empty(shape), pair.q.new_empty(shape), pair.support.vocab
-            self.ids = None if ids is None else ids.new_full(shape, self.vocab)
+            self.p, self.q, self.vocab_size = pair.p.new_empty(shape), pair.q.new_empty(shape), pair.support.vocab_size
+            self.ids = None if ids is None else ids.new_full(shape, self.vocab_size)
         elif self.ids is not None and width > self.p.shape[1]:
             wide = max(width, 2 * self.p.shape[1])
-            self.p, self.q, self.ids = _wide(self.p, wide), _wide(self.q, wide), _wide(self.ids, wide, self.vocab)
+            self.p, self.q, self.ids = _wide(self.p, wide), _wide(self.q, wide), _wide(self.ids, wide, self.vocab_size)
         at, width = self.at(level)[rows], self.p.shape[1]
         self.p.index_copy_(0, at, _wide(pair.p, width))
         self.q.index_copy_(0, at, _wide(pair.q, width))
         if self.ids is not None and ids is not None:
-            self.ids.index_copy_(0, at, _wide(ids, width, self.vocab))
+            self.ids.index_copy_(0, at, _wide(ids, width, self.vocab_size))
             # Empty places of a family are the root's, which nobody asks for.
             self.columns = self.columns.index_copy(0, rows, self.columns[rows].scatter(1, here.child, pair.columns))
 
@@ -118,15 +118,15 @@ def _judge(
     proposal: Proposal, target: Scored, rnd: Round, start: Int[Tensor, "B"], where: Bool[Tensor, "B"]
 ) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
     """Every row at its own node of its own tree: in one step a row goes down to its node's next child, or tries the node,
-    which has none left. A tree of N nodes takes 2N steps at most. Laws are wide and most steps concern few rows, so which
+    which has none left. A tree of N nodes takes 2N steps at most. Distributions are wide and most steps concern few rows, so which
     they are is asked, and the steps end with the last row."""
     tree = proposal.tree
     families, left, judged = Families.of(tree), drawn(tree), inner(tree)  # not yet rejected; something was drawn below
-    stack = _Stack(tree.batch, max(1, *target.outline.deepest), tree.tokens)
+    stack = _Stack(tree.batch, max(1, *target.host_tree.deepest), tree.tokens)
     weights = torch.ones(tree.batch, stack.levels + 1, dtype=torch.float64, device=rnd.device)  # w along the way down
     node, level, alive = start, torch.zeros_like(start), where
     _make(stack, families, proposal, target, start, level, where & _at(judged, start))
-    for _ in range(2 * max(target.outline.drafted) + 1):
+    for _ in range(2 * max(target.host_tree.drafted) + 1):
         below, w = left & (tree.parents == node[:, None]), _at(weights, level)
         down = alive & below.any(1) & (w > 0)  # below a node that weighs nothing nothing is kept
         alive = alive & ~rnd.coin("accept", node, w, alive & ~down)
@@ -162,7 +162,7 @@ def _make(
     level: Int[Tensor, "B"],
     where: Bool[Tensor, "B"],
 ) -> None:
-    """Laws of the nodes just reached, which plain decoding could have reached too: their weight is not zero."""
+    """Distributions of the nodes just reached, which plain decoding could have reached too: their weight is not zero."""
     rows = where.nonzero()[:, 0]
     if len(rows):
         here = families.at(node[rows], rows)
@@ -172,7 +172,7 @@ def _make(
 def settle(
     w: Float[Tensor, "B"], p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], token: Int[Tensor, "B 1"]
 ) -> tuple[Float[Tensor, "B"], Float[Tensor, "B V"], Float[Tensor, "B V"]]:
-    """What a parent is left with when a child was rejected: weight, law and draft law."""
+    """What a parent is left with when a child was rejected: weight, distribution and draft distribution."""
     rest = missing(w, p, q)
     total = rest.sum(-1, keepdim=True)
     q = q.scatter(1, token, 0.0)

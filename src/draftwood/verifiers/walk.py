@@ -16,7 +16,7 @@ from draftwood.verifiers.family import Families, Family
 
 
 class Choose(Protocol):
-    """A token with the target's law at each node, in the rows still walking."""
+    """A token with the target's distribution at each node, in the rows still walking."""
 
     def __call__(self, here: Family, depth: int, where: Bool[Tensor, "B"], /) -> Int[Tensor, "B"]: ...
 

@@ -1,4 +1,4 @@
-"""draftwood bench exact: who promises the text is held to it, who promises the law alone is named and left out."""
+"""draftwood bench exact: who promises the text is held to it, who promises the distribution alone is named and left out."""
 
 import json
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def row(done: Any, name: str) -> list[str]:
 def test_an_exact_rule_that_draws_for_itself_is_not_compared(exact):
     done = exact("--temperature", "1", "--recipes", f"{DRAWN},prompt_lookup")
     assert done.exit_code == 0, done.output
-    why = "not compared: Traversal draws for itself, so the texts differ and their law is the same"
+    why = "not compared: Traversal draws for itself, so the texts differ and their distribution is the same"
     assert f"{DRAWN}: {why}" in done.stdout
     assert row(done, DRAWN)[2:6] == ["-"] * 4 and row(done, "prompt_lookup")[2] == "8/8"
     assert done.stdout.splitlines()[-1] == "exact: prompt_lookup, noisy oracle"

@@ -8,7 +8,8 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from draftwood.bench import machine, passes
+from draftwood.bench import machine
+from draftwood.bench.micro import target_pass as passes
 from draftwood.cli.main import app
 from draftwood.testing.folder import write_folder
 
@@ -34,16 +35,16 @@ def test_a_run_ends_with_a_table_floors_parts_and_a_file(bench_pass, tmp_path: P
     assert "a chain of 16 at context 8 spends" in done.stdout and '"commit"' in done.stdout
     assert "warming up" in done.stderr and "3/3 repeats" in done.stderr
     result = json.loads(out.read_text())
-    assert result["provenance"]["lane"].startswith("int8") and result["provenance"]["threads"] == 1
+    assert result["provenance"]["backend"].startswith("int8") and result["provenance"]["threads"] == 1
     assert [(r["case"]["nodes"], r["case"]["shape"]) for r in result["rows"] if r["case"]["context"] == 32] == [
         (1, "chain"), (4, "chain"), (4, "tree"), (16, "chain"), (16, "tree"),
     ]  # fmt: skip
     assert {f["context"] for f in result["floors"]} == {8, 32} and set(result["bandwidth"]) == {"memory", "cache"}
 
 
-def test_a_float_lane_is_timed_too(bench_pass):
+def test_a_float_backend_is_timed_too(bench_pass):
     done = bench_pass("--sizes", "2", "--contexts", "8", "--repeats", "1", "--dtype", "float32")
-    assert done.exit_code == 0 and '"lane": "float32"' in done.stdout
+    assert done.exit_code == 0 and '"backend": "float32"' in done.stdout
     assert torch.get_num_threads() == 1
 
 

@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from draftwood.cli.main import app
-from draftwood.models import load as loading
-from draftwood.models.lanes import int8
-from draftwood.models.lanes.choose import int8_decoder
+from draftwood.models.backends import int8
+from draftwood.models.backends.choose import int8_decoder
+from draftwood.models.loading import load as loading
 from draftwood.testing.folder import write_folder
 
 LIMITS = ("--max-perplexity", "1.2", "--min-agreement", "0.7")  # random weights of few columns round badly
@@ -25,7 +25,7 @@ def quality(tmp_path: Path) -> Any:
 
 
 def spoil(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on the int8 lane has one layer whose weights are 1.3 times too large."""
+    """From now on the int8 backend has one layer whose weights are 1.3 times too large."""
     honest = loading.load
 
     def load(name: str, *, dtype: str) -> loading.Loaded:
@@ -39,7 +39,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "load", load)
 
 
-def test_a_good_lane_is_told_by_kind_of_text_and_saved(quality, tmp_path: Path):
+def test_a_good_backend_is_told_by_kind_of_text_and_saved(quality, tmp_path: Path):
     out = tmp_path / "q.json"
     done = quality(*LIMITS, "--out", str(out))
     assert done.exit_code == 0, done.output
@@ -47,11 +47,11 @@ def test_a_good_lane_is_told_by_kind_of_text_and_saved(quality, tmp_path: Path):
     assert "float32 wrote 4/4 answers" in done.stderr and "4/4 texts" in done.stderr
     result = json.loads(out.read_text())
     assert [row["kind"] for row in result["rows"]] == ["greedy", "sampled", "overall"]
-    assert result["provenance"]["lane"].startswith("int8") and result["misses"] == []
+    assert result["provenance"]["backend"].startswith("int8") and result["misses"] == []
     assert result["rows"][2]["positions"] == result["rows"][0]["positions"] + result["rows"][1]["positions"]
 
 
-def test_a_spoiled_lane_is_status_one(quality, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_a_spoiled_backend_is_status_one(quality, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     spoil(monkeypatch)
     out = tmp_path / "q.json"
     done = quality(*LIMITS, "--out", str(out))
@@ -67,7 +67,7 @@ def test_limits_are_the_callers(quality):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--dtype", "float32"], "float32 is what lanes are compared with"),
+        (["--dtype", "float32"], "float32 is what backends are compared with"),
         (["--out", "nowhere/q.json"], "no folder"),
         (["--count", "1"], "count"),
         (["--min-agreement", "98"], "agreement"),

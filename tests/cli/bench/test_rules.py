@@ -10,7 +10,8 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from draftwood.bench import first_level, machine, rules
+from draftwood.bench import machine
+from draftwood.bench.study import first_level, rules
 from draftwood.cli.main import app
 from draftwood.testing.folder import write_folder
 from planted_rules import Everything
@@ -103,7 +104,7 @@ def test_nothing_of_nothing_is_no_result(bench):
     assert "0 of 0" not in done.stdout and "the bound:" not in done.stdout
 
 
-def test_top_p_reaches_the_laws(bench, tmp_path: Path):
+def test_top_p_reaches_the_distributions(bench, tmp_path: Path):
     out, page = tmp_path / "r.json", tmp_path / "r.md"
 
     def kept(*words: str) -> set[float]:
@@ -112,7 +113,7 @@ def test_top_p_reaches_the_laws(bench, tmp_path: Path):
         (cell,) = json.loads(out.read_text())["cells"]
         return {line["tokens"]["value"] for line in cell["lines"]}
 
-    assert len(kept("--top-p", "1e-9")) == 1, "of laws with one token all rules keep the same"
+    assert len(kept("--top-p", "1e-9")) == 1, "of distributions with one token all rules keep the same"
     assert json.loads(out.read_text())["settings"]["top_p"] == 1e-9 and "tokens that sum to 1e-09" in page.read_text()
     assert len(kept()) > 1 and "tokens that sum to" not in page.read_text()
 

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from draftwood.bench import machine
-from draftwood.bench.peers.ours import Ours
-from draftwood.bench.process import Process
+from draftwood.bench.spec.peers.ours import Ours
+from draftwood.bench.spec.process import Process
 from draftwood.cli.main import app
 from draftwood.testing.folder import write_folder
 
@@ -51,7 +51,7 @@ def spec(tmp_path: Path) -> Callable[..., Any]:
     return invoke
 
 
-def test_a_run_ends_with_tables_a_file_and_a_journal(spec, tmp_path: Path):
+def test_a_run_ends_with_tables_a_file_and_a_results_log(spec, tmp_path: Path):
     out = tmp_path / "r.json"
     done = spec("--recipes", "prompt_lookup", "--per-task", "2", "--out", str(out))
     assert done.exit_code == 0, done.output
@@ -139,7 +139,7 @@ def test_who_is_not_compared_is_named_and_gets_no_share_of_equal_texts(spec, mon
         (["--peers", "transformer"], "did you mean 'transformers"),
         (["--peers", "llamacpp"], "hint:"),
         (["--out", "nowhere/r.json"], "no folder"),
-        (["--out", "r.jsonl"], "its own journal"),
+        (["--out", "r.jsonl"], "its own results log"),
         (["--temperature", "-1"], "temperature"),
         (["--threads", "257"], "--threads"),
     ],

@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from draftwood.bench.answer import Answer
-from draftwood.bench.figures import ALL, figures, ratio
+from draftwood.bench.spec.answer import Answer
+from draftwood.bench.spec.summary import ALL, figures, ratio
 from draftwood.cli.bench import tables
 
 METHODS = ["autoregressive", "speculative_sampling", "llamacpp-ngram-map-k4v"]

@@ -15,7 +15,7 @@ from draftwood import recipes
 from draftwood.drafters.nets.find import load_head
 from draftwood.drafters.nets.store import Head
 from draftwood.errors import CompositionError, DraftwoodError, OptionError, WeightsError
-from draftwood.models.load import Loaded, load
+from draftwood.models.loading.load import Loaded, load
 from draftwood.testing.folder import write_folder
 from draftwood.testing.heads import random_head, write_head
 from draftwood.testing.tiny import CONFIG, tiny_decoder

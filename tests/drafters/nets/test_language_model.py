@@ -9,24 +9,24 @@ import torch
 from draftwood.cache.dense import DenseCache
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.config import ModelConfig
-from draftwood.core.passes import FINAL, Tokens
+from draftwood.core.forward import FINAL, ForwardInput
 from draftwood.core.proposal import Draw
 from draftwood.core.recipe import Recipe
-from draftwood.core.sampling import SamplingParams
+from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.combine import VocabTrim
-from draftwood.drafters.learn.language import Language
+from draftwood.drafters.learners.language import Language
 from draftwood.drafters.nets.build import filled
 from draftwood.drafters.nets.language_model import language_model
 from draftwood.drafters.nets.run import language_drafter
 from draftwood.drafters.nothing import Nothing
-from draftwood.models.lanes import int8
-from draftwood.models.lanes.choose import int8_decoder
+from draftwood.models.backends import int8
+from draftwood.models.backends.choose import int8_decoder
 from draftwood.testing import exact
 from draftwood.testing.contracts import Always, check_drafter
 from draftwood.testing.heads import random_head
 from draftwood.testing.runs import make_engine, serve
 from draftwood.testing.tiny import CONFIG, tiny_decoder, tiny_weights
-from draftwood.train.capture import Teacher
+from draftwood.train.loop.capture import Teacher
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 from draftwood.trees.static import Static
@@ -37,16 +37,16 @@ BIASED = replace(CONFIG, qkv_bias=True, out_bias=True, mlp_bias=True, tie_embedd
 
 
 def logits_of(model: Any, ids: torch.Tensor) -> torch.Tensor:
-    cache = DenseCache(model.row_specs, slots=1, capacity=64)
+    cache = DenseCache(model.cache_specs, slots=1, capacity=64)
     cache.admit(0, [])
     at = torch.arange(len(ids))
-    return model.forward(Tokens(ids, torch.zeros_like(ids), at, at, at - 1, want=at), cache).logits
+    return model.forward(ForwardInput(ids, torch.zeros_like(ids), at, at, at - 1, want=at), cache).logits
 
 
 def trained_logits(head: Any, target: Any, ids: torch.Tensor) -> torch.Tensor:
     """What the learner multiplies with the target's rows."""
     net: Any = filled(head).to(target.dtype)
-    keep = torch.arange(target.vocab) if head.ids is None else head.ids
+    keep = torch.arange(target.vocab_size) if head.ids is None else head.ids
     on = torch.ones_like(ids, dtype=torch.bool)[None]
     shown = Teacher(target).show(ids[None], on, on, frozenset({FINAL}), 0)
     return net.read(Language(net, keep, align=True).hidden(shown))[0] @ shown.rows(keep).T
@@ -64,13 +64,13 @@ def test_the_folded_model_is_the_one_that_was_trained(config: ModelConfig, rows:
     torch.testing.assert_close(found, trained_logits(head, target, ids), rtol=1e-9, atol=1e-9)
 
 
-def test_in_the_int8_lane_it_is_nearly_that_model() -> None:
+def test_in_the_int8_backend_it_is_nearly_that_model() -> None:
     """It runs on the target's kernels, with a head of fewer rows than the vocabulary."""
     target = int8_decoder(CONFIG, int8.from_tensors(CONFIG, tiny_weights()))
     head = random_head("language", target, rows=20)
     ids = torch.randint(CONFIG.vocab_size, (24,), generator=torch.Generator().manual_seed(2))
     model: Any = language_model(head, target)
-    assert type(model) is type(target) and model.row_exact
+    assert type(model) is type(target) and model.batch_invariant
     got, want = logits_of(model, ids), trained_logits(head, target, ids)
     assert got.shape == want.shape == (24, 20)
     assert torch.corrcoef(torch.stack([got.flatten(), want.flatten()]))[0, 1] > 0.995
@@ -84,7 +84,7 @@ def run(target: Any, drafter: Any, policy: Any, rule: Any, temperature: float) -
     params = [SamplingParams(temperature=temperature, seed=i, max_tokens=20) for i in range(4)]
     prompts = [[5, 7, 1, 3], list(range(1, 40)), [9, 9, 2], [4]]
     requests = serve(make_engine(target, recipe, slots=3, chunk=16), prompts, params)
-    assert not any(r.stats.benched for r in requests)
+    assert not any(r.stats.disabled for r in requests)
     return requests
 
 
@@ -103,14 +103,14 @@ def test_random_weights_leave_the_text_alone(target: Any, temperature: float, tr
 
 
 @pytest.mark.parametrize("keep", [None, torch.tensor([1, 2])], ids=["own ids", "and trimmed"])
-def test_the_emitted_law_is_the_targets(keep: Any) -> None:
+def test_the_emitted_distribution_is_the_targets(keep: Any) -> None:
     target: Any = tiny_decoder(config=replace(CONFIG, vocab_size=3, num_layers=1))
-    target.make_cache = lambda slots: DenseCache(target.row_specs, slots=slots, capacity=32)
+    target.make_cache = lambda slots: DenseCache(target.cache_specs, slots=slots, capacity=32)
     drafter: Any = language_drafter(random_head("language", target, rows=2), target)
     drafter = drafter if keep is None else VocabTrim(drafter, keep)
     recipe = Recipe(drafter=drafter, policy=Chain(), verifier=Rejection(), controller=Always(2, 2))
     plain = Recipe(drafter=Nothing(), policy=Chain(), verifier=Match(), controller=Always(0, 0))
-    fast, slow = (exact.law_of(exact.leaves(target, lambda r=r: r, tokens=3)) for r in (recipe, plain))
+    fast, slow = (exact.probs_of(exact.leaves(target, lambda r=r: r, tokens=3)) for r in (recipe, plain))
     assert max(abs(fast.get(z, 0) - slow.get(z, 0)) for z in {*fast, *slow}) < 1e-12
 
 

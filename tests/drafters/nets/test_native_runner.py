@@ -1,4 +1,4 @@
-"""A head in the int8 lane says what it says in float, in the same bits whoever runs with it."""
+"""A head in the int8 backend says what it says in float, in the same bits whoever runs with it."""
 
 from dataclasses import replace
 from functools import cache as remembered
@@ -14,11 +14,11 @@ from draftwood.cache.dense import DenseCache
 from draftwood.controllers.cost import CostModel
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.config import EngineConfig
-from draftwood.core.passes import Tokens
+from draftwood.core.forward import ForwardInput
 from draftwood.core.proposal import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
-from draftwood.core.sampling import SamplingParams
+from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.nets.build import filled
 from draftwood.drafters.nets.native_runner import Int8Runner
 from draftwood.drafters.nets.run import feature_drafter, feature_model
@@ -27,11 +27,11 @@ from draftwood.drafters.nets.store import Head, read, to_bytes
 from draftwood.drafters.nothing import Nothing
 from draftwood.engine.engine import Engine
 from draftwood.errors import DrafterError, WeightsError
+from draftwood.models.backends import int8
+from draftwood.models.backends.blocks import pack, unpack
+from draftwood.models.backends.native import NativeDecoder
+from draftwood.models.backends.stock import StockDecoder
 from draftwood.models.decoder import Decoder
-from draftwood.models.lanes import int8
-from draftwood.models.lanes.blocks import pack, unpack
-from draftwood.models.lanes.native import NativeDecoder
-from draftwood.models.lanes.stock import StockDecoder
 from draftwood.testing.heads import random_head
 from draftwood.testing.tiny import CONFIG
 from draftwood.trees.chain import Chain
@@ -105,25 +105,25 @@ def words(count: int) -> Tensor:
     return torch.randint(0, CONFIG.vocab_size, (count,), generator=torch.Generator().manual_seed(5))
 
 
-def chain(hidden: Tensor, first: int = 0, done: int = 0, slot: int = 0) -> Tokens:
+def chain(hidden: Tensor, first: int = 0, done: int = 0, slot: int = 0) -> ForwardInput:
     """The pairs [first, first + len(hidden)) of the text, behind `done` committed ones."""
     rows = torch.arange(len(hidden))
     ids = words(first + len(hidden))[first:]
-    return Tokens(ids, torch.full_like(rows, slot), done + rows, rows, rows - 1, rows, hidden)
+    return ForwardInput(ids, torch.full_like(rows, slot), done + rows, rows, rows - 1, rows, hidden)
 
 
-def tree(hidden: Tensor, parents: list[int] = PARENTS) -> Tokens:
+def tree(hidden: Tensor, parents: list[int] = PARENTS) -> ForwardInput:
     """Nodes behind the first DONE pairs."""
     depths: list[int] = []
     for parent in parents:
         depths.append(0 if parent < 0 else depths[parent] + 1)
     rows = torch.arange(len(parents))
     at = DONE + torch.tensor(depths)
-    return Tokens(words(DONE + len(parents))[DONE:], rows * 0, at, rows, torch.tensor(parents), rows, hidden)
+    return ForwardInput(words(DONE + len(parents))[DONE:], rows * 0, at, rows, torch.tensor(parents), rows, hidden)
 
 
 def empty(runner: Any) -> DenseCache:
-    cache = DenseCache(runner.row_specs, slots=2, capacity=64)
+    cache = DenseCache(runner.cache_specs, slots=2, capacity=64)
     for slot in range(2):
         cache.admit(slot, [])
     return cache
@@ -145,12 +145,12 @@ def both_passes(runner: Any) -> dict[str, Tensor]:
     return {"fused": hidden, "out": torch.cat([out, more]), "logits": torch.cat([logits, found])}
 
 
-# --- what the float lane says
+# --- what the float backend says
 
 
 @pytest.mark.parametrize("level", EVERY_LEVEL)
 @pytest.mark.parametrize("name", HEADS)
-def test_says_what_the_float_lane_says(name: str, level: str) -> None:
+def test_says_what_the_float_backend_says(name: str, level: str) -> None:
     said, right = both_passes(ours(name, level)), both_passes(reference(name))
     for what, rows in right.items():
         assert said[what].shape == rows.shape
@@ -199,16 +199,16 @@ def test_id_outside_the_vocabulary_is_refused(wrong: int) -> None:
 
 @pytest.mark.parametrize("level", EVERY_LEVEL)
 @pytest.mark.parametrize("name", ["eagle", "eagle, whole vocabulary"])
-def test_ranks_are_those_of_the_float_lane(name: str, level: str) -> None:
+def test_ranks_are_those_of_the_float_backend(name: str, level: str) -> None:
     runner, right = ours(name, level), reference(name)
     width = runner.head.config.rows
     logits = 4 * torch.randn(9, width, generator=torch.Generator().manual_seed(1))
-    heat = [1.0, 0.3, 2.0, 1e-3, 1.0, 0.7, 1.0, 1.0, 5.0]
+    temperature = [1.0, 0.3, 2.0, 1e-3, 1.0, 0.7, 1.0, 1.0, 5.0]
     for k in (1, 2, 5, 17, width):
-        prob, tokens = runner.ranked(logits, heat, k)
-        wanted, same = right.ranked(logits.double(), heat, k)
+        prob, tokens = runner.ranked(logits, temperature, k)
+        wanted, same = right.ranked(logits.double(), temperature, k)
         torch.testing.assert_close(prob.double(), wanted, rtol=1e-5, atol=1e-7)
-        sure = wanted > 1e-30  # where a law has nothing left to say it does not rank
+        sure = wanted > 1e-30  # where a distribution has nothing left to say it does not rank
         assert torch.equal(tokens[sure], same[sure])
 
 
@@ -268,9 +268,9 @@ def test_pair_has_the_same_bits_in_every_chunk_and_beside_another_text(name: str
         for row in ("k0", "v0"):
             assert torch.equal(cache.store(row)[0, :, :DONE], right.store(row)[0, :, :DONE])
     one, other = chain(hidden[:DONE]), chain(hidden[3:9], slot=1)
-    columns = ("ids", "slots", "positions", "rows", "parents")
+    columns = ("ids", "slots", "positions", "entries", "parents")
     together = (torch.cat([getattr(one, c), getattr(other, c)]) for c in columns)
-    both = Tokens(*together, want=one.want, hidden=torch.cat([hidden[:DONE], hidden[3:9]]))
+    both = ForwardInput(*together, want=one.want, hidden=torch.cat([hidden[:DONE], hidden[3:9]]))
     beside, found = runner.forward(both, empty(runner))
     assert torch.equal(beside[:DONE], out) and torch.equal(found, logits)
 
@@ -295,11 +295,11 @@ def test_path_kept_from_a_tree_leaves_the_rows_of_a_chain(name: str) -> None:
 
 def engine(drafter: Any, policy: Any, *, depth: int = 3) -> Engine:
     model = target()
-    cache = DenseCache(model.row_specs, slots=3, capacity=CONFIG.max_positions)
+    cache = DenseCache(model.cache_specs, slots=3, capacity=CONFIG.max_positions)
     recipe = Recipe(drafter=drafter, policy=policy, verifier=Match(), controller=Fixed(depth=depth, nodes=12))
     recipe.check(model)
-    config = EngineConfig(max_slots=3, max_length=CONFIG.max_positions, chunk_tokens=16)
-    return Engine(model, cache, recipe, prices=CostModel(), config=config)
+    config = EngineConfig(max_num_seqs=3, max_model_len=CONFIG.max_positions, max_prefill_tokens=16)
+    return Engine(model, cache, recipe, cost_model=CostModel(), config=config)
 
 
 def request(number: int, text: list[int], tokens: int = 20) -> Request:
@@ -320,7 +320,7 @@ def test_the_text_is_the_targets_own(name: str) -> None:
             e.add(r)
         while e.has_work:
             e.step()
-    assert not any(r.stats.benched for r in drafted)
+    assert not any(r.stats.disabled for r in drafted)
     assert sum(r.stats.draft_tokens for r in drafted) > 0
     assert [r.output for r in drafted] == [r.output for r in plain]
 
@@ -347,7 +347,7 @@ def test_rows_after_every_round_are_those_of_a_fresh_head(name: str) -> None:
     assert rounds > 3
 
 
-def test_lane_follows_the_target() -> None:
+def test_backend_follows_the_target() -> None:
     assert isinstance(feature_model(head("eagle3"), target()), Int8Runner)
     stock = StockDecoder(LLAMA, int8.from_tensors(LLAMA, tensors("llama")))
     beside = feature_model(head("eagle3"), stock)
@@ -387,16 +387,18 @@ def test_trimmed_logits_are_columns_of_the_whole_to_the_bit(name: str) -> None:
 # --- a chain in one call
 
 
-def by_steps(runner: Int8Runner, x: Tokens, cache: DenseCache, heat: float, steps: int, only: Tensor | None) -> Any:
+def by_steps(
+    runner: Int8Runner, x: ForwardInput, cache: DenseCache, temperature: float, steps: int, only: Tensor | None
+) -> Any:
     """The same chain, pass by pass."""
     a, found = runner.forward(replace(x, want=torch.tensor([x.size - 1])), cache, only)
     a, at, tokens, prob = a[-1:], int(x.positions[-1]), [], []
     for j in range(steps):
-        share, token = runner.ranked(found, [heat], 1, only)
+        share, token = runner.ranked(found, [temperature], 1, only)
         prob.append(float(share[0, 0]))
         tokens.append(int(token[0, 0]))
         row = torch.tensor([x.size + j])
-        one = Tokens(token[0], row * 0, torch.tensor([at + 1 + j]), row, row - 1, row * 0, a)
+        one = ForwardInput(token[0], row * 0, torch.tensor([at + 1 + j]), row, row - 1, row * 0, a)
         a, found = runner.forward(one, cache, only)
     return tokens, prob
 
@@ -408,9 +410,9 @@ def test_line_is_the_chain_of_single_passes_to_the_bit(name: str, trimmed: bool)
     hidden = features(runner)
     only = None if not trimmed else (torch.arange(61) if runner.ids is None else runner.ids)[::3].clone()
     x = chain(hidden[DONE : DONE + 3], first=DONE, done=DONE)
-    for heat, steps in ((1.0, 5), (0.6, 1)):
-        found = runner.line(x, begun(runner, hidden)[0], heat, steps, only)
-        assert found == by_steps(runner, x, begun(runner, hidden)[0], heat, steps, only)
+    for temperature, steps in ((1.0, 5), (0.6, 1)):
+        found = runner.line(x, begun(runner, hidden)[0], temperature, steps, only)
+        assert found == by_steps(runner, x, begun(runner, hidden)[0], temperature, steps, only)
         assert found is not None and all(0 < p <= 1 for p in found[1])
     other = runner.line(chain(hidden[DONE : DONE + 2], first=DONE, done=DONE), begun(runner, hidden)[0], 1.0, 5, only)
     assert other != runner.line(x, begun(runner, hidden)[0], 1.0, 5, only), "a twin: another text, another chain"
@@ -419,7 +421,7 @@ def test_line_is_the_chain_of_single_passes_to_the_bit(name: str, trimmed: bool)
 def test_line_without_room_is_left_to_others() -> None:
     runner = ours("eagle3")
     hidden = features(runner)
-    cache = DenseCache(runner.row_specs, slots=1, capacity=8)
+    cache = DenseCache(runner.cache_specs, slots=1, capacity=8)
     cache.admit(0, [])
     assert runner.line(chain(hidden[:4]), cache, 1.0, 5) is None and runner.line(chain(hidden[:4]), cache, 1.0, 4)
     with pytest.raises(DrafterError, match="vocabulary of 61"):

@@ -21,10 +21,10 @@ from safetensors.torch import save_file
 
 from draftwood.drafters.nets.store import Head
 from draftwood.errors import WeightsError
-from draftwood.models.hf_config import unparse
+from draftwood.models.loading.hf_config import unparse
 from draftwood.testing.tiny import tiny_weights
 from draftwood.train.formats.exchange import Target
-from draftwood.train.formats.proof import LIMIT, Input
+from draftwood.train.formats.roundtrip import LIMIT, Input
 from format_heads import VOCAB, Exchange, columns, edit, folder_of, head, logits, read, target
 
 OTHER = os.environ.get("DRAFTWOOD_SPECULATORS")

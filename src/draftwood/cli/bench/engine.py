@@ -40,11 +40,11 @@ def engine(
     out: Out = None,
 ) -> None:
     """The cost of a round by part, and the share of it that is not the model."""
-    from draftwood.bench.engine import measure, replay
+    from draftwood.bench.micro.engine import measure, replay
     from draftwood.bench.provenance import provenance
-    from draftwood.core.sampling import SamplingParams
+    from draftwood.core.sampling.params import SamplingParams
     from draftwood.core.verdict import PARTS
-    from draftwood.models.load import load
+    from draftwood.models.loading.load import load
 
     writable(out)
     names = recipe_names(recipes)
@@ -53,7 +53,7 @@ def engine(
     prompts = read_prompts(loaded, questions, count)
     params = SamplingParams(temperature=temperature, max_tokens=max_tokens)
     console, costs = open_console(), []
-    source = provenance(loaded.lane)
+    source = provenance(loaded.backend)
     with console.status("starting") as status:
         measure(loaded, names[0], prompts[:1], params, 1)  # warm-up
         for batch in sizes:

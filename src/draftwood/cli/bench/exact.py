@@ -44,20 +44,22 @@ def exact(
     out: Out = None,
 ) -> None:
     """Token for token: recipes against plain decoding, plain decoding against transformers."""
-    from draftwood.bench.exact import Setting, compare
     from draftwood.bench.provenance import provenance
-    from draftwood.core.sampling import SamplingParams
-    from draftwood.models.load import load
+    from draftwood.bench.spec.exact import Setting, compare
+    from draftwood.core.sampling.params import SamplingParams
+    from draftwood.models.loading.load import load
 
     writable(out)
     names = recipe_names(recipes)
     params = SamplingParams(temperature=temperature, seed=seed, max_tokens=max_tokens)
     loaded = load(model, dtype=dtype)
-    if against is not None and loaded.lane.startswith("int8"):
-        raise OptionError(f"{against} computes in floats, this model runs in {loaded.lane}\nhint: add --dtype float32")
+    if against is not None and loaded.backend.startswith("int8"):
+        raise OptionError(
+            f"{against} computes in floats, this model runs in {loaded.backend}\nhint: add --dtype float32"
+        )
     setting = Setting(tuple(read_prompts(loaded, questions, count)), params, batch, ties=loaded.near_ties)
     console, rows = open_console(), []
-    source = provenance(loaded.lane)
+    source = provenance(loaded.backend)
     with console.status("starting") as status:
         say = status.update if console.is_terminal else milestones()
         for row in compare(loaded, names, setting, against=against, say=say):
@@ -65,11 +67,11 @@ def exact(
             _print_partings(console, row)
     rule = " (match where a recipe offers a choice)" if temperature else ""
     table = Table(
-        title=f"{len(setting.prompts)} questions, {max_tokens} tokens, temperature {temperature}{rule}, {loaded.lane}",
+        title=f"{len(setting.prompts)} questions, {max_tokens} tokens, temperature {temperature}{rule}, {loaded.backend}",
         box=box.SIMPLE_HEAD,
     )
     for column in ("recipe", "against", "identical", "tokens", "near ties", "wrong", "accepted all/some/none",
-                   "tokens/pass", "preempted", "benched"):  # fmt: skip
+                   "tokens/pass", "preempted", "disabled"):  # fmt: skip
         table.add_column(
             column, justify="left" if column in ("recipe", "against") else "right", no_wrap=column == "recipe"
         )
@@ -79,7 +81,7 @@ def exact(
             texts = [NONE if r.lossless else "LOSSY", NONE, NONE, NONE]
         table.add_row(
             r.name, r.against, *texts,
-            "/".join(map(str, r.rounds)), f"{r.emitted / max(r.passes, 1):.2f}", str(r.preempted), str(r.benched),
+            "/".join(map(str, r.rounds)), f"{r.emitted / max(r.passes, 1):.2f}", str(r.preempted), str(r.disabled),
         )  # fmt: skip
     console.print(table)
     apart, judged = [r for r in rows if r.why], [r for r in rows if not r.why]

@@ -13,7 +13,7 @@ from draftwood.cli.options import Dtype
 from draftwood.cli.screen import Screen
 
 if TYPE_CHECKING:
-    from draftwood.bench.passes import Measured
+    from draftwood.bench.micro.target_pass import Measured
 
 
 def passes(
@@ -29,9 +29,9 @@ def passes(
     import torch
 
     from draftwood.bench import machine
-    from draftwood.bench.passes import measure
+    from draftwood.bench.micro.target_pass import measure
     from draftwood.bench.provenance import provenance
-    from draftwood.models.load import load
+    from draftwood.models.loading.load import load
 
     writable(out)
     counts, rows = whole_numbers("sizes", sizes), whole_numbers("contexts", contexts)
@@ -41,11 +41,11 @@ def passes(
     start = machine.look()
     if words := machine.warning(start):
         print(words, file=sys.stderr, flush=True)
-    source: dict[str, Any] = {**provenance(loaded.lane), "machine_at_start": start}
+    source: dict[str, Any] = {**provenance(loaded.backend), "machine_at_start": start}
     meter = machine.Meter(())
     found = measure(loaded, counts, rows, repeats=repeats, say=say)
     source["machine_meanwhile"] = meter.read()
-    show(Screen(), found, loaded.lane, repeats, source)
+    show(Screen(), found, loaded.backend, repeats, source)
     save(out, {"provenance": source, "repeats": repeats, **asdict(found)})
 
 
@@ -54,7 +54,7 @@ def say(done: int, total: int) -> None:
         print(f"{done}/{total} repeats" if done else "warming up", file=sys.stderr, flush=True)
 
 
-def show(screen: Screen, found: "Measured", lane: str, repeats: int, source: dict[str, Any]) -> None:
+def show(screen: Screen, found: "Measured", backend: str, repeats: int, source: dict[str, Any]) -> None:
     floors = {f.context: f for f in found.floors}
     drawn = compact("pass", "context", "nodes", "ms", "quartiles", "over one token, 95 %", "nodes/s", "over memory")
     for row in found.rows:
@@ -68,7 +68,7 @@ def show(screen: Screen, found: "Measured", lane: str, repeats: int, source: dic
             f"{row.nodes_per_second:.0f}",
             f"{row.ms / floors[row.case.context].from_memory:.2f}",
         )
-    screen.line(f"one target pass, logits at every node, {lane}, {source['threads']} threads, {repeats} repeats")
+    screen.line(f"one target pass, logits at every node, {backend}, {source['threads']} threads, {repeats} repeats")
     screen.line()
     screen.show(drawn)
     screen.line()

@@ -1,4 +1,4 @@
-"""draftwood bench quality: a lane against float32 of the same weights."""
+"""draftwood bench quality: a backend against float32 of the same weights."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ from draftwood.cli.screen import Screen
 from draftwood.errors import OptionError
 
 if TYPE_CHECKING:
-    from draftwood.bench.quality import Quality
+    from draftwood.bench.study.quality import Quality
 
 
 def quality(
@@ -27,21 +27,23 @@ def quality(
     min_agreement: Annotated[float, typer.Option(min=0, max=1, help="Share of equal first choices wanted.")] = 0.98,
     out: Out = None,
 ) -> None:
-    """What the lane's rounding costs: perplexity, first choices and KL against float32 of the same weights."""
+    """What the backend's rounding costs: perplexity, first choices and KL against float32 of the same weights."""
     from draftwood.bench.provenance import provenance
-    from draftwood.bench.quality import OVERALL, compare, write_texts
-    from draftwood.models.load import load
+    from draftwood.bench.study.quality import OVERALL, compare, write_texts
+    from draftwood.models.loading.load import load
 
     writable(out)
     if dtype == "float32":
-        raise OptionError("float32 is what lanes are compared with\nhint: --dtype int8, or leave it out")
-    reference, lane = load(model, dtype="float32"), load(model, dtype=dtype)
-    if lane.lane == reference.lane:
-        raise OptionError(f"{model} has no other lane than {lane.lane} here, nothing to compare\nhint: another model")
-    source = provenance(lane.lane)
+        raise OptionError("float32 is what backends are compared with\nhint: --dtype int8, or leave it out")
+    reference, backend = load(model, dtype="float32"), load(model, dtype=dtype)
+    if backend.backend == reference.backend:
+        raise OptionError(
+            f"{model} has no other backend than {backend.backend} here, nothing to compare\nhint: another model"
+        )
+    source = provenance(backend.backend)
     texts = write_texts(reference, count, max_tokens, seed, say=say)
-    found = compare(reference, lane, texts, say=say)
-    show(Screen(), found, lane.lane, source)
+    found = compare(reference, backend, texts, say=say)
+    show(Screen(), found, backend.backend, source)
     overall = next(q for q in found if q.kind == OVERALL)
     misses = overall.misses(max_perplexity, min_agreement)
     limits = {"max_perplexity": max_perplexity, "min_agreement": min_agreement, "misses": misses}
@@ -56,8 +58,17 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def show(screen: Screen, found: "list[Quality]", lane: str, source: dict[str, Any]) -> None:
-    columns = ("texts", "positions", "float32 ppl", "lane ppl", "ratio, 95 %", "top-1", "mean KL", "largest logit diff")
+def show(screen: Screen, found: "list[Quality]", backend: str, source: dict[str, Any]) -> None:
+    columns = (
+        "texts",
+        "positions",
+        "float32 ppl",
+        "backend ppl",
+        "ratio, 95 %",
+        "top-1",
+        "mean KL",
+        "largest logit diff",
+    )
     drawn = compact("answers", *columns)
     for q in found:
         r = q.ratio
@@ -67,13 +78,13 @@ def show(screen: Screen, found: "list[Quality]", lane: str, source: dict[str, An
             str(q.texts),
             str(q.positions),
             f"{q.reference:.4f}",
-            f"{q.lane:.4f}",
+            f"{q.backend:.4f}",
             f"{r.value:.4f}{bounds}",
             f"{q.agreement:.2%}",
             f"{q.divergence:.2e}",
             f"{q.difference:.2f}",
         )
-    screen.line(f"{lane} against float32 of the same weights")
+    screen.line(f"{backend} against float32 of the same weights")
     screen.line()
     screen.show(drawn)
     screen.line()

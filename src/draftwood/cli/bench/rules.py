@@ -14,12 +14,12 @@ from draftwood.cli.bench.shared import MaxTokens, Model, Out, Questions, Threads
 from draftwood.cli.bench.spec import read_items
 from draftwood.cli.interrupt import STATUS, until_interrupted
 from draftwood.cli.options import Dtype, TopP, said_top_p, sampling
-from draftwood.cli.options import temperatures as heats_of
+from draftwood.cli.options import temperatures as temperatures_of
 from draftwood.cli.screen import Screen
 from draftwood.errors import OptionError
 
 if TYPE_CHECKING:
-    from draftwood.bench.rules import Cell
+    from draftwood.bench.study.rules import Cell
 
 Some = Annotated[str, typer.Option(help="Some of them, separated by commas; all that there are if left out.")]
 
@@ -58,7 +58,7 @@ def rules(
         if file is not None and file.resolve() == questions.resolve():
             raise OptionError(f"{file} would overwrite the questions\nhint: another name")
     names = recipe_names(drafters, "--drafters fast_draft,eagle3")
-    heats = heats_of(temperatures, "temperatures")
+    chosen_temperatures = temperatures_of(temperatures, "temperatures")
     sampling(top_p=top_p, seed=seed)  # refused before the work
 
     import torch
@@ -66,14 +66,14 @@ def rules(
     from draftwood import recipes
     from draftwood.bench import machine
     from draftwood.bench.provenance import provenance
-    from draftwood.bench.rule_trees import chosen_trees
-    from draftwood.bench.rules import chosen_rules, claim, faults, left_out, measure
-    from draftwood.bench.tasks import in_turn
-    from draftwood.models.load import load
+    from draftwood.bench.spec.tasks import in_turn
+    from draftwood.bench.study.rule_trees import chosen_trees
+    from draftwood.bench.study.rules import chosen_rules, claim, faults, left_out, measure
+    from draftwood.models.loading.load import load
 
     shapes, able = chosen_trees(_words(trees), nodes), chosen_rules(_words(rules), lp=lp)
-    absent = left_out(_words(rules), shapes, lp=lp) if max(heats) > 0 else []
-    if rules and min(heats) == 0:
+    absent = left_out(_words(rules), shapes, lp=lp) if max(chosen_temperatures) > 0 else []
+    if rules and min(chosen_temperatures) == 0:
         absent.append("at temperature 0 all rules keep the same: Match stands for them")
     if threads is not None:
         torch.set_num_threads(threads)
@@ -84,11 +84,11 @@ def rules(
     start = machine.look()
     if words := machine.warning(start):
         print(words, file=sys.stderr, flush=True)
-    source: dict[str, Any] = {**provenance(loaded.lane), "machine_at_start": start}
+    source: dict[str, Any] = {**provenance(loaded.backend), "machine_at_start": start}
     settings = {
         "model": model,
         "drafters": names,
-        "temperatures": heats,
+        "temperatures": chosen_temperatures,
         "top_p": top_p,
         "nodes": nodes,
         "left_out": absent,
@@ -99,11 +99,11 @@ def rules(
         "seed": seed,
     }
     plan = [
-        (drafter, heat, tree)
+        (drafter, temperature, tree)
         for drafter in lent
-        for heat in heats
+        for temperature in chosen_temperatures
         for tree in shapes.items()
-        if tree[1].at(heat) is not None
+        if tree[1].at(temperature) is not None
     ]
     if not plan:
         raise OptionError(
@@ -114,7 +114,7 @@ def rules(
     tasks = len({item.task for item in items})
     coins = f"{trials} set{'s' * (trials > 1)} of coins"
     screen.line(
-        f"{len(items)} questions of {tasks} sub-tasks, {max_tokens} tokens, trees of {nodes} draws, {coins}, {loaded.lane}, "
+        f"{len(items)} questions of {tasks} sub-tasks, {max_tokens} tokens, trees of {nodes} draws, {coins}, {loaded.backend}, "
         f"{source['threads']} threads{said_top_p(top_p)}"
     )
     for line in absent:
@@ -129,10 +129,12 @@ def rules(
                 raise KeyboardInterrupt
 
         try:
-            for i, (drafter, heat, tree) in enumerate(plan):
-                name = f"{i + 1}/{len(plan)}, {_minutes(perf_counter() - begun)}: {drafter[0]}, {heat:g}, {tree[0]}"
+            for i, (drafter, temperature, tree) in enumerate(plan):
+                name = (
+                    f"{i + 1}/{len(plan)}, {_minutes(perf_counter() - begun)}: {drafter[0]}, {temperature:g}, {tree[0]}"
+                )
                 print(name, file=sys.stderr, flush=True)
-                cell = measure(loaded, drafter, tree, heat, asked, able, say=say, **options)
+                cell = measure(loaded, drafter, tree, temperature, asked, able, say=say, **options)
                 assert cell is not None
                 found.append(cell)
                 screen.line()
@@ -150,7 +152,7 @@ def rules(
         lines.insert(0, f"NOT FINISHED, {stopped_at}")
         print(stopped_at + (f'; {out} says "finished": false' if out else ""), file=sys.stderr, flush=True)
     if top_p < 1:
-        lines.append(f"laws of target and draft: the most probable tokens that sum to {top_p:g}")
+        lines.append(f"distributions of target and draft: the most probable tokens that sum to {top_p:g}")
     screen.line()
     for line in (*lines, json.dumps(source)):
         screen.line(line)

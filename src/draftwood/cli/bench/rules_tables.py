@@ -10,8 +10,8 @@ from rich.table import Table
 from draftwood.cli.bench.tables import NONE, compact, number, ratio
 
 if TYPE_CHECKING:
-    from draftwood.bench.rules import Cell, Claim, Line
     from draftwood.bench.statistics import Estimate, Ratio
+    from draftwood.bench.study.rules import Cell, Claim, Line
 
 ROOTS = "positions are those of the first rule's own run; the others judged the same trees beside it, with other coins"
 
@@ -67,16 +67,16 @@ def foot(cells: Sequence["Cell"], claim: "Claim", wrong: Sequence[str]) -> list[
         "offered",
         "first level: of all rounds those that kept a child of the root; formula and bound are means over fewer positions, "
         "so a share of all rounds may lie above them; the check is at the same positions",
-        "intervals: 95 % over prompts, ratios paired; ms: median of a round, alone on the laws of the pass",
+        "intervals: 95 % over prompts, ratios paired; ms: median of a round, alone on the distributions of the pass",
     ]
 
 
 def markdown(cells: Sequence["Cell"], lines: Sequence[str], source: dict[str, Any]) -> str:
     """Trees by rules, for every drafter and temperature: tokens per pass, the first level, milliseconds."""
     parts: list[str] = []
-    for drafter, heat in dict.fromkeys((cell.drafter, cell.temperature) for cell in cells):
-        some = [cell for cell in cells if (cell.drafter, cell.temperature) == (drafter, heat)]
-        parts.append(f"### {drafter}, temperature {heat:g}\n")
+    for drafter, temperature in dict.fromkeys((cell.drafter, cell.temperature) for cell in cells):
+        some = [cell for cell in cells if (cell.drafter, cell.temperature) == (drafter, temperature)]
+        parts.append(f"### {drafter}, temperature {temperature:g}\n")
         parts.append(_matrix("tokens per pass (over the first rule's)", some, _tokens))
         if any(cell.bound for cell in some):
             parts.append(_matrix("first level kept (by formula, where the bound stands)", some, _first, bound=True))

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from draftwood.bench.tasks import spread
+from draftwood.bench.spec.tasks import spread
 from draftwood.cli.questions import Question, gather
 from draftwood.errors import OptionError
-from draftwood.words import converted
+from draftwood.option_parsing import converted
 
 Questions = Annotated[Path, typer.Option(help="One JSON question per line, as Spec-Bench has them.")]
 Recipes = Annotated[str, typer.Option(help="Recipes, separated by commas; with options: eagle3:depth=7:nodes=60.")]

@@ -26,14 +26,14 @@ from draftwood.cli.screen import Screen
 from draftwood.errors import OptionError
 
 if TYPE_CHECKING:
-    from draftwood.bench.spec import Plan
-    from draftwood.bench.tasks import Item
+    from draftwood.bench.spec.run import Plan
+    from draftwood.bench.spec.tasks import Item
 
 Peers = Annotated[str, typer.Option(help="Other engines, separated by commas, for example transformers,llamacpp.")]
 PerTask = Annotated[int | None, typer.Option(min=1, help="Questions of each sub-task, spread evenly; all if left out.")]
 Warmup = Annotated[int, typer.Option(min=0, help="Answers to the first question by each method before any is timed.")]
-Out = Annotated[Path | None, typer.Option(help="Results as JSON; the journal beside it (.jsonl) lets a run go on.")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Begin anew, whatever the journal holds.")]
+Out = Annotated[Path | None, typer.Option(help="Results as JSON; the results log beside it (.jsonl) lets a run go on.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Begin anew, whatever the results log holds.")]
 
 
 def spec(
@@ -55,17 +55,19 @@ def spec(
     import torch
 
     from draftwood.bench import machine
-    from draftwood.bench import peers as known
-    from draftwood.bench.journal import Journal
-    from draftwood.bench.peers import Settings
     from draftwood.bench.provenance import provenance
-    from draftwood.bench.spec import Plan, broken, measure, recipes_with_plain, results
-    from draftwood.bench.tasks import choose
-    from draftwood.core.sampling import SamplingParams
+    from draftwood.bench.spec import peers as known
+    from draftwood.bench.spec.peers import Settings
+    from draftwood.bench.spec.results_log import ResultsLog
+    from draftwood.bench.spec.run import Plan, broken, measure, recipes_with_plain, results
+    from draftwood.bench.spec.tasks import choose
+    from draftwood.core.sampling.params import SamplingParams
 
     writable(out)
     if out is not None and questions.resolve() in (out.resolve(), out.with_suffix(".jsonl").resolve()):
-        raise OptionError(f"{out} would overwrite the questions, or its journal would\nhint: another name for --out")
+        raise OptionError(
+            f"{out} would overwrite the questions, or its results log would\nhint: another name for --out"
+        )
     methods = recipes_with_plain(recipe_names(recipes))
     others = tuple(dict.fromkeys(name.strip() for name in peers.split(",") if name.strip()))
     known.check(others, model)
@@ -76,32 +78,32 @@ def spec(
     start = machine.look()
     waits = {key: os.environ.get(key) for key in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
     source = {**provenance(), "threads": settings.threads, **waits, "machine_at_start": start}
-    journal = Journal(journal_of(out), plan.identity(source), fresh=fresh)
-    with journal.alone():
-        if journal.open() < len(items) and (words := machine.warning(start)):
+    results_log = ResultsLog(results_log_of(out), plan.identity(source), fresh=fresh)
+    with results_log.alone():
+        if results_log.open() < len(items) and (words := machine.warning(start)):
             print(words, file=sys.stderr, flush=True)
-        measure(plan, journal, say=Progress())
-    found = results(plan, journal)
-    source |= {"methods": journal.facts, "machine_at_end": machine.look()}
+        measure(plan, results_log, say=Progress())
+    found = results(plan, results_log)
+    source |= {"methods": results_log.facts, "machine_at_end": machine.look()}
     show(Screen(), found, plan, source)
-    save(out, {"settings": journal.settings, "provenance": source, **found, "machine": journal.machine})
+    save(out, {"settings": results_log.settings, "provenance": source, **found, "machine": results_log.machine})
     if wrong := broken(found, methods):
         print("\n".join(("NOT AS PROMISED", *wrong)), flush=True)
         raise typer.Exit(1)
 
 
-def journal_of(out: Path | None) -> Path | None:
-    """results.json has its journal in results.jsonl."""
+def results_log_of(out: Path | None) -> Path | None:
+    """results.json has its results log in results.jsonl."""
     if out is None:
         return None
     if out.suffix == ".jsonl":
-        raise OptionError(f"{out} would be its own journal\nhint: name it {out.with_suffix('.json')}")
+        raise OptionError(f"{out} would be its own results log\nhint: name it {out.with_suffix('.json')}")
     return out.with_suffix(".jsonl")
 
 
 def read_items(file: Path) -> "list[Item]":
     """The questions of a file under names that are unique."""
-    from draftwood.bench.tasks import Item
+    from draftwood.bench.spec.tasks import Item
 
     asked = read_questions(file)
     names = [str(q.labels.get("question_id", f"line-{i}")) for i, q in enumerate(asked, start=1)]
@@ -115,9 +117,9 @@ def show(screen: Screen, found: dict[str, Any], plan: "Plan", source: dict[str, 
     from draftwood.cli.bench import tables
 
     s = plan.settings
-    lane = next((f["lane"] for f in source["methods"].values() if "lane" in f), s.dtype)
+    backend = next((f["backend"] for f in source["methods"].values() if "backend" in f), s.dtype)
     screen.line(
-        f"{len(plan.items)} questions, {s.max_tokens} tokens, temperature {s.temperature:g}, {s.threads} threads, {lane}"
+        f"{len(plan.items)} questions, {s.max_tokens} tokens, temperature {s.temperature:g}, {s.threads} threads, {backend}"
     )
     for drawn in (
         tables.speeds(found, plan.methods),

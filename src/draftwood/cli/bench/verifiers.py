@@ -14,8 +14,8 @@ from draftwood.cli.options import Dtype
 from draftwood.cli.screen import Screen
 
 if TYPE_CHECKING:
+    from draftwood.bench.micro.verifiers import Measured
     from draftwood.bench.statistics import Ratio
-    from draftwood.bench.verifiers import Measured
 
 MOST_ROWS = 256  # the logits of so many trees of 64 nodes are 3 GB over 49,152 tokens
 
@@ -33,9 +33,9 @@ def verifiers(
     import torch
 
     from draftwood.bench import machine
+    from draftwood.bench.micro.verifiers import measure
     from draftwood.bench.provenance import provenance
-    from draftwood.bench.verifiers import measure
-    from draftwood.models.load import load
+    from draftwood.models.loading.load import load
 
     writable(out)
     sizes = whole_numbers("batches", batches, MOST_ROWS)
@@ -45,24 +45,24 @@ def verifiers(
     start = machine.look()
     if words := machine.warning(start):
         print(words, file=sys.stderr, flush=True)
-    source: dict[str, Any] = {**provenance(loaded.lane), "machine_at_start": start}
+    source: dict[str, Any] = {**provenance(loaded.backend), "machine_at_start": start}
     meter = machine.Meter(())
     found = measure(loaded, sizes, context=context, repeats=repeats, say=say)
     source["machine_meanwhile"] = meter.read()
-    show(Screen(), found, loaded.lane, repeats, source)
+    show(Screen(), found, loaded.backend, repeats, source)
     save(out, {"provenance": source, "repeats": repeats, "context": context, **asdict(found)})
 
 
-def show(screen: Screen, found: "Measured", lane: str, repeats: int, source: dict[str, Any]) -> None:
-    from draftwood.bench.verifiers import verdicts
+def show(screen: Screen, found: "Measured", backend: str, repeats: int, source: dict[str, Any]) -> None:
+    from draftwood.bench.micro.verifiers import verdicts
 
-    about = found.laws
+    about = found.distributions
     screen.line(
-        f"checking trees of 64 nodes, {about['vocabulary']:.0f} tokens, top-p {about['top_p']:g}, {lane}, "
+        f"checking trees of 64 nodes, {about['vocabulary']:.0f} tokens, top-p {about['top_p']:g}, {backend}, "
         f"{source['threads']} threads, {repeats} repeats"
     )
     screen.line(
-        f"laws are made up: {about['entropy_nats']:.1f} nats, {about['tokens_in_top_p']:.0f} tokens in top-p, target and "
+        f"distributions are made up: {about['entropy_nats']:.1f} nats, {about['tokens_in_top_p']:.0f} tokens in top-p, target and "
         f"draft share {about['overlap']:.2f}; the target pass is a real one"
     )
     screen.line()

@@ -9,7 +9,7 @@ from draftwood.drafters.nets.eagle3 import Eagle3Net
 from draftwood.drafters.nets.hydra import HydraNet
 from draftwood.drafters.nets.language import LanguageNet
 from draftwood.drafters.nets.medusa import MedusaNet
-from draftwood.drafters.nets.medusa_rows import MedusaRowsNet
+from draftwood.drafters.nets.medusa_tables import MedusaTablesNet
 from draftwood.drafters.nets.mlp import MLPNet
 from draftwood.drafters.nets.mlp_tables import MLPTablesNet
 from draftwood.drafters.nets.store import Head
@@ -24,7 +24,7 @@ NETS: dict[str, type[nn.Module]] = {
     "language": LanguageNet,
     "decision": DecisionNet,
 }
-WITH_TABLES: dict[str, type[nn.Module]] = {"medusa": MedusaRowsNet, "mlp": MLPTablesNet}
+WITH_TABLES: dict[str, type[nn.Module]] = {"medusa": MedusaTablesNet, "mlp": MLPTablesNet}
 
 
 def net(config: HeadConfig) -> nn.Module:

@@ -8,6 +8,8 @@ from draftwood.errors import WeightsError
 
 KINDS = ("eagle", "eagle3", "medusa", "hydra", "mlp", "language", "decision")
 
+_RENAMED = {"bos_token": "bos_token_id", "eos_tokens": "eos_token_ids"}  # as files of version 0.1 spell them
+
 
 @dataclass(frozen=True, slots=True)
 class HeadConfig:
@@ -17,7 +19,7 @@ class HeadConfig:
     layer: ModelConfig
     target_hidden: int
     taps: tuple[int, ...]  # features it reads; core.passes.FINAL is -1
-    rows: int  # columns of its law
+    rows: int  # columns of its distribution
     stages: int = 1  # heads of medusa and hydra, steps of the MLP speculator
     depth: int = 1  # blocks in each head
     bias: bool = False  # of eagle's first product
@@ -54,10 +56,10 @@ class HeadConfig:
         if unknown:
             raise WeightsError(f"head config has unknown fields {unknown}\nhint: it was written by a newer version")
         try:
-            layer = dict(raw["layer"])
+            layer = {_RENAMED.get(name, name): value for name, value in dict(raw["layer"]).items()}
             scaling = layer.get("rope_scaling")
             layer["rope_scaling"] = None if scaling is None else RopeScaling(**scaling)
-            layer["eos_tokens"] = tuple(layer.get("eos_tokens", ()))
+            layer["eos_token_ids"] = tuple(layer.get("eos_token_ids", ()))
             own = {**raw, "layer": ModelConfig(**layer), "taps": tuple(raw["taps"])}
             return HeadConfig(**own)
         except (KeyError, TypeError) as error:

@@ -7,7 +7,7 @@ from draftwood import weights as shipped
 from draftwood.core.protocols import Model
 from draftwood.drafters.nets.store import Head, read, read_note
 from draftwood.errors import CompositionError, OptionError, WeightsError
-from draftwood.models.origin import origin_of
+from draftwood.models.loading.origin import origin_of
 
 AUTO = "auto"
 
@@ -63,8 +63,8 @@ def check(head: Head, target: Model, kind: str, where: str, recipe: str = "RECIP
     wide = getattr(getattr(target, "config", None), "hidden_size", c.target_hidden)
     if c.target_hidden != wide:
         raise CompositionError(f"{where} reads features {c.target_hidden} wide, the target's are {wide}")
-    if c.layer.vocab_size != target.vocab:
-        raise CompositionError(f"{where} speaks {c.layer.vocab_size} tokens, the target {target.vocab}")
+    if c.layer.vocab_size != target.vocab_size:
+        raise CompositionError(f"{where} speaks {c.layer.vocab_size} tokens, the target {target.vocab_size}")
     far = [tap for tap in c.taps if not -1 <= tap <= target.num_layers]
     if far:
         raise CompositionError(f"{where} taps layers {far}, the target has taps 0 to {target.num_layers}")

@@ -1,4 +1,4 @@
-"""A small language model made ready to run: its projections folded into the target's tables, in the target's lane.
+"""A small language model made ready to run: its projections folded into the target's tables, in the target's backend.
 
     embedding   E enter^T   [V, d]        head   W[ids] leave   [rows, d]
 
@@ -16,10 +16,10 @@ from draftwood.core.config import ModelConfig
 from draftwood.core.protocols import Model
 from draftwood.drafters.nets.build import filled
 from draftwood.drafters.nets.store import Head
+from draftwood.models.backends.choose import INT8, int8_decoder, like
+from draftwood.models.backends.int8 import from_tensors
 from draftwood.models.decoder import Decoder
-from draftwood.models.lanes.choose import INT8, int8_decoder, like
-from draftwood.models.lanes.int8 import from_tensors
-from draftwood.models.names import EMBEDDING, HEAD
+from draftwood.models.loading.tensor_names import EMBEDDING, HEAD
 
 _CHUNK = 4096  # rows of a table at a time
 _UNITS = 64  # unit vectors at a time
@@ -29,11 +29,11 @@ def language_model(head: Head, target: Model) -> Model:
     """Its head has the rows of `head.ids`, in that order."""
     config = replace(head.config.layer, tie_embeddings=False)
     tensors = folded(head, target)
-    lane = like(target)
-    if lane == INT8:
+    backend = like(target)
+    if backend == INT8:
         return int8_decoder(config, from_tensors(config, tensors))
-    assert isinstance(lane, torch.dtype)
-    return Decoder.from_tensors(config, tensors, dtype=lane, device=getattr(target, "device", "cpu"))
+    assert isinstance(backend, torch.dtype)
+    return Decoder.from_tensors(config, tensors, dtype=backend, device=getattr(target, "device", "cpu"))
 
 
 @torch.inference_mode()
@@ -53,12 +53,12 @@ def folded(head: Head, target: Model) -> dict[str, Tensor]:
 
 
 def _embeddings(target: Model, device: torch.device) -> Iterator[Float[Tensor, "c H"]]:
-    for ids in torch.arange(target.vocab, device=device).split(_CHUNK):
+    for ids in torch.arange(target.vocab_size, device=device).split(_CHUNK):
         yield target.embed(ids)
 
 
 def _rows(target: Model, ids: Int[Tensor, "W"] | None, dtype: torch.dtype) -> Float[Tensor, "W H"]:
-    """Rows of the target's head: its answers to unit vectors, which every lane multiplies exactly."""
+    """Rows of the target's head: its answers to unit vectors, which every backend multiplies exactly."""
     device = getattr(target, "device", "cpu")
     wide = target.embed(torch.zeros(1, dtype=torch.int64, device=device)).shape[-1]
     kept = slice(None) if ids is None else ids.to(device)

@@ -10,16 +10,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.core.passes import RowSpec, Tokens
+from draftwood.core.forward import CacheSpec, ForwardInput
 from draftwood.core.protocols import Cache
 from draftwood.drafters.nets.runner import places
 from draftwood.drafters.nets.store import Head
 from draftwood.errors import DrafterError
 from draftwood.kernels.cpu import library as native
-from draftwood.models.lanes.blocks import Packed, pack, take_rows
-from draftwood.models.lanes.int8 import PRODUCTS, LayerWeights, Product
-from draftwood.models.lanes.native import NativeDecoder, native_layer
-from draftwood.models.lanes.native_pass import NativePass, Stores, Turns, logit_room, matrix, shape_of
+from draftwood.models.backends.blocks import Packed, pack, take_rows
+from draftwood.models.backends.int8 import PRODUCTS, LayerWeights, Product
+from draftwood.models.backends.native import NativeDecoder, native_layer
+from draftwood.models.backends.native_pass import NativePass, Stores, Turns, logit_room, matrix, shape_of
 
 
 class Int8Runner:
@@ -38,9 +38,9 @@ class Int8Runner:
         return self.head.config.taps
 
     @property
-    def row_specs(self) -> tuple[RowSpec, ...]:
+    def cache_specs(self) -> tuple[CacheSpec, ...]:
         c = self.head.config.layer
-        return tuple(RowSpec(f"{kind}0", c.num_kv_heads, c.head_dim, torch.float16) for kind in "kv")
+        return tuple(CacheSpec(f"{kind}0", c.num_kv_heads, c.head_dim, torch.float16) for kind in "kv")
 
     def fuse(self, features: Sequence[Float[Tensor, "T H"]]) -> Float[Tensor, "T d"]:
         w = self._weights
@@ -64,7 +64,7 @@ class Int8Runner:
         return out
 
     def forward(
-        self, x: Tokens, cache: Cache, only: Int[Tensor, "W"] | None = None
+        self, x: ForwardInput, cache: Cache, only: Int[Tensor, "W"] | None = None
     ) -> tuple[Float[Tensor, "T d"], Float[Tensor, "U W"]]:
         assert x.hidden is not None
         library, reader = self.target.library, self._weights.reader if only is None else self._trimmed(only)
@@ -78,17 +78,17 @@ class Int8Runner:
             out.data_ptr(), want.data_ptr(), len(want), logits.data_ptr(), logits.stride(0),
         )  # fmt: skip
         if outside:
-            raise DrafterError(f"a token id is outside the vocabulary of {self.target.vocab}: {ids.tolist()[:16]}")
+            raise DrafterError(f"a token id is outside the vocabulary of {self.target.vocab_size}: {ids.tolist()[:16]}")
         return out, logits
 
     def line(
-        self, x: Tokens, cache: Cache, heat: float, steps: int, only: Int[Tensor, "W"] | None = None
+        self, x: ForwardInput, cache: Cache, temperature: float, steps: int, only: Int[Tensor, "W"] | None = None
     ) -> tuple[list[int], list[float]] | None:
         """Tokens of one text, then `steps` tokens one behind the other, each the most probable after those before it, in one
         call; with their probabilities. None if the cache would have to grow for them."""
         assert x.hidden is not None
         library, reader = self.target.library, self._weights.reader if only is None else self._trimmed(only)
-        if cache.length(x.lists().slots[0]) + x.size + steps > cache.store("k0").shape[2]:
+        if cache.length(x.to_host().slots[0]) + x.size + steps > cache.store("k0").shape[2]:
             return None
         library.threads(torch.get_num_threads())
         what = NativePass(x, cache, cache.stage(x), self._turns, self._stores)
@@ -101,10 +101,10 @@ class Int8Runner:
         prob, tokens = (c_float * steps)(), (c_int64 * steps)()
         outside = library.calls.draftwood_line(
             byref(self._shape), byref(reader), byref(what.what), ids.data_ptr(), hidden.data_ptr(), out.data_ptr(),
-            logits.data_ptr(), heat, None if words is None else words.data_ptr(), steps, prob, tokens,
+            logits.data_ptr(), temperature, None if words is None else words.data_ptr(), steps, prob, tokens,
         )  # fmt: skip
         if outside:
-            raise DrafterError(f"a token id is outside the vocabulary of {self.target.vocab}: {ids.tolist()[:16]}")
+            raise DrafterError(f"a token id is outside the vocabulary of {self.target.vocab_size}: {ids.tolist()[:16]}")
         return list(tokens), list(prob)
 
     def _trimmed(self, only: Int[Tensor, "W"]) -> native.Reader:
@@ -119,13 +119,13 @@ class Int8Runner:
         return held[1]
 
     def ranked(
-        self, logits: Float[Tensor, "U W"], heat: list[float], k: int, only: Int[Tensor, "W"] | None = None
+        self, logits: Float[Tensor, "U W"], temperature: list[float], k: int, only: Int[Tensor, "W"] | None = None
     ) -> tuple[Float[Tensor, "U k"], Int[Tensor, "U k"]]:
         rows, columns = logits.shape
         ids = self.ids if only is None else only.contiguous()
         prob, tokens = torch.empty(rows, k), torch.empty(rows, k, dtype=torch.int64)
         self.target.library.calls.draftwood_rank(
-            logits.data_ptr(), logits.stride(0), rows, columns, (c_float * rows)(*heat), k,
+            logits.data_ptr(), logits.stride(0), rows, columns, (c_float * rows)(*temperature), k,
             None if ids is None else ids.data_ptr(), prob.data_ptr(), tokens.data_ptr(),
         )  # fmt: skip
         return prob, tokens

@@ -1,4 +1,4 @@
-"""A head made ready to run beside its target: in the target's lane and on its device."""
+"""A head made ready to run beside its target: in the target's backend and on its device."""
 
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +17,7 @@ from draftwood.drafters.nets.runner import FeatureModel, FloatRunner
 from draftwood.drafters.nets.stages import StageModel
 from draftwood.drafters.nets.store import Head
 from draftwood.errors import CompositionError, OptionError
-from draftwood.models.lanes.native import NativeDecoder
+from draftwood.models.backends.native import NativeDecoder
 
 
 def feature_drafter(head: Head, target: Model) -> Features:
@@ -28,8 +28,8 @@ def feature_drafter(head: Head, target: Model) -> Features:
 
 def feature_model(head: Head, target: Model) -> FeatureModel:
     """Where the int8 target runs on stock operations the head runs in float32 beside it: a draft's bits never show in the
-    text, so nothing asks for a head that is row-exact, too."""
-    net = filled(head)  # refuses a head that is not whole, whatever lane runs it
+    text, so nothing asks for a head that is batch-invariant, too."""
+    net = filled(head)  # refuses a head that is not whole, whatever backend runs it
     if isinstance(target, NativeDecoder):
         return Int8Runner(head, target)
     device = getattr(target, "device", "cpu")
@@ -88,4 +88,4 @@ def levels(head: Head, depth: int | None) -> int:
 
 def _cache(model: FeatureModel | Model, target: Model, slots: int) -> Cache:
     capacity = target.max_positions + MARGIN
-    return DenseCache(model.row_specs, slots=slots, capacity=capacity, device=getattr(target, "device", "cpu"))
+    return DenseCache(model.cache_specs, slots=slots, capacity=capacity, device=getattr(target, "device", "cpu"))

@@ -11,16 +11,16 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from draftwood.core.forward import CacheSpec, ForwardInput
 from draftwood.core.host import put
-from draftwood.core.law import top
-from draftwood.core.passes import RowSpec, Tokens
 from draftwood.core.protocols import Cache, Model
+from draftwood.core.sampling.shaping import top
 from draftwood.models.attention import torch_attention, visible_masks
 from draftwood.models.rope import angles, frequencies
 
 
 class FeatureModel(Protocol):
-    """What the drafter asks of a net, whatever lane runs it."""
+    """What the drafter asks of a net, whatever backend runs it."""
 
     @property
     def taps(self) -> tuple[int, ...]: ...
@@ -30,22 +30,22 @@ class FeatureModel(Protocol):
         ...
 
     @property
-    def row_specs(self) -> tuple[RowSpec, ...]: ...
+    def cache_specs(self) -> tuple[CacheSpec, ...]: ...
     def fuse(self, features: Sequence[Float[Tensor, "T H"]]) -> Float[Tensor, "T d"]:
         """The target's features, in the order of `taps`, as the first input."""
         ...
 
     def forward(
-        self, x: Tokens, cache: Cache, only: Int[Tensor, "W"] | None = None
+        self, x: ForwardInput, cache: Cache, only: Int[Tensor, "W"] | None = None
     ) -> tuple[Float[Tensor, "T d"], Float[Tensor, "U W"]]:
         """x.hidden is what each token reads beside its embedding. Out: what its children will read, and logits of `want`.
         `only`: some of `ids`, which are then the columns."""
         ...
 
     def ranked(
-        self, logits: Float[Tensor, "U W"], heat: list[float], k: int, only: Int[Tensor, "W"] | None = None
+        self, logits: Float[Tensor, "U W"], temperature: list[float], k: int, only: Int[Tensor, "W"] | None = None
     ) -> tuple[Float[Tensor, "U k"], Int[Tensor, "U k"]]:
-        """The k most probable tokens of softmax(logits / heat), row by row in falling order: probabilities, tokens. `only`
+        """The k most probable tokens of softmax(logits / temperature), row by row in falling order: probabilities, tokens. `only`
         as it was in the pass that made the logits."""
         ...
 
@@ -66,9 +66,9 @@ class FloatRunner:
         return self.net.fc.weight.dtype
 
     @property
-    def row_specs(self) -> tuple[RowSpec, ...]:
+    def cache_specs(self) -> tuple[CacheSpec, ...]:
         c = self.net.config.layer
-        return tuple(RowSpec(f"{kind}0", c.num_kv_heads, c.head_dim, self.dtype) for kind in "kv")
+        return tuple(CacheSpec(f"{kind}0", c.num_kv_heads, c.head_dim, self.dtype) for kind in "kv")
 
     @torch.inference_mode()
     def fuse(self, features: Sequence[Float[Tensor, "T H"]]) -> Float[Tensor, "T d"]:
@@ -76,7 +76,7 @@ class FloatRunner:
 
     @torch.inference_mode()
     def forward(
-        self, x: Tokens, cache: Cache, only: Int[Tensor, "W"] | None = None
+        self, x: ForwardInput, cache: Cache, only: Int[Tensor, "W"] | None = None
     ) -> tuple[Float[Tensor, "T d"], Float[Tensor, "U W"]]:
         net, layer = self.net, self.net.layer
         assert x.hidden is not None
@@ -97,10 +97,10 @@ class FloatRunner:
 
     @torch.inference_mode()
     def ranked(
-        self, logits: Float[Tensor, "U W"], heat: list[float], k: int, only: Int[Tensor, "W"] | None = None
+        self, logits: Float[Tensor, "U W"], temperature: list[float], k: int, only: Int[Tensor, "W"] | None = None
     ) -> tuple[Float[Tensor, "U k"], Int[Tensor, "U k"]]:
         x = logits if logits.dtype == torch.float64 else logits.float()
-        x = (x - x.amax(-1, keepdim=True)) / put(heat, x.device, x.dtype)[:, None]
+        x = (x - x.amax(-1, keepdim=True)) / put(temperature, x.device, x.dtype)[:, None]
         prob, columns = top(x.softmax(-1), k)
         ids = self.ids if only is None else only
         return prob, columns if ids is None else ids[columns]

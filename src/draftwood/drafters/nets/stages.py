@@ -16,7 +16,7 @@ from torch import Tensor
 from draftwood.core.protocols import Model
 from draftwood.drafters.nets.hydra import HydraNet
 from draftwood.drafters.nets.medusa import MedusaNet
-from draftwood.drafters.nets.medusa_rows import MedusaRowsNet
+from draftwood.drafters.nets.medusa_tables import MedusaTablesNet
 from draftwood.drafters.nets.mlp import MLPNet
 from draftwood.drafters.nets.mlp_tables import MLPTablesNet
 from draftwood.drafters.nets.runner import places
@@ -35,7 +35,7 @@ class StageModel:
     @property
     def reads_tokens(self) -> bool:
         """False: all nodes of a level have the same logits."""
-        return not isinstance(self.net, MedusaNet | MedusaRowsNet)
+        return not isinstance(self.net, MedusaNet | MedusaTablesNet)
 
     @torch.inference_mode()
     def start(self, f: Float[Tensor, "n H"]) -> Float[Tensor, "n H"]:
@@ -49,7 +49,7 @@ class StageModel:
     ) -> tuple[Float[Tensor, "n C"], Float[Tensor, "n H"]]:
         """(what the next stage reads, what the head rows multiply)."""
         net = self.net
-        if isinstance(net, MedusaNet | MedusaRowsNet):
+        if isinstance(net, MedusaNet | MedusaTablesNet):
             return carry, net.head(index, carry)
         if isinstance(net, MLPTablesNet):
             carry = net.step(index, carry, tokens)
@@ -68,10 +68,10 @@ class StageModel:
         self, y: Float[Tensor, "*S H"], columns: Int[Tensor, "W"] | None, stage: Int[Tensor, "*S"] | None = None
     ) -> Float[Tensor, "*S W"]:
         """`stage`: which one left each y; only heads with tables of their own ask."""
-        if not isinstance(self.net, MedusaRowsNet | MLPTablesNet):
+        if not isinstance(self.net, MedusaTablesNet | MLPTablesNet):
             return self.target.head(y, ids=columns, norm=False)
         assert stage is not None
-        tables = self.net.rows if isinstance(self.net, MedusaRowsNet) else self.net.head
+        tables = self.net.rows if isinstance(self.net, MedusaTablesNet) else self.net.head
         found = y.new_empty(*y.shape[:-1], tables.shape[1] if columns is None else len(columns))
         for k in stage.unique().tolist():
             table = tables[min(k, len(tables) - 1)]  # one for all stages, or one for each

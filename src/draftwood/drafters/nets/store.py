@@ -3,9 +3,9 @@
     name            int8 [rows, columns]          name.scale   float16 [rows, blocks]
     name.nibbles    uint8 [rows, columns / 2]     name.scale, name.minimum
     name            float16: norms and biases; everything in float16 or float32 if nothing is to be rounded
-    ids             uint16 or int32: token of each column of its law
+    ids             uint16 or int32: token of each column of its distribution
 
-Blocks are 32 columns wide: the very numbers that the int8 lane multiplies, so nothing is rounded twice.
+Blocks are 32 columns wide: the very numbers that the int8 backend multiplies, so nothing is rounded twice.
 """
 
 import json
@@ -29,7 +29,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Head:
-    """Weights by the names of the net's state dict, float32; `ids` None: its law covers the whole vocabulary."""
+    """Weights by the names of the net's state dict, float32; `ids` None: its distribution covers the whole vocabulary."""
 
     config: HeadConfig
     tensors: dict[str, Tensor]
@@ -94,13 +94,15 @@ def read(path: Path) -> Head:
 
 
 def _checked_ids(ids: Tensor, config: HeadConfig, path: Path) -> Int[Tensor, "W"]:
-    vocab = config.layer.vocab_size
+    vocab_size = config.layer.vocab_size
     if ids.ndim != 1 or ids.is_floating_point() or len(ids) != config.rows:
-        raise WeightsError(f"{path}: ids of shape {list(ids.shape)} do not fit {config.rows} rows of {vocab} tokens")
+        raise WeightsError(
+            f"{path}: ids of shape {list(ids.shape)} do not fit {config.rows} rows of {vocab_size} tokens"
+        )
     ids = ids.long()
-    outside = ids[(ids < 0) | (ids >= vocab)].tolist()
+    outside = ids[(ids < 0) | (ids >= vocab_size)].tolist()
     if outside:
-        raise WeightsError(f"{path}: its ids do not fit {vocab} tokens, for example {outside[0]}")
+        raise WeightsError(f"{path}: its ids do not fit {vocab_size} tokens, for example {outside[0]}")
     if len(ids.unique()) < len(ids):
         raise WeightsError(f"{path}: its ids name a token twice")
     return ids

@@ -62,7 +62,7 @@ def _make(compiler: tuple[str, ...], level: Level, path: Path) -> Path | None:
     os.close(handle)
     fresh = Path(name)
     try:
-        command = [*compiler, *FLAGS, *level.flags, str(SOURCES / "lane.cpp"), "-o", str(fresh)]
+        command = [*compiler, *FLAGS, *level.flags, str(SOURCES / "backend.cpp"), "-o", str(fresh)]
         made = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
         if made.returncode:
             why = made.stderr.strip()[-500:] or f"it ended with status {made.returncode} and no word"

@@ -17,7 +17,8 @@ from draftwood.drafters.nets.build import filled
 from draftwood.drafters.nets.store import Head, read_note
 from draftwood.drafters.nets.store import read as read_own
 from draftwood.errors import OptionError, UnknownNameError, WeightsError
-from draftwood.train.formats import eagle, eagle3, medusa, mlp, own, proof, speculators
+from draftwood.train.formats import eagle, eagle3, medusa, mlp, own, speculators
+from draftwood.train.formats import roundtrip as proof
 from draftwood.train.formats.exchange import Exchange, check_target
 from draftwood.train.formats.files import CONFIG, Found, read_folder
 

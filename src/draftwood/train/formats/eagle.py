@@ -8,7 +8,7 @@ config fc has one.
 
 from pathlib import Path
 
-from draftwood.core.passes import FINAL
+from draftwood.core.forward import FINAL
 from draftwood.drafters.nets.config import HeadConfig
 from draftwood.drafters.nets.store import Head
 from draftwood.train.formats.exchange import Exchange

@@ -48,26 +48,28 @@ def write(head: Head, out: Path, exchange: Exchange) -> None:
 def read_body(found: Found, layer: ModelConfig, prefix: str, exchange: Exchange) -> Head:
     """What both spellings of EAGLE-3 have in common; only the layer's prefix and the place of its config differ."""
     raw = _flags(found)
-    d, vocab = layer.hidden_size, layer.vocab_size
+    d, vocab_size = layer.hidden_size, layer.vocab_size
     target_hidden = integer(found, found.config, "target_hidden_size", d)
-    rows = integer(found, found.config, "draft_vocab_size", vocab)
+    rows = integer(found, found.config, "draft_vocab_size", vocab_size)
     taps = layer_ids.read_taps(found.config, exchange, (found.folder / CONFIG).as_posix())
     config = HeadConfig("eagle3", layer, target_hidden, taps, rows=rows, **raw)
-    optional: Shapes = {EMBEDDING: (vocab, d), "d2t": (rows,), "t2d": (vocab,)}
+    optional: Shapes = {EMBEDDING: (vocab_size, d), "d2t": (rows,), "t2d": (vocab_size,)}
     wanted = body_shapes(config, prefix)
     tensors = dict(found.tensors)
-    ids_known = "d2t" in tensors or rows == vocab
+    ids_known = "d2t" in tensors or rows == vocab_size
     if "lm_head.weight" not in tensors and exchange.target is not None and ids_known:
         optional["lm_head.weight"] = wanted.pop("lm_head.weight")
     why = "without lm_head the target's rows are shared: --target" if "lm_head.weight" not in tensors else ""
     check_names(found, wanted, optional, why)
-    head = Head(config, {}, vocabulary.read_ids(found, rows, vocab, exchange), "")
+    head = Head(config, {}, vocabulary.read_ids(found, rows, vocab_size, exchange), "")
     same_width(head)
     compare_embedding(found, exchange)
     if "lm_head.weight" not in tensors:
         table = exchange.need_target("lm_head.weight is missing").rows
-        if table.shape != (vocab, d):
-            raise WeightsError(f"{found.where}: no lm_head, and the target's is {list(table.shape)}, not {[vocab, d]}")
+        if table.shape != (vocab_size, d):
+            raise WeightsError(
+                f"{found.where}: no lm_head, and the target's is {list(table.shape)}, not {[vocab_size, d]}"
+            )
         tensors["lm_head.weight"] = table if head.ids is None else table[head.ids]
         exchange.say("head: not in the file, so the target's rows")
     mark = exchange.target.fingerprint if exchange.target else ""

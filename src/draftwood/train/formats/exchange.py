@@ -45,8 +45,8 @@ class Exchange:
 
 def open_target(name: str) -> Target:
     """Config and tables of a model, in float32; nothing else of it is read."""
-    from draftwood.models.load import fingerprint, load_weights
-    from draftwood.models.names import EMBEDDING, HEAD
+    from draftwood.models.loading.load import fingerprint, load_weights
+    from draftwood.models.loading.tensor_names import EMBEDDING, HEAD
 
     if name.startswith("hf:"):
         raise OptionError(f"{name}: a target is read from its files\nhint: leave out hf:")

@@ -14,8 +14,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from draftwood.errors import WeightsError
-from draftwood.models.checkpoint import read_json
-from draftwood.models.names import is_buffer
+from draftwood.models.loading.checkpoint import read_json
+from draftwood.models.loading.tensor_names import is_buffer
 
 CONFIG = "config.json"
 # In this order: a safetensors file wins over a pickle of the same weights.

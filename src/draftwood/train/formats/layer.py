@@ -9,7 +9,7 @@ from torch import Tensor
 
 from draftwood.core.config import ModelConfig
 from draftwood.errors import WeightsError
-from draftwood.models.hf_config import parse, unparse
+from draftwood.models.loading.hf_config import parse, unparse
 from draftwood.train.formats.files import Shapes
 
 
@@ -19,7 +19,7 @@ def parse_layer(raw: Mapping[str, Any], where: str) -> ModelConfig:
     if layers != 1:
         raise WeightsError(f"{where}: num_hidden_layers is {layers!r}, only heads of one layer can be read")
     config = parse({**raw, "num_hidden_layers": 1, "model_type": "llama"}, where=where)
-    config = replace(config, tie_embeddings=False, bos_token=None, eos_tokens=())
+    config = replace(config, tie_embeddings=False, bos_token_id=None, eos_token_ids=())
     own = raw.get("qkv_bias")
     return config if own is None else replace(config, qkv_bias=bool(own))
 

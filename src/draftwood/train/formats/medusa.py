@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from draftwood.core.passes import FINAL
+from draftwood.core.forward import FINAL
 from draftwood.drafters.nets.config import HeadConfig
 from draftwood.drafters.nets.store import Head
 from draftwood.errors import WeightsError
@@ -36,9 +36,9 @@ def read(found: Found, exchange: Exchange) -> Head:
     stages, depth = _count(found, vllm)
     width = _width(found, vllm)
     tables = _tables(found, vllm, stages, depth)
-    vocab = _vocabulary(found, tables, exchange)
-    ids = _token_map(found, vocab)
-    _check(found, vllm, stages, depth, width, vocab, tables, ids)
+    vocab_size = _vocabulary(found, tables, exchange)
+    ids = _token_map(found, vocab_size)
+    _check(found, vllm, stages, depth, width, vocab_size, tables, ids)
     blocks, biases = (
         torch.stack(
             [torch.stack([_block(found, vllm, h, b, what, width) for b in range(depth)]) for h in range(stages)]
@@ -49,10 +49,10 @@ def read(found: Found, exchange: Exchange) -> Head:
     mark = exchange.target.fingerprint if exchange.target else ""
     config = HeadConfig(
         "medusa",
-        sizes_only(width, vocab, exchange.target),
+        sizes_only(width, vocab_size, exchange.target),
         width,
         (FINAL,),
-        rows=vocab if ids is None else len(ids),
+        rows=vocab_size if ids is None else len(ids),
         stages=stages,
         depth=depth,
         own_tables=rows is not None,
@@ -138,7 +138,7 @@ def _vocabulary(found: Found, tables: list[str], exchange: Exchange) -> int:
     return exchange.need_target(f"{found.folder / CONFIG} does not say how many tokens there are").config.vocab_size
 
 
-def _token_map(found: Found, vocab: int) -> Tensor | None:
+def _token_map(found: Found, vocab_size: int) -> Tensor | None:
     ids = found.tensors.get("token_map")
     if ids is None:
         return None
@@ -147,13 +147,13 @@ def _token_map(found: Found, vocab: int) -> Tensor | None:
     if len(ids) != integer(found, found.config, "truncated_vocab_size", len(ids)):
         raise WeightsError(f"{found.where}: token_map has {len(ids)} tokens, truncated_vocab_size says otherwise")
     ids = ids.long()
-    if bool((ids < 0).any()) or bool((ids >= vocab).any()) or len(ids.unique()) != len(ids):
-        raise WeightsError(f"{found.where}: token_map names a token twice, or one out of range: there are {vocab}")
+    if bool((ids < 0).any()) or bool((ids >= vocab_size).any()) or len(ids.unique()) != len(ids):
+        raise WeightsError(f"{found.where}: token_map names a token twice, or one out of range: there are {vocab_size}")
     return ids
 
 
 def _check(
-    found: Found, vllm: bool, stages: int, depth: int, d: int, vocab: int, tables: list[str], ids: Tensor | None
+    found: Found, vllm: bool, stages: int, depth: int, d: int, vocab_size: int, tables: list[str], ids: Tensor | None
 ) -> None:
     at = [f"blocks.{h}.layers.{b}" if vllm else f"{h}.{b}.linear" for h in range(stages) for b in range(depth)]
     wanted: Shapes = {f"{name}.weight": (d, d) for name in at}
@@ -161,8 +161,8 @@ def _check(
     optional: Shapes = {} if ids is None else {"token_map": (len(ids),)}
     if vllm and not flag(found, found.config, "medusa_fc_bias", any(name in found.tensors for name in biases)):
         biases = {}
-    whole = ids is None or any(len(found.tensors[name]) == vocab for name in tables if name in found.tensors)
-    wanted |= biases | {name: (vocab if whole or ids is None else len(ids), d) for name in tables}
+    whole = ids is None or any(len(found.tensors[name]) == vocab_size for name in tables if name in found.tensors)
+    wanted |= biases | {name: (vocab_size if whole or ids is None else len(ids), d) for name in tables}
     check_names(found, wanted, optional)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from draftwood.core.passes import FINAL
+from draftwood.core.forward import FINAL
 from draftwood.drafters.nets.config import HeadConfig
 from draftwood.drafters.nets.store import Head
 from draftwood.errors import WeightsError
@@ -27,10 +27,10 @@ PREFIX = "speculator."
 def read(found: Found, exchange: Exchange) -> Head:
     stripped = {name.removeprefix(PREFIX): t for name, t in found.tensors.items()}
     found = Found(found.folder, found.config, found.file, stripped)
-    vocab, d, n = (integer(found, found.config, key) for key in ("vocab_size", "emb_dim", "n_predict"))
+    vocab_size, d, n = (integer(found, found.config, key) for key in ("vocab_size", "emb_dim", "n_predict"))
     inner = d if found.config.get("inner_dim") in (None, 0) else integer(found, found.config, "inner_dim")
     tied, scaled = flag(found, found.config, "tie_weights"), flag(found, found.config, "scale_input")
-    wanted, copies = _shapes(vocab, d, inner, n, tied)
+    wanted, copies = _shapes(vocab_size, d, inner, n, tied)
     check_names(found, wanted, copies)
     for name in copies:  # a tied file may repeat its tensors
         first = f"{name.split('.')[0]}.{1 if name.startswith('proj') else 0}.{name.split('.')[2]}"
@@ -44,16 +44,16 @@ def read(found: Found, exchange: Exchange) -> Head:
     tensors["bias"] = torch.stack([found.tensors[f"ln.{i}.bias"] for i in range(own)])
     config = HeadConfig(
         "mlp",
-        sizes_only(inner, vocab, exchange.target),
+        sizes_only(inner, vocab_size, exchange.target),
         d,
         (FINAL,),
-        rows=vocab,
+        rows=vocab_size,
         stages=n,
         scale_input=scaled,
         tied=tied,
         own_tables=True,
     )
-    exchange.say(f"tables: {own} of its own on either side, {vocab} x {inner}")
+    exchange.say(f"tables: {own} of its own on either side, {vocab_size} x {inner}")
     return Head(config, tensors, None, exchange.target.fingerprint if exchange.target else "")
 
 
@@ -102,11 +102,11 @@ def _tables(head: Head, own: int, exchange: Exchange) -> tuple[list[Tensor], lis
     return [emb] * own, [rows] * own
 
 
-def _shapes(vocab: int, d: int, inner: int, n: int, tied: bool) -> tuple[Shapes, Shapes]:
+def _shapes(vocab_size: int, d: int, inner: int, n: int, tied: bool) -> tuple[Shapes, Shapes]:
     """What must be there, and the copies that may."""
     every: Shapes = {}
     for i in range(n):
-        every |= {f"emb.{i}.weight": (vocab, inner), f"head.{i}.weight": (vocab, inner)}
+        every |= {f"emb.{i}.weight": (vocab_size, inner), f"head.{i}.weight": (vocab_size, inner)}
         every |= {f"proj.{i}.weight": (inner, inner if i else d), f"ln.{i}.weight": (inner,), f"ln.{i}.bias": (inner,)}
     if not tied:
         return every, {}

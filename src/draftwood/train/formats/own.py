@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from draftwood.drafters.nets.store import Head, to_bytes
-from draftwood.train.checkpoint import replace_file
 from draftwood.train.formats.exchange import Exchange
+from draftwood.train.loop.checkpoint import replace_file
 
 
 def write(head: Head, out: Path, exchange: Exchange) -> None:

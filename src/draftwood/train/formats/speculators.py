@@ -8,8 +8,8 @@ from typing import Any
 
 from draftwood.drafters.nets.store import Head
 from draftwood.errors import WeightsError
-from draftwood.models.hf_config import unparse
-from draftwood.models.resolve import PACKAGED
+from draftwood.models.loading.hf_config import unparse
+from draftwood.models.loading.resolve import PACKAGED
 from draftwood.train.formats import layer_ids
 from draftwood.train.formats.eagle3 import read_body, shared_json, write_body
 from draftwood.train.formats.exchange import Exchange, Target

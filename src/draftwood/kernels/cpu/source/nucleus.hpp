@@ -34,9 +34,9 @@ struct Nucleus {  // one per thread; room that is used again
   std::vector<float> weight, edge;
   std::vector<double> mass;
 
-  // e^((x - peak) / heat) of every token, and their sum. What stands 87 below the best, or was forbidden, weighs nothing.
-  double weigh(const float* x, int n, float peak, float heat) {
-    const F top = set1(peak), by = set1(1.0f / heat), none = set1(1.7e-38f), zero = set1(0.0f);
+  // e^((x - peak) / temperature) of every token, and their sum. What stands 87 below the best, or was forbidden, weighs nothing.
+  double weigh(const float* x, int n, float peak, float temperature) {
+    const F top = set1(peak), by = set1(1.0f / temperature), none = set1(1.7e-38f), zero = set1(0.0f);
     weight.resize(n);
     double total = 0.0;
     for (int i = 0; i < n;) {
@@ -90,11 +90,11 @@ struct Nucleus {  // one per thread; room that is used again
     return greatest(best);
   }
 
-  // False: the row is no law. heat 0: the best token and no other.
-  bool find(const float* x, int n, float peak, float heat, double top_p, float min_p) {
-    const double total = weigh(x, n, peak, heat > 0 ? heat : 1.0f);  // not a number if one of the row is none
+  // False: the row is no distribution. temperature 0: the best token and no other.
+  bool find(const float* x, int n, float peak, float temperature, double top_p, float min_p) {
+    const double total = weigh(x, n, peak, temperature > 0 ? temperature : 1.0f);  // not a number if one of the row is none
     if (!(total > 0.0 && total < INFINITY)) return false;
-    if (heat <= 0) {
+    if (temperature <= 0) {
       kept->clear();
       kept->add(1.0f, (int)(std::find(x, x + n, peak) - x));
       return true;

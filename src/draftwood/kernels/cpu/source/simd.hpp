@@ -147,7 +147,7 @@ static inline float sum(F a) {
   return (q[0] + q[1]) + (q[2] + q[3]);
 #endif
 }
-// The greatest lane. Which of the two a NaN yields to differs by machine; nobody asks about rows that hold one.
+// The greatest backend. Which of the two a NaN yields to differs by machine; nobody asks about rows that hold one.
 static inline float greatest(F a) {
 #if defined(__AVX512F__)
   return _mm512_reduce_max_ps(a.v);

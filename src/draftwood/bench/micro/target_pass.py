@@ -1,0 +1,292 @@
+"""bench pass: what one target pass costs by its number of nodes, beside what reading the weights alone would cost.
+
+Every repeat runs every case once, in an order that rotates and turns round, so that a busy neighbour meets all alike. A
+pass that checks n nodes is worth its price if it costs less than n passes of one: the ratio is taken within a repeat.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from draftwood.bench.statistics import Ratio, percentile, ratio_of_pairs
+from draftwood.cache.dense import DenseCache
+from draftwood.core.forward import ALL, ForwardInput, LayerPlan
+from draftwood.errors import OptionError
+from draftwood.kernels.cpu.library import Library
+from draftwood.models.backends.choose import open_library
+from draftwood.models.backends.int8 import PRODUCTS
+from draftwood.models.backends.memory import large_pages
+from draftwood.models.loading.load import Loaded
+
+CHAIN, TREE = "chain", "tree"
+LEAST = 768 * 2**20  # bytes that no last-level cache keeps
+WARM_UP = 3
+PROBE_EVERY = 4  # repeats
+AGAIN = 10  # reads: after a long stream, caches take several before they believe that a buffer will be used again
+LOOKED_INTO = (1, 16)  # nodes of the passes whose parts are told apart
+SEED = 0
+
+Say = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One kind of pass: `nodes` tokens behind `context` committed rows, all asked for logits."""
+
+    context: int
+    nodes: int
+    shape: str = CHAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Median and quartiles in milliseconds; `ratio` to the one-token pass behind the same context."""
+
+    case: Case
+    ms: float
+    low: float
+    high: float
+    ratio: Ratio | None
+
+    @property
+    def nodes_per_second(self) -> float:
+        return 1000 * self.case.nodes / self.ms
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """The least a pass can take behind a context: all its bytes at the speed at which they can be read."""
+
+    context: int
+    bytes: int
+    from_memory: float  # ms
+    from_cache: float  # ms, if a cache of the model's size holds everything
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Milliseconds by part, each the median difference to the same pass without it. They need not add up."""
+
+    case: Case
+    ms: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    rows: list[Timed]
+    floors: list[Floor]
+    parts: list[Parts]
+    bandwidth: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])  # bytes per second
+
+
+def measure(
+    loaded: Loaded,
+    sizes: Sequence[int],
+    contexts: Sequence[int],
+    *,
+    repeats: int = 60,
+    probe: int = LEAST,
+    say: Say = lambda done, total: None,
+) -> Measured:
+    """Times of all cases. `probe`: bytes of the buffer that is read from memory, at least three times the model."""
+    model = loaded.model
+    stage = Stage(model, contexts, max(sizes))
+    cases = all_cases(sizes, contexts)
+    runs: dict[Any, Callable[[], None]] = {case: stage.runner(case) for case in cases}
+    looked = [c for c in cases if c.context == contexts[0] and c.nodes in LOOKED_INTO and c.shape == CHAIN]
+    for case in looked if takes_plans(model) else ():
+        for name, plan, head in without(model.num_layers):
+            runs[case, name] = stage.runner(case, plan, head=head)
+    size = weight_bytes(model)
+    memory, small = Probe(max(probe, 3 * size)), Probe(size)
+    times: dict[Any, list[float]] = {key: [] for key in [*runs, "memory", "cache"]}
+    say(0, repeats)
+    for turn in range(-WARM_UP, repeats):
+        found = {key: clock(runs[key]) for key in order(list(runs), turn)}
+        if turn >= 0 and turn % PROBE_EVERY == 0:
+            for _ in range(AGAIN):
+                small.read()
+            found |= {"cache": clock(small.read), "memory": clock(memory.read)}
+            for _ in range(AGAIN):  # what the long read threw out comes back, so that no case pays for it
+                runs[cases[0]]()
+        if turn >= 0:
+            for key, seconds in found.items():
+                times[key].append(seconds)
+            say(turn + 1, repeats)
+    speeds = {"memory": [memory.bytes / s for s in times["memory"]], "cache": [small.bytes / s for s in times["cache"]]}
+    bandwidth = {name: spread(each) for name, each in speeds.items()}
+    return Measured(
+        rows=[timed(case, times) for case in cases],
+        floors=[floor(model, size, context, bandwidth) for context in contexts],
+        parts=[parts(case, times) for case in looked if takes_plans(model)],
+        bandwidth=bandwidth,
+    )
+
+
+def all_cases(sizes: Sequence[int], contexts: Sequence[int]) -> list[Case]:
+    """Chains of every size, and trees where there is room for a branch. The one-token pass is always among them."""
+    counts = sorted({1, *sizes})
+    shapes = [(n, shape) for n in counts for shape in ((CHAIN, TREE) if n > 2 else (CHAIN,))]
+    return [Case(context, n, shape) for context in contexts for n, shape in shapes]
+
+
+def order(keys: list[Any], turn: int) -> list[Any]:
+    """The row as it is, the row from behind, then the same from the next one on: no case has a steady neighbour."""
+    at = turn // 2 % len(keys)
+    turned = keys[at:] + keys[:at]
+    return turned[::-1] if turn % 2 else turned
+
+
+def clock(run: Callable[[], Any]) -> float:
+    start = perf_counter()
+    run()
+    return perf_counter() - start
+
+
+class Stage:
+    """A cache whose slots hold the contexts, random tokens all. Runs leave the committed rows as they found them."""
+
+    def __init__(self, model: Any, contexts: Sequence[int], most: int) -> None:
+        longest = max(contexts) + most
+        if longest > model.max_positions:
+            raise OptionError(
+                f"{max(contexts)} rows and {most} nodes are {longest} tokens, the model holds {model.max_positions}\n"
+                "hint: a smaller context"
+            )
+        self.model, self.contexts = model, list(contexts)
+        make = getattr(model, "make_cache", None)
+        slots = len(contexts)
+        self.cache = (
+            DenseCache(model.cache_specs, slots=slots, capacity=longest) if make is None else make(slots, longest, None)
+        )
+        self.noise = np.random.default_rng(SEED)
+        for slot, context in enumerate(contexts):
+            ids = self.tokens(context)
+            done = self.cache.admit(slot, [*ids, 0])
+            while done < context:
+                chunk = ids[done : done + 512]
+                model.forward(flat(slot, done, chunk, chain(len(chunk)), head=False), self.cache)
+                self.cache.commit([slot], [range(len(chunk))])
+                done += len(chunk)
+
+    def tokens(self, count: int) -> list[int]:
+        return self.noise.integers(0, self.model.vocab_size, count).tolist()
+
+    def runner(self, case: Case, plan: LayerPlan = ALL, *, head: bool = True) -> Callable[[], None]:
+        """The pass and nothing before it. Dropping its rows takes microseconds and is part of every run."""
+        slot = self.contexts.index(case.context)
+        parents = chain(case.nodes) if case.shape == CHAIN else random_tree(case.nodes)
+        x = flat(slot, case.context, self.tokens(case.nodes), parents, head=head)
+
+        def run() -> None:
+            self.model.forward(x, self.cache, layers=plan)
+            self.cache.commit([slot], [[]])
+
+        return run
+
+
+def chain(nodes: int) -> list[int]:
+    return list(range(-1, nodes - 1))
+
+
+def random_tree(nodes: int, seed: int = SEED) -> list[int]:
+    """Parents: each node hangs on one of those before it, all equally likely."""
+    noise = np.random.default_rng(seed)
+    return [-1, *(int(noise.integers(0, i)) for i in range(1, nodes))]
+
+
+def flat(slot: int, done: int, ids: list[int], parents: list[int], *, head: bool) -> ForwardInput:
+    """Nodes of one slot behind `done` committed rows, logits at each of them or at none."""
+    depth: list[int] = []
+    for parent in parents:
+        depth.append(0 if parent < 0 else depth[parent] + 1)
+    count = len(ids)
+    return ForwardInput(
+        ids=torch.tensor(ids),
+        slots=torch.full((count,), slot),
+        positions=done + torch.tensor(depth),
+        entries=torch.arange(count),
+        parents=torch.tensor(parents),
+        want=torch.arange(count if head else 0),
+    )
+
+
+def without(layers: int) -> list[tuple[str, LayerPlan, bool]]:
+    """Passes that leave a part out; the last one leaves out all of them."""
+    every = frozenset(range(layers))
+    return [
+        ("head", ALL, False),
+        ("attention", LayerPlan(skip_attention=every), True),
+        ("mlp", LayerPlan(skip_mlp=every), True),
+        ("rest", LayerPlan(skip_attention=every, skip_mlp=every), False),
+    ]
+
+
+def takes_plans(model: Any) -> bool:
+    """Models of our own run parts of their layers, those of transformers do not."""
+    return hasattr(model, "first_layers")
+
+
+class Probe:
+    """A buffer to read with all threads, in the same kind of memory as the weights."""
+
+    def __init__(self, size: int, library: Library | None = None) -> None:
+        self.words: Tensor = torch.frombuffer(large_pages(max(size, 8) // 8 * 8), dtype=torch.int64)
+        self.words.fill_(1)  # a page nobody has written is not there to be read
+        self.bytes = self.words.nbytes
+        self.library = open_library() if library is None else library
+
+    def read(self) -> int:
+        """The sum of all words."""
+        if self.library is None:
+            return int(self.words.sum())
+        self.library.threads(torch.get_num_threads())
+        return self.library.calls.draftwood_read(self.words.data_ptr(), self.bytes)
+
+
+def weight_bytes(model: Any) -> int:
+    """Bytes of weights that a pass reads: every matrix once, the embedding only where it is the head too."""
+    packed = getattr(model, "weights", None)
+    if packed is not None:
+        return packed.bytes_per_pass
+    if not takes_plans(model):
+        table = model.net.get_input_embeddings().weight
+        tied = table is model.net.get_output_embeddings().weight
+        return sum(w.nbytes for w in model.net.parameters() if tied or w is not table)
+    matrices = [getattr(layer, name) for layer in model.layers for name in PRODUCTS] + [model.lm_head]
+    held = [getattr(m, name, None) for m in matrices for name in ("weight", "digits", "steps", "bias")]
+    return sum(t.nbytes for t in held if isinstance(t, Tensor))
+
+
+def row_bytes(model: Any) -> int:
+    """Bytes of one committed row over all layers."""
+    return sum(spec.heads * spec.width * spec.dtype.itemsize for spec in model.cache_specs)
+
+
+def floor(model: Any, weights: int, context: int, bandwidth: dict[str, dict[str, float]]) -> Floor:
+    size = weights + context * row_bytes(model)
+    return Floor(context, size, 1000 * size / bandwidth["memory"]["median"], 1000 * size / bandwidth["cache"]["median"])
+
+
+def timed(case: Case, times: dict[Any, list[float]]) -> Timed:
+    found = spread(times[case])
+    ratio = ratio_of_pairs(times[case], times[Case(case.context, 1)])
+    return Timed(case, 1000 * found["median"], 1000 * found["low"], 1000 * found["high"], ratio)
+
+
+def parts(case: Case, times: dict[Any, list[float]]) -> Parts:
+    whole = np.array(times[case])
+    ms = {name: float(np.median(whole - np.array(times[case, name]))) for name in ("attention", "mlp", "head")}
+    ms["rest"] = float(np.median(times[case, "rest"]))
+    return Parts(case, {name: 1000 * seconds for name, seconds in ms.items()})
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Median and quartiles."""
+    low, middle, high = (percentile(values, q) or 0.0 for q in (25, 50, 75))
+    return {"median": middle, "low": low, "high": high}

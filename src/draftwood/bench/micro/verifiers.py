@@ -1,0 +1,324 @@
+"""bench verifiers: what rules take to check a tree of 64 nodes, beside the target pass that scores the same tree.
+
+The distributions are made up: as sharp as those of small chat models, and as near to each other as a trained drafter's. What a rule
+costs depends on how far it walks and how wide its distributions are, not on what the tokens mean. The target pass is a real one.
+Every repeat runs everything once, in an order that rotates and turns round; ratios are taken within a repeat. Only passes of
+many rows, which take seconds, run in every third repeat, and the repeats between read the last one's time.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from draftwood.bench.micro.target_pass import Stage, clock, flat, order, spread
+from draftwood.bench.statistics import Ratio, mean, ratio_of_pairs
+from draftwood.bench.study.known_distributions import drafted, known_rules, round_of, scored
+from draftwood.core.forward import ForwardInput
+from draftwood.core.legality import RULES, Shape
+from draftwood.core.proposal import DraftProbs, Draw, Proposal
+from draftwood.core.protocols import TreePolicy, Verifier
+from draftwood.core.round import Round
+from draftwood.core.sampling.params import SamplingParams
+from draftwood.core.sampling.shaping import Shaping
+from draftwood.core.sampling.support import Cutter
+from draftwood.core.scored import Scored
+from draftwood.core.tree import TokenTree
+from draftwood.models.loading.load import Loaded
+from draftwood.trees.chain import Chain
+from draftwood.trees.paths import Paths
+from draftwood.trees.static import Static
+from draftwood.verifiers.selection import Selection
+
+NODES = 64  # the root included
+PASS = "target pass"
+TOP_P = 0.95
+DISTRIBUTIONS = 128  # different pairs of distributions; nodes take turns
+WARM_UP = 1  # repeats that do not count
+SEEDS = 4  # rounds of coins that repeats go through
+FALL = (1.2, 2.4)  # a distribution's tokens fall like rank to this power: flat rows and sure ones
+APART = 0.8  # noise between the logits of target and draft
+MANY, SELDOM = 8, 3  # passes of more rows are timed in every third repeat
+SHARE, LINEAR = 0.1, 8.0  # goals: at most this of the pass; from 4 rows to 32 better than linear
+ALL = ", all tokens"  # of drafts without top-p
+LP = "Selection lp"  # the same rule with its linear programme, which no goal is set for
+
+Say = Callable[[int, int], None]
+Key = tuple[str, str, int]  # rule, draft, rows
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A kind of tree that fills the nodes."""
+
+    policy: TreePolicy
+    depth: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.policy.draw.value}, {self.policy.shape.value}"
+
+
+# 63 nodes: 7 + 14 + 14 + 14 + 14, and 63 x 1. Equal independent draws share a node, so there are more of them: 7 + 28 + 56 +
+# 56 + 56, and 10 x 7. How many nodes they make is chance: trees are drawn until one nearly fills the room.
+DRAFTS = (
+    Draft(Static((7, 2, 1, 1, 1), Draw.DISTINCT), 5),
+    Draft(Static((7, 4, 2, 1, 1), Draw.IID), 5),
+    Draft(Paths(10), 7),
+    Draft(Chain(Draw.IID), NODES - 1),
+)
+DRAWS, FULL, TRIES = 256, 0.9, 40  # draws at most; what counts as full; how many trees are drawn for it
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """One rule on one kind of tree with `batch` rows: milliseconds, share of the target pass, tokens kept of a row."""
+
+    rule: str
+    draft: str
+    batch: int
+    nodes: float  # of a row's tree, on average
+    ms: float
+    low: float
+    high: float
+    share: Ratio | None = None
+    kept: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """The time of the larger batch over that of the smaller one."""
+
+    rule: str
+    draft: str
+    batches: tuple[int, int]
+    ratio: Ratio | None
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    rows: list[Timed]
+    growth: list[Growth]
+    absent: list[str]  # rules of the table of pairings that are not built in
+    distributions: dict[str, float]
+
+
+def measure(
+    loaded: Loaded,
+    batches: Sequence[int],
+    *,
+    vocab_size: int | None = None,
+    context: int = 128,
+    repeats: int = 6,
+    top_p: float = TOP_P,
+    rules: dict[str, Verifier | None] | None = None,
+    say: Say = lambda done, total: None,
+) -> Measured:
+    """Times of all rules on all trees they are exact for. `vocab_size`: the model's own if left out."""
+    found = known_rules() if rules is None else rules
+    tokens = loaded.model.vocab_size if vocab_size is None else vocab_size
+    stage = Stage(loaded.model, [context] * max(batches), NODES)
+    cut = stage.model.forward(flat(0, context, stage.tokens(1), [-1], head=True), stage.cache).cut
+    stage.cache.commit([0], [[]])
+    world, least = World(tokens, top_p, cut), min(batches)
+    able = {name: rule for name, rule in found.items() if rule is not None}
+    case = Case(stage, context, {}, {}, {})
+    for draft in DRAFTS:
+        for batch in batches:
+            case.add(world, draft, batch, able)
+    whole = World(tokens, 1.0, cut)
+    for draft in DRAFTS:  # every token has a probability: only for one size, which is enough to compare
+        case.add(whole, draft, least, able, ALL)
+    if rules is None and find_spec("scipy") is not None:
+        case.add(world, DRAFTS[1], least, {LP: Selection(solver="lp")})
+    times = _times(case.runs, repeats, say)
+    rows = [timed(key, case.nodes[key[1:]], times, mean(case.kept.get(key, []))) for key in case.runs]
+    return Measured(rows, grown(times), [name for name, rule in found.items() if rule is None], world.describe())
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Everything that is timed, by rule, draft and rows."""
+
+    stage: Stage
+    context: int
+    runs: dict[Key, Callable[[], Any]]
+    kept: dict[Key, list[float]]
+    nodes: dict[tuple[str, int], float]
+
+    def add(self, world: "World", draft: Draft, batch: int, rules: dict[str, Verifier], note: str = "") -> None:
+        """Those of the rules that are exact for this kind of tree, and the pass over it."""
+        fit = {name: rule for name, rule in rules.items() if legal(name, draft)}
+        if not fit:
+            return
+        made, name = world.proposal(draft, batch), draft.name + note
+        self.nodes[name, batch] = float(made.tree.live.sum(1).float().mean())
+        self.runs.setdefault((PASS, name, batch), pass_over(self.stage, made.tree, self.context))
+        for rule, judge in fit.items():
+            key = (rule, name, batch)
+            self.runs[key] = world.judge(judge, made, self.kept.setdefault(key, []))
+
+
+def _times(runs: dict[Key, Callable[[], Any]], repeats: int, say: Say) -> dict[Key, list[float]]:
+    """Seconds of every repeat."""
+    times: dict[Key, list[float]] = {key: [] for key in runs}
+    say(0, repeats)
+    for turn in range(-WARM_UP, repeats):
+        for key in order(list(runs), turn):
+            dear = key[0] == PASS and key[2] > MANY
+            if dear and turn < 0:
+                continue  # a pass of seconds is warm after its first layer
+            seconds = times[key][-1] if dear and turn % SELDOM else clock(runs[key])
+            if turn >= 0:
+                times[key].append(seconds)
+        if turn >= 0:
+            say(turn + 1, repeats)
+    return times
+
+
+def legal(rule: str, draft: Draft) -> bool:
+    """Whether the table allows it; a rule that is exact for every draft is timed on trees alone, like its rivals."""
+    made = (draft.policy.draw, draft.policy.shape)
+    return made in RULES[rule.split()[0]] and (rule != "Match" or draft.policy.shape is Shape.TREE)
+
+
+def timed(key: Key, nodes: float, times: dict[Key, list[float]], kept: float | None) -> Timed:
+    rule, draft, batch = key
+    ms = {name: 1000 * seconds for name, seconds in spread(times[key]).items()}
+    share = None if rule == PASS else ratio_of_pairs(times[key], times[PASS, draft, batch])
+    return Timed(rule, draft, batch, nodes, ms["median"], ms["low"], ms["high"], share, kept)
+
+
+def grown(times: dict[Key, list[float]]) -> list[Growth]:
+    """From the second largest batch to the largest."""
+    sizes = sorted({batch for _, _, batch in times})[-2:]
+    if len(sizes) < 2:
+        return []
+    small, large = sizes
+    kinds = dict.fromkeys((rule, draft) for rule, draft, batch in times if batch == large)
+    return [Growth(*kind, (small, large), ratio_of_pairs(times[*kind, large], times[*kind, small])) for kind in kinds]
+
+
+def verdicts(found: Measured) -> list[str]:
+    """One line for each goal: whether it is reached, and who is beyond it."""
+    checked = [row for row in found.rows if row.share is not None and row.rule != LP and not row.draft.endswith(ALL)]
+    beyond = [f"{r.rule} on {r.draft}, {r.batch} rows" for r in checked if r.share and r.share.value > SHARE]
+    said = [_said(f"every rule takes less than {SHARE:.0%} of the pass", beyond)]
+    grown = [g for g in found.growth if g.rule != PASS and g.ratio is not None]
+    if grown and grown[0].batches == (4, 32):
+        slow = [f"{g.rule} on {g.draft}" for g in grown if g.ratio and g.ratio.value >= LINEAR]
+        said.append(_said(f"32 rows take less than {LINEAR:.0f} times as long as 4", slow))
+    return said
+
+
+def _said(goal: str, beyond: list[str]) -> str:
+    return f"reached: {goal}" if not beyond else f"not reached: {goal}; beyond it: {'; '.join(beyond)}"
+
+
+class World:
+    """Pairs of distributions that nodes take turns with, and the drafts and rounds over them."""
+
+    def __init__(self, vocab_size: int, top_p: float, cut: Cutter | None = None, seed: int = 0) -> None:
+        self.vocab_size, self.top_p, self.cut = vocab_size, top_p, cut
+        noise = torch.Generator().manual_seed(seed)
+        rank = torch.arange(1, vocab_size + 1, dtype=torch.float32).log()
+        fall = torch.empty(DISTRIBUTIONS, 1).uniform_(*FALL, generator=noise)
+        p = -fall * rank + 0.5 * torch.randn(DISTRIBUTIONS, vocab_size, generator=noise)
+        q = p + APART * torch.randn(DISTRIBUTIONS, vocab_size, generator=noise)
+        places = torch.randperm(vocab_size, generator=noise)  # likely tokens stand anywhere
+        self.logits = p[:, places].contiguous()
+        # One row of a batch may be shaped like any other: the same options for all.
+        shaping = Shaping([SamplingParams(temperature=1.0, top_p=top_p)], "cpu")
+        self.q = DraftProbs(torch.cat([shaping.probs(row[None, None])[0] for row in q[:, places]]))
+        self.p = torch.cat([shaping.probs(row[None, None])[0] for row in self.logits])
+        self.best = None if cut is None else self.logits.argmax(-1)
+
+    def place(self, row: int, nodes: Tensor) -> Tensor:
+        """Which pair of distributions a node has."""
+        return (nodes * 5 + row * 37) % DISTRIBUTIONS
+
+    def proposal(self, draft: Draft, batch: int) -> Proposal:
+        """Rows are drafted one by one, and their distributions stored once: 32 rows of a real vocabulary would fill memory."""
+        return stacked([self._row(draft, row).compact(NODES) for row in range(batch)])
+
+    def _row(self, draft: Draft, row: int) -> Proposal:
+        def distributions(frontier: Tensor) -> DraftProbs:
+            return DraftProbs(self.q.prob[self.place(row, frontier.flatten())])
+
+        found: dict[int, Proposal] = {}  # by number of nodes
+        for turn in range(TRIES):
+            rnd = round_of(1, self.vocab_size, seed=row + 1 + 1000 * turn, top_p=self.top_p)
+            grown = drafted(draft.policy, rnd, draft.depth, DRAWS, distributions)
+            found[int(grown.tree.live.sum())] = grown
+            if max((size for size in found if size <= NODES), default=0) >= FULL * NODES:
+                break
+        grown = found[max((size for size in found if size <= NODES), default=min(found))]
+        place = self.place(row, torch.arange(grown.tree.num_nodes))[None]
+        return replace(grown, q=self.q, q_index=torch.where(grown.q_indices() >= 0, place, -1))
+
+    def judge(self, rule: Verifier, proposal: Proposal, kept: list[float]) -> Callable[[], None]:
+        """A run of the rule; each is the next round of coins."""
+        batch, tree = proposal.tree.batch, proposal.tree
+        anywhere = torch.stack([self.place(b, torch.arange(tree.num_nodes)) for b in range(batch)])
+        place = torch.where(proposal.q_indices() >= 0, proposal.q_indices(), anywhere)  # p beside its q
+        rounds = [round_of(batch, self.vocab_size, seed=1000 + s, top_p=self.top_p) for s in range(SEEDS)]
+        turn = 0
+
+        def run() -> None:
+            nonlocal turn
+            rnd = rounds[turn % SEEDS]
+            turn += 1
+            with torch.inference_mode():  # as in the engine
+                verdict = rule.verify(proposal, self.scored(place, tree, rnd), rnd)
+            kept.append(float(verdict.count.float().mean()))
+
+        return run
+
+    def scored(self, place: Tensor, tree: TokenTree, rnd: Round) -> Scored:
+        """As the backend would have said it. Which logit is the greatest it knows from the pass that is timed beside."""
+        said = scored(self.logits, place, tree, rnd, self.cut)
+        return said if self.best is None else Scored(replace(said.output, best=self.best), tree, rnd)
+
+    def describe(self) -> dict[str, float]:
+        """How sharp and how near the distributions are."""
+        entropy = -(self.p * self.p.clamp_min(1e-30).log()).sum(1)
+        return {
+            "vocabulary": float(self.vocab_size),
+            "top_p": self.top_p,
+            "tokens_in_top_p": float((self.p > 0).sum(1).float().mean()),
+            "entropy_nats": float(entropy.mean()),
+            "overlap": float(torch.minimum(self.p, self.q.prob).sum(1).mean()),
+        }
+
+
+def stacked(rows: Sequence[Proposal]) -> Proposal:
+    """Proposals of one row each, over the same stored distributions and with as many nodes, as one."""
+    names = ("tokens", "parents", "live", "role", "copies", "score", "source")
+    tree = TokenTree(**{name: torch.cat([getattr(x.tree, name) for x in rows]) for name in names})
+    return replace(rows[0], tree=tree, q_index=torch.cat([x.q_indices() for x in rows]))
+
+
+def pass_over(stage: Stage, tree: TokenTree, context: int) -> Callable[[], None]:
+    """The target pass that scores these trees, each row behind a context of its own."""
+    parts = [_row_tokens(stage, tree, row, context) for row in range(tree.batch)]
+    starts = [sum(p.size for p in parts[:i]) for i in range(len(parts))]
+    names = ("ids", "slots", "positions", "entries", "parents")
+    joined = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
+    x = ForwardInput(**joined, want=torch.cat([part.want + start for part, start in zip(parts, starts, strict=True)]))
+
+    def run() -> None:
+        stage.model.forward(x, stage.cache)
+        stage.cache.commit(range(tree.batch), [[] for _ in range(tree.batch)])
+
+    return run
+
+
+def _row_tokens(stage: Stage, tree: TokenTree, row: int, context: int) -> ForwardInput:
+    """The live nodes of one row. Token ids are any: a pass costs the same for all."""
+    live = tree.live[row].nonzero()[:, 0].tolist()
+    number = {node: i for i, node in enumerate(live)}
+    parents = [number.get(p, -1) for p in tree.parents[row, live].tolist()]
+    return flat(row, context, stage.tokens(len(live)), parents, head=True)

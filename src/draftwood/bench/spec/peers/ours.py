@@ -1,0 +1,131 @@
+"""Our recipes as a peer: one copy of the weights, a fresh engine for every answer.
+
+A fresh engine holds no row, no pool and no table of an earlier text. What it keeps is the machine's measured estimates, which a
+server has after a minute and which know nothing about texts. Before the clock starts a few tokens of another prompt run,
+drafted like the rest.
+"""
+
+import gc
+from collections.abc import Sequence
+from dataclasses import replace
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from draftwood import recipes
+from draftwood.bench.spec.answer import DIFFERS, IDENTICAL, NEAR, UNJUDGED
+from draftwood.bench.spec.comparable import following, not_compared
+from draftwood.bench.spec.near_ties import first_difference, parting
+from draftwood.bench.spec.peers.peer import Settings
+from draftwood.controllers.cost import CostModel
+from draftwood.core.config import EngineConfig
+from draftwood.core.recipe import Recipe
+from draftwood.core.request import Request
+from draftwood.core.sampling.params import SamplingParams
+from draftwood.core.verdict import PARTS
+from draftwood.llm import LLM
+from draftwood.models.loading.load import Loaded, load
+
+WARM_PROMPT, WARM_TOKENS = 8, 4  # tokens; who drafts from features needs two of a prompt and a second round
+
+
+class Ours:
+    """`judge` and `encode` serve the whole run: here is the target that settles near ties, and the chat template."""
+
+    loaded: Loaded
+    settings: Settings
+
+    def __init__(self) -> None:
+        self.recipes: dict[str, Recipe] = {}
+        self.cost_model: dict[str, CostModel] = {}
+
+    def open(self, settings: Settings) -> dict[str, Any]:
+        torch.set_num_threads(settings.threads)
+        self.settings, self.loaded = settings, load(settings.model, dtype=settings.dtype)
+        for name in settings.methods:
+            self.recipes[name] = recipes.build(name, self.loaded.model, **following(name, settings.temperature))
+        return {
+            "eos": list(self.loaded.config.eos_token_ids),
+            "fingerprint": self.loaded.fingerprint,
+            "backend": self.loaded.backend,
+            "threads": torch.get_num_threads(),
+            "lossless": {name: recipe.lossless for name, recipe in self.recipes.items()},
+            "not_compared": {
+                name: why
+                for name, recipe in self.recipes.items()
+                if (why := not_compared(recipe, settings.temperature))
+            },
+        }
+
+    def encode(self, texts: Sequence[str]) -> dict[str, Any]:
+        """Prompts by the model's chat template: what every method is given."""
+        chats = [[{"role": "user", "content": text}] for text in texts]
+        return {"prompts": [self.loaded.tokenizer.encode_chat(chat) for chat in chats]}
+
+    def answer(self, method: str, prompt: Sequence[int], index: int) -> dict[str, Any]:
+        llm = LLM(self.loaded, self.recipes[method], config=EngineConfig(max_num_seqs=1))
+        llm.cost_model = llm.engine.cost_model = self.cost_model.setdefault(method, llm.cost_model)
+        other = next(token for token in range(2) if token != prompt[0])  # so that nothing is shared
+        warm = replace(self._params(index), max_tokens=WARM_TOKENS, ignore_eos=True)
+        _finish(llm, llm.request([other] * WARM_PROMPT, warm))
+        request = llm.request(prompt, self._params(index))
+        gc.collect()
+        start = perf_counter()
+        first, before, drafted = _finish(llm, request)
+        end = perf_counter()
+        if request.finish_reason == "error":
+            raise RuntimeError(request.error)
+        s, totals = request.stats, llm.engine.totals
+        if s.cached_tokens:
+            raise RuntimeError(f"{s.cached_tokens} prompt tokens came from a cache that should be empty")
+        if s.disabled is not None:
+            raise RuntimeError(f"the drafter was taken off: {s.disabled}")
+        parts = {part: totals[part] - before.get(part, 0.0) for part in PARTS}
+        return {
+            "tokens": request.output,
+            "emitted": len(request.output),
+            "seconds": end - start,
+            "first_seconds": first - start,
+            "decode_seconds": end - first,
+            "passes": s.target_passes,
+            "drafted": s.draft_tokens,
+            "accepted": sum(s.accepted),
+            "drafted_by_position": s.drafted,
+            "accepted_by_position": s.accepted,
+            "parts": {**parts, "draft": totals.draft_seconds - drafted},
+            "finish": request.finish_reason,
+            "counted": "ids of the request's output",
+        }
+
+    def judge(
+        self, method: str, prompt: Sequence[int], tokens: Sequence[int], plain: Sequence[int], index: int
+    ) -> dict[str, Any]:
+        """Status of an answer beside plain decoding's: does it keep what the recipe promises?"""
+        if why := not_compared(self.recipes[method], self.settings.temperature):
+            return {"status": UNJUDGED, "why": why}
+        place = first_difference(tokens, plain)
+        compared = len(plain) if place is None else place + 1
+        found: dict[str, Any] = {"compared": compared, "same_text": place is None}
+        if place is None:
+            return {**found, "status": IDENTICAL}
+        parted = parting(self.loaded.model, prompt, tokens, plain, self._params(index), place)
+        a, b = parted.tokens
+        why = f"token {place}: {a} instead of {b}, margin {parted.margin:.1e}"
+        return {**found, "status": NEAR if parted.near and self.loaded.near_ties else DIFFERS, "why": why}
+
+    def _params(self, index: int) -> SamplingParams:
+        s = self.settings
+        return SamplingParams(temperature=s.temperature, seed=s.seed + index, max_tokens=s.max_tokens)
+
+
+def _finish(llm: LLM, request: Request) -> tuple[float, dict[str, float], float]:
+    """Run a request to its end. When its first tokens came, and what the engine's parts had used by then."""
+    first, before, drafted = 0.0, dict[str, float](), 0.0
+    llm.engine.add(request)
+    while not request.finished:
+        llm.engine.step()
+        if not first and request.output:
+            first = perf_counter()
+            before, drafted = dict(llm.engine.totals.seconds), llm.engine.totals.draft_seconds
+    return first or perf_counter(), before, drafted

@@ -1,0 +1,123 @@
+"""transformers as a peer and as a reference: its own model class around the same weights, its own generate."""
+
+import gc
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from draftwood.bench.spec.peers.peer import Settings
+from draftwood.errors import ModelError
+from draftwood.models.loading.load import Loaded, load_weights
+
+LOOKUP_TOKENS = 10  # as its documentation shows it
+
+
+def reference(loaded: Loaded) -> Any:
+    """A transformers causal LM with exactly our weights, read from the same files."""
+    return model_of(loaded.name, loaded.model.dtype)
+
+
+def model_of(name: str, dtype: torch.dtype) -> Any:
+    """The same by a model's name, without our own copy beside it."""
+    try:
+        from transformers import AutoConfig, AutoModelForCausalLM
+    except ImportError:
+        raise ModelError("transformers is not installed\nhint: pip install 'draftwood[hf]'") from None
+    from draftwood.models.loading.hf_config import unparse
+
+    if name.startswith("hf:"):
+        return AutoModelForCausalLM.from_pretrained(name.removeprefix("hf:"), dtype=dtype).eval()
+    config, tensors, _ = load_weights(name)
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "config.json").write_text(json.dumps(unparse(config)))
+        made = AutoConfig.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_config(made, dtype=dtype, attn_implementation="sdpa")
+    weights = {name: tensor.to(dtype) for name, tensor in tensors.items()}
+    missing, extra = model.load_state_dict(weights, strict=False)
+    if extra or [name for name in missing if not (config.tie_embeddings and name == "lm_head.weight")]:
+        raise ModelError(f"transformers wants other tensors: missing {missing[:3]}, extra {extra[:3]}")
+    model.tie_weights()
+    model.generation_config.eos_token_id = None
+    return model.eval().to(torch.device("cpu"))
+
+
+class Transformers:
+    """generate in float32, plain or with prompt lookup. It keeps nothing between two calls."""
+
+    model: Any
+    settings: Settings
+
+    def __init__(self, *, lookup: bool) -> None:
+        self.lookup = lookup
+        self.widths: list[int] = []  # tokens of each pass of the answer in hand
+
+    def open(self, settings: Settings) -> dict[str, Any]:
+        import transformers
+
+        transformers.logging.set_verbosity_error()
+        torch.set_num_threads(settings.threads)
+        self.settings, self.model = settings, model_of(settings.model, torch.float32)
+        self.model.register_forward_pre_hook(self._count, with_kwargs=True)
+        facts: dict[str, Any] = {"transformers": transformers.__version__, "dtype": "float32"}
+        if self.lookup:
+            facts["prompt_lookup_num_tokens"] = LOOKUP_TOKENS
+        return {**facts, "threads": torch.get_num_threads()}
+
+    def _count(self, _: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        ids = named.get("input_ids", arguments[0] if arguments else None)
+        self.widths.append(0 if ids is None else int(ids.shape[-1]))
+
+    def answer(self, method: str, prompt: Sequence[int], index: int) -> dict[str, Any]:
+        s = self.settings
+        ids = torch.tensor([list(prompt)])
+        first = _FirstToken()
+        options: dict[str, Any] = {"do_sample": False}
+        if s.temperature > 0:  # its own draws: comparable in speed only
+            torch.manual_seed(s.seed + index)
+            options = {"do_sample": True, "temperature": s.temperature, "top_k": 0, "top_p": 1.0}
+        if self.lookup:
+            options["prompt_lookup_num_tokens"] = LOOKUP_TOKENS
+        self.widths = []
+        gc.collect()
+        start = perf_counter()
+        out = self.model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=s.max_tokens,
+            eos_token_id=list(s.eos) or None,
+            pad_token_id=s.eos[0] if s.eos else 0,
+            stopping_criteria=[first],
+            **options,
+        )
+        end = perf_counter()
+        tokens = out[0, len(prompt) :].tolist()
+        passes = len(self.widths)
+        # The first pass reads the prompt, every other one the newest token; what is beyond that was guessed.
+        drafted = sum(self.widths) - len(prompt) - (passes - 1)
+        return {
+            "tokens": tokens,
+            "emitted": len(tokens),
+            "seconds": end - start,
+            "first_seconds": (first.time or end) - start,
+            "decode_seconds": end - (first.time or end),
+            "passes": passes,
+            "drafted": drafted if self.lookup else 0,
+            "accepted": len(tokens) - passes if self.lookup else 0,
+            "finish": "stop" if tokens and tokens[-1] in s.eos else "length",
+            "counted": "ids that generate returned",
+        }
+
+
+class _FirstToken:
+    """A stopping criterion that stops nothing and remembers when it was first asked."""
+
+    time: float = 0.0
+
+    def __call__(self, ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
+        self.time = self.time or perf_counter()
+        return torch.zeros(ids.shape[0], dtype=torch.bool, device=ids.device)

@@ -1,0 +1,123 @@
+"""Results log: a run's memory on disk, one JSON line at a time, so that a run that was stopped goes on where it was.
+
+    {"settings": {...}}                                    first line: what must be the same to go on
+    {"facts": {...}}                                       versions of everybody, once per start
+    {"answer": {...}}  {"answer": {...}}  ...              all methods' answers to one question
+    {"question": "81", "machine": {...}}                   that question is done
+
+A question counts when its last line is there. Answers without it, and a half-written line at the end, are what a killed run
+leaves behind: they are cut off, and the question is asked again.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from draftwood.bench.spec.answer import Answer
+from draftwood.errors import OptionError
+from draftwood.models.loading.lock import locked
+
+
+class ResultsLog:
+    """Answers by question, in memory and, with a path, on disk."""
+
+    def __init__(self, path: Path | None, settings: Mapping[str, Any], *, fresh: bool = False) -> None:
+        self.path = path
+        self.settings = json.loads(json.dumps(settings))  # as it will be read back: tuples are lists
+        self.fresh = fresh
+        self.done: dict[str, list[Answer]] = {}
+        self.machine: dict[str, dict[str, Any]] = {}
+        self.facts: dict[str, Any] = {}
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """One run at a time: two would time each other and write every question twice."""
+        if self.path is None:
+            yield
+            return
+        with locked(self.path.with_suffix(".lock"), wait=False) as held:
+            if not held:
+                raise OptionError(f"another run is writing {self.path}\nhint: wait for it, or use another --out")
+            yield
+
+    def open(self) -> int:
+        """Read what is there, or begin; how many questions are done already. OptionError if the settings differ."""
+        if self.path is None:
+            return 0
+        if self.fresh or not self.path.exists() or not self._read(self.path):
+            self.path.write_text(json.dumps({"settings": self.settings}) + "\n")
+        return len(self.done)
+
+    def add(self, question: str, answers: Sequence[Answer], machine: Mapping[str, Any]) -> None:
+        """One question is done: in one write, flushed."""
+        self.done[question], self.machine[question] = list(answers), dict(machine)
+        if self.path is None:
+            return
+        lines = [{"answer": a.record()} for a in answers]
+        closing = {"question": question, "machine": dict(machine)}
+        with self.path.open("a") as file:
+            file.write("".join(json.dumps(line) + "\n" for line in (*lines, closing)))
+
+    def note(self, facts: Mapping[str, Any]) -> None:
+        """What the methods said about themselves when they were opened."""
+        self.facts = dict(facts)
+        if self.path is not None:
+            with self.path.open("a") as file:
+                file.write(json.dumps({"facts": self.facts}) + "\n")
+
+    def answers(self) -> list[Answer]:
+        return [answer for answers in self.done.values() for answer in answers]
+
+    def _read(self, path: Path) -> bool:
+        """True if there was a results log to go on with."""
+        data = path.read_bytes()
+        waiting: list[Answer] = []
+        good = end = 0
+        for number, raw in enumerate(data.splitlines(keepends=True), start=1):
+            end += len(raw)
+            line = _parsed(raw)
+            if line is None:
+                if end == len(data):
+                    break  # half-written
+                raise OptionError(f"{path}, line {number}: this is no results log\nhint: --fresh begins anew")
+            if number == 1:
+                self._compare(path, line.get("settings"))
+                good = end
+            elif "facts" in line:
+                self.facts, waiting, good = line["facts"], [], end
+            elif "answer" in line:
+                waiting.append(Answer.of(line["answer"]))
+            elif "question" in line:
+                self.done[line["question"]], self.machine[line["question"]] = waiting, line["machine"]
+                waiting, good = [], end
+        if good < len(data):
+            with path.open("r+b") as file:
+                file.truncate(good)
+        return good > 0
+
+    def _compare(self, path: Path, before: Any) -> None:
+        if not isinstance(before, dict):
+            raise OptionError(f"{path}: this is no results log of a benchmark\nhint: another --out, or --fresh")
+        keys = [*self.settings, *(key for key in before if key not in self.settings)]
+        changed = [
+            f"{key}: {before.get(key)!r} then, {self.settings.get(key)!r} now"
+            for key in keys
+            if before.get(key) != self.settings.get(key)
+        ]
+        if changed:
+            raise OptionError(
+                f"{path} was begun with other settings\n  " + "\n  ".join(changed) + "\n"
+                "hint: the same settings go on with it, --fresh begins anew, another --out keeps both"
+            )
+
+
+def _parsed(raw: bytes) -> dict[str, Any] | None:
+    if not raw.endswith(b"\n"):
+        return None
+    try:
+        line = json.loads(raw)
+    except ValueError:
+        return None
+    return line if isinstance(line, dict) else None

@@ -1,0 +1,139 @@
+"""bench spec: how fast is each method on real questions, beside plain decoding and beside other engines?
+
+Every question is answered by every method before the next one, in an order that changes, so that whatever happens to the
+machine happens to all. One process works at a time. What is written down after each question is the run's whole state.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from draftwood.bench.spec.answer import REFERENCE
+from draftwood.bench.spec.near_ties import few_enough
+from draftwood.bench.spec.peers import OURS, Settings
+from draftwood.bench.spec.results_log import ResultsLog
+from draftwood.bench.spec.summary import ALL, best, figures, ratio
+from draftwood.bench.spec.tasks import Item, order
+from draftwood.bench.spec.workers import Workers
+from draftwood.kernels.cpu.levels import SWITCH, chosen
+
+PLAIN = "autoregressive"
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is asked, of whom, and how."""
+
+    items: tuple[Item, ...]
+    settings: Settings
+    peers: tuple[str, ...] = ()
+    warmup: int = 3
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        return (*self.settings.methods, *self.peers)
+
+    def identity(self, source: dict[str, Any]) -> dict[str, Any]:
+        """What must be the same for two answers to stand in one table. `source` is where the numbers come from."""
+        s = self.settings
+        asked = json.dumps([[i.id, i.category, i.text] for i in self.items]).encode()
+        return {
+            "model": s.model,
+            "dtype": s.dtype,
+            "recipes": s.methods,
+            "peers": self.peers,
+            "questions": len(self.items),
+            "questions_hash": hashlib.sha256(asked).hexdigest()[:16],
+            "max_tokens": s.max_tokens,
+            "temperature": s.temperature,
+            "seed": s.seed,
+            "threads": s.threads,
+            SWITCH: chosen(),
+            "warmup": self.warmup,
+            **{key: source.get(key) for key in ("draftwood", "commit", "torch", "cpu")},
+        }
+
+
+def recipes_with_plain(names: Sequence[str]) -> tuple[str, ...]:
+    """The recipes once each, plain decoding first."""
+    return tuple(dict.fromkeys((PLAIN, *names)))
+
+
+def measure(
+    plan: Plan, results_log: ResultsLog, *, say: Progress = lambda done, total: None, workers: Workers | None = None
+) -> None:
+    """Ask what the results log does not know yet."""
+    total = len(plan.items)
+    if len(results_log.done) >= total:
+        return
+    workers = workers or Workers(plan.settings, plan.peers)
+    try:
+        workers.open(plan.items, plan.warmup)
+        results_log.note(workers.facts)
+        say(len(results_log.done), total)
+        for index, item in enumerate(plan.items):
+            if item.id not in results_log.done:
+                _question(plan, workers, results_log, item, index)
+                say(len(results_log.done), total)
+    finally:
+        workers.close()
+
+
+def _question(plan: Plan, workers: Workers, results_log: ResultsLog, item: Item, index: int) -> None:
+    meter = workers.meter()
+    turns = order(plan.methods, index, plan.settings.seed)
+    answers = {method: workers.ask(method, item, index) for method in turns}
+    machine = {**meter.read(), "order": turns}
+    plain = answers[PLAIN]
+    for method, answer in answers.items():
+        if method != PLAIN:
+            workers.judge(answer, plain, index)
+        elif plain.good:
+            plain.status = REFERENCE
+    results_log.add(item.id, list(answers.values()), machine)
+
+
+def results(plan: Plan, results_log: ResultsLog) -> dict[str, Any]:
+    """Everything the answers add up to."""
+    answers, seed = results_log.answers(), plan.settings.seed
+    facts: dict[str, Any] = results_log.facts.get(OURS, {})
+    found = figures(answers, plan.methods, PLAIN, seed=seed)
+    ratios = {
+        ours: {other: ratio(answers, ours, other, seed=seed) for other in plan.peers} for ours in plan.settings.methods
+    }
+    foreign = [m["foreign_cores"] for m in results_log.machine.values() if "foreign_cores" in m]
+    return {
+        "figures": found,
+        "against_peers": ratios,
+        "rivals": rivals(found, plan.peers),
+        "not_compared": facts.get("not_compared", {}),  # recipes whose texts are not held against plain decoding's: why
+        "lossy": [name for name, lossless in facts.get("lossless", {}).items() if not lossless],
+        "failures": [
+            {"method": a.method, "question": a.question, "error": a.error} for a in answers if a.error is not None
+        ],
+        "foreign_cores": {"mean": sum(foreign) / len(foreign), "most": max(foreign)} if foreign else None,
+    }
+
+
+def rivals(found: dict[str, Any], peers: Sequence[str]) -> list[str]:
+    """Of each engine the fastest here, chosen in its favour; llama.cpp's plain decoding and its n-gram modes apart."""
+    plain = [p for p in peers if p == "llamacpp"]
+    kinds = (plain, [p for p in peers if p.startswith("llamacpp-")], [p for p in peers if p.startswith("transformers")])
+    return [name for kind in kinds if (name := best(found, kind)) is not None]
+
+
+def broken(found: dict[str, Any], ours: Sequence[str]) -> list[str]:
+    """Our methods that failed or did not keep their promise, each with the reason."""
+    said: list[str] = []
+    for name in ours:
+        f = found["figures"][ALL][name]
+        if f["failures"]:
+            said.append(f"{name}: {f['failures']} of {f['questions']} answers failed")
+        if f["different"]:
+            said.append(f"{name}: {f['different']} answers differ from plain decoding's")
+        if not few_enough(f["near_ties"], f["compared"]):
+            said.append(f"{name}: {f['near_ties']} near ties in {f['compared']} tokens are too many to be ties")
+    return said

@@ -1,0 +1,224 @@
+"""bounds: how much rules keep of real drafts, beside the most that any rule could keep.
+
+A drafter and its target answer prompts; at every position the rule comes to, the pair of distributions (p, q) is written down. On
+these pairs the acceptance of each rule with k siblings is a formula or, where there is none, the rule's own doing. So all
+rules are judged on the same positions, at the same temperature, and on nothing else.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from draftwood import recipes
+from draftwood.bench.statistics import Estimate, mean_by_group
+from draftwood.bench.study.capture import ask, engine, need_prompts
+from draftwood.bench.study.known_distributions import drafted, round_of, scored
+from draftwood.controllers.fixed import Fixed
+from draftwood.core.forward import Needs
+from draftwood.core.legality import RULES, Shape
+from draftwood.core.proposal import DraftProbs, Draw, Proposal
+from draftwood.core.protocols import Verifier
+from draftwood.core.recipe import Recipe
+from draftwood.core.round import Round
+from draftwood.core.sampling.params import SamplingParams
+from draftwood.core.scored import Scored
+from draftwood.core.verdict import Verdict
+from draftwood.errors import OptionError
+from draftwood.models.loading.load import Loaded
+from draftwood.trees.chain import Chain
+from draftwood.trees.static import Static
+from draftwood.verifiers import rates
+from draftwood.verifiers.bounds import best_distinct, best_iid
+from draftwood.verifiers.match import Match
+from draftwood.verifiers.rejection import Rejection
+
+DEPTH = 4  # drafted tokens of a round while pairs are written down
+SLACK = 1e-7  # above a bound by less is rounding
+SURE = 4.0  # standard errors by which a sample must exceed a bound before that is said
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pairs:
+    """Distributions at positions that a rule came to; `prompt` says which text each belongs to."""
+
+    p: Float[Tensor, "R V"]
+    q: Float[Tensor, "R V"]
+    prompt: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Recording:
+    """Lets `inner` decide, and writes down the distributions at the nodes it came to and that have drawn children."""
+
+    inner: Verifier
+    most: int  # pairs of one prompt
+    needs: Needs = Needs()
+    lossless: bool = True
+    draws: frozenset[Draw] = RULES["Rejection"].draws
+    shapes: frozenset[Shape] = RULES["Rejection"].shapes
+    p: list[Tensor] = field(default_factory=list[Tensor])
+    q: list[Tensor] = field(default_factory=list[Tensor])
+
+    def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
+        verdict = self.inner.verify(proposal, target, rnd)
+        rows = proposal.q_indices()
+        for column in verdict.path.unbind(1):  # one text at a time, so a column is one node
+            probs = rows.gather(1, column.clamp_min(0)[:, None])[:, 0]
+            if len(self.p) < self.most and int(column[0]) >= 0 and int(probs[0]) >= 0 and proposal.q is not None:
+                self.p.append(target.probs(column[:, None])[0, 0].float())
+                self.q.append(proposal.q.dense(probs, target.vocab_size)[0].float())
+        return verdict
+
+
+def record(
+    loaded: Loaded,
+    recipe: str | Recipe,
+    prompts: Sequence[Sequence[int]],
+    *,
+    temperature: float,
+    top_p: float = 1.0,
+    rows: int = 96,
+    max_tokens: int = 64,
+    seed: int = 0,
+    say: Say = lambda text: None,
+    **options: Any,
+) -> Pairs:
+    """At most `rows` pairs, evenly from all prompts. The recipe lends its drafter; it drafts a chain, which any rule's
+    positions may come from."""
+    need_prompts(prompts)
+    if not temperature > 0:
+        raise OptionError(
+            f"temperature cannot be {temperature:g}\nhint: above 0; at 0 every exact rule follows the target's best token"
+        )
+    made = recipes.build(recipe, loaded.model, **options) if isinstance(recipe, str) else recipe
+    if Draw.IID not in made.drafter.draws:
+        raise OptionError(
+            f"{type(made.drafter).__name__} draws from no distribution, so there is no q to compare\nhint: eagle, fast_draft, ..."
+        )
+    p: list[Tensor] = []
+    q: list[Tensor] = []
+    of: list[int] = []
+    for i, prompt in enumerate(prompts):
+        say(f"temperature {temperature:g}: prompt {i + 1} of {len(prompts)}")
+        book = Recording(Rejection(), most=-(-(rows - len(p)) // (len(prompts) - i)))
+        whole = replace(made, policy=Chain(Draw.IID), verifier=book, controller=Fixed(depth=DEPTH))
+        params = SamplingParams(temperature=temperature, top_p=top_p, seed=seed + i, max_tokens=max_tokens)
+        ask(engine(loaded, whole, [prompt], max_tokens), prompt, params, i + 1)
+        p, q, of = p + book.p, q + book.q, of + [i] * len(book.p)
+    if not p:
+        raise OptionError("nothing was drafted\nhint: longer answers, or a drafter that guesses")
+    return Pairs(torch.stack(p), torch.stack(q), tuple(of))
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A rule's acceptance by number of siblings. `bound`: the name of the line it cannot exceed; None for bounds."""
+
+    name: str
+    draw: str
+    kept: dict[int, Estimate]
+    bound: str | None = None
+    sampled: tuple[int, ...] = ()  # numbers of siblings at which the rule was run instead of computed
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One temperature. `above`: what exceeded its bound, which would be a fault of ours."""
+
+    temperature: float
+    pairs: int
+    prompts: int
+    lines: tuple[Line, ...]
+    above: tuple[str, ...] = ()
+
+
+BEST_IID, BEST_DISTINCT = "best of any rule", "best of any rule, distinct"
+
+
+def compare(
+    pairs: Pairs,
+    siblings: Sequence[int],
+    temperature: float,
+    *,
+    trials: int = 4,
+    seed: int = 0,
+    say: Say = lambda text: None,
+) -> Compared:
+    """Every rule and both bounds on the same pairs. `trials`: runs of each pair where a rule has no formula."""
+    if not siblings or min(siblings) < 1:
+        raise OptionError(f"k cannot be {list(siblings)}\nhint: numbers of siblings, 1 or more")
+    p, q = pairs.p, pairs.q
+    most = max(siblings)
+    say(f"temperature {temperature:g}: bounds of {len(p)} pairs")
+    bounds = {BEST_IID: best_iid(p, q, most), BEST_DISTINCT: best_distinct(p, q, most)}
+    say(f"temperature {temperature:g}: rules")
+    values: list[tuple[str, str, str | None, dict[int, Tensor], tuple[int, ...]]] = []
+    for name, rate in IID.items():
+        values.append((name, "iid", BEST_IID, {k: rate(p, q, k) for k in siblings}, ()))
+    values.append((BEST_IID, "iid", None, {k: bounds[BEST_IID][:, k - 1] for k in siblings}, ()))
+    for name, (rule, pair) in DISTINCT.items():
+        known = {1: _one(name), 2: pair}
+        run = tuple(k for k in siblings if k not in known)
+        each = {
+            k: known[k](p, q) if k in known else sampled(rule, Draw.DISTINCT, pairs, k, trials, seed) for k in siblings
+        }
+        values.append((name, "distinct", BEST_DISTINCT, each, run))
+    values.append((BEST_DISTINCT, "distinct", None, {k: bounds[BEST_DISTINCT][:, k - 1] for k in siblings}, ()))
+    values.append(("best guesses and one draw", "greedy", None, {k: rates.greedy(p, q, k) for k in siblings}, ()))
+    above = [
+        f"{name} with {k} siblings"
+        for name, _, bound, each, run in values
+        for k, kept in each.items()
+        if bound is not None and exceeds(kept, bounds[bound][:, k - 1], trials if k in run else None)
+    ]
+    lines = [
+        Line(name, draw, {k: mean_by_group(x.tolist(), pairs.prompt, seed=seed) for k, x in each.items()}, bound, run)
+        for name, draw, bound, each, run in values
+    ]
+    return Compared(temperature, len(p), len(set(pairs.prompt)), tuple(lines), tuple(above))
+
+
+Rate = Callable[[Tensor, Tensor, int], Tensor]
+IID: dict[str, Rate] = {
+    "match": rates.match_iid,
+    "first draw, others by luck": rates.first_iid,
+    "rejection": rates.rejection_iid,
+    "transport": rates.transport_iid,
+    "selection by rank (at least)": rates.selection_iid,
+}
+DISTINCT: dict[str, tuple[Verifier, Callable[[Tensor, Tensor], Tensor]]] = {
+    "match, distinct": (Match(), rates.match_two_distinct),
+    "rejection, distinct": (Rejection(), rates.rejection_two_distinct),
+}
+
+
+def _one(name: str) -> Callable[[Tensor, Tensor], Tensor]:
+    """One draw is one draw, with replacement or without."""
+    rate = IID[name.partition(",")[0]]
+    return lambda p, q: rate(p, q, 1)
+
+
+def sampled(rule: Verifier, draw: Draw, pairs: Pairs, k: int, trials: int, seed: int = 0) -> Float[Tensor, "R"]:
+    """Share of `trials` rounds in which a shipped rule keeps one of k siblings, pair by pair, drafts drawn anew."""
+    p, q = pairs.p, pairs.q
+    kept, logits = torch.zeros(len(p), dtype=torch.float64), p.log()
+    for turn in range(trials):
+        rnd = round_of(len(p), p.shape[1], seed=seed + turn + 1)
+        made = drafted(Static((k,), draw), rnd, 1, k, lambda frontier: DraftProbs(q))
+        place = torch.arange(len(p))[:, None].expand(-1, made.tree.num_nodes)
+        kept += rule.verify(made, scored(logits, place, made.tree, rnd), rnd).count > 0
+    return kept / trials
+
+
+def exceeds(kept: Float[Tensor, "R"], bound: Float[Tensor, "R"], trials: int | None = None) -> bool:
+    """A formula may not exceed its bound at any pair, a sample not beyond chance over all of them."""
+    if trials is None:
+        return bool((kept > bound + SLACK).any())
+    chance = float((bound * (1 - bound) / trials).clamp_min(0).sum()) ** 0.5
+    return float((kept - bound).sum()) > SURE * chance + SLACK * len(kept)

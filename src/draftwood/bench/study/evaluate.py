@@ -1,0 +1,203 @@
+"""eval: one recipe on some prompts. What it accepts, whether its text is plain decoding's, what it gains and should gain.
+
+Every prompt is answered four times, plain, recipe, recipe, plain, by fresh engines in one process, so that a slow moment
+meets both. The rounds of every other prompt fit the cost model; its prediction is held against the clock on the rest.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from draftwood import recipes
+from draftwood.bench import machine
+from draftwood.bench.micro.rounds import Answer, answer
+from draftwood.bench.spec.comparable import not_compared
+from draftwood.bench.spec.near_ties import few_enough, first_difference, parting
+from draftwood.bench.statistics import Ratio, ratio_of_means
+from draftwood.bench.study.predict import Forecast, Pair, Spent, estimated, fitted, observed
+from draftwood.controllers.cost import CostModel
+from draftwood.core.recipe import Recipe
+from draftwood.core.sampling.params import SamplingParams
+from draftwood.errors import OptionError
+from draftwood.models.loading.load import Loaded
+from draftwood.train.loop.measure import Acceptance, acceptance
+
+PLAIN = "autoregressive"
+SHORTEST = 2  # decoding rounds of an answer that can be timed
+
+Prompt = Sequence[int]
+Say = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A prompt's four answers, and how many cores others used meanwhile."""
+
+    plain: tuple[Answer, Answer]
+    recipe: tuple[Answer, Answer]
+    foreign: float = 0.0
+
+    @property
+    def timed(self) -> bool:
+        """Whether all four decoded long enough for a time; an answer of one token has none."""
+        return all(len(a.decoding) >= SHORTEST for a in (*self.plain, *self.recipe))
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """The recipe's texts beside plain decoding's. Not `judged`: `why`."""
+
+    judged: bool
+    why: str = ""
+    answers: int = 0
+    identical: int = 0
+    compared: int = 0  # tokens up to and including the first difference
+    near: int = 0
+    wrong: tuple[str, ...] = ()
+
+    @property
+    def good(self) -> bool:
+        return not self.judged or (not self.wrong and few_enough(self.near, self.compared))
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """One temperature. `whole` is the speed-up with the prompts' reading in it, `decoding` without; over all prompts."""
+
+    temperature: float
+    accepted: Acceptance
+    text: Text
+    decoding: Ratio | None
+    whole: Ratio | None
+    forecast: Forecast | None
+    foreign: tuple[float, ...]  # cores in other hands, prompt by prompt
+    failures: tuple[str, ...] = ()
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether a busy neighbour has made the times useless."""
+        return bool(self.foreign) and sum(self.foreign) / len(self.foreign) >= machine.BUSY
+
+
+@dataclass(slots=True)
+class Evaluator:
+    """The recipe as users run it, and plain decoding, on one copy of the weights."""
+
+    loaded: Loaded
+    recipe: Recipe
+    max_tokens: int = 64
+    seed: int = 0
+    top_p: float = 1.0
+    pause: bool = True  # let our own threads come to rest between two answers
+    cost_model: dict[str, CostModel] = field(default_factory=dict[str, CostModel])
+
+    def check(self, prompts: Sequence[Prompt]) -> None:
+        """Refuse what cannot be answered before anything is."""
+        longest = self.loaded.model.max_positions
+        for i, prompt in enumerate(prompts, start=1):
+            if not prompt:
+                raise OptionError(f"prompt {i} is empty\nhint: at least one token each")
+            if len(prompt) >= longest:
+                raise OptionError(
+                    f"prompt {i} has {len(prompt)} tokens, the model's context holds {longest} with the answer\n"
+                    "hint: leave it out, or shorten it"
+                )
+
+    def run(self, prompts: Sequence[Prompt], temperature: float, say: Say = lambda done, total: None) -> Evaluation:
+        """Every prompt four times."""
+        self.check(prompts)
+        for kind in (PLAIN, ""):
+            self._answer(kind, prompts[0], self._params(0, temperature))  # the first of anything is slow
+        asked: list[Asked] = []
+        for i, prompt in enumerate(prompts):
+            say(i, len(prompts))
+            asked.append(self._ask(prompt, self._params(i, temperature)))
+        say(len(prompts), len(prompts))
+        failures = [f"prompt {i}: {x.error}" for i, a in enumerate(asked, 1) for x in a.recipe[:1] if x.error]
+        return Evaluation(
+            temperature=temperature,
+            accepted=acceptance([(a.recipe[0].tokens, a.recipe[0].stats) for a in asked]),
+            text=self._judge(prompts, asked, temperature),
+            decoding=speed_up(asked, self.seed),
+            whole=ratio_of_means([_seconds(a.plain) for a in asked], [_seconds(a.recipe) for a in asked]),
+            forecast=forecast(asked, self.seed),
+            foreign=tuple(a.foreign for a in asked),
+            failures=tuple(failures),
+        )
+
+    def _params(self, index: int, temperature: float) -> SamplingParams:
+        return SamplingParams(
+            temperature=temperature, top_p=self.top_p, seed=self.seed + index, max_tokens=self.max_tokens
+        )
+
+    def _ask(self, prompt: Prompt, params: SamplingParams) -> Asked:
+        meter = machine.Meter(())
+        first = self._answer(PLAIN, prompt, params)
+        ours = self._answer("", prompt, params), self._answer("", prompt, params)
+        last = self._answer(PLAIN, prompt, params)
+        return Asked((first, last), ours, meter.read().get("foreign_cores", 0.0))
+
+    def _answer(self, kind: str, prompt: Prompt, params: SamplingParams) -> Answer:
+        """An empty `kind` is the recipe."""
+        cost_model = self.cost_model.setdefault(kind, CostModel())
+        return answer(self.loaded, kind or self.recipe, prompt, params, cost_model, pause=self.pause)
+
+    def _judge(self, prompts: Sequence[Prompt], asked: Sequence[Asked], temperature: float) -> Text:
+        why = not_compared(self.recipe, temperature)
+        identical, compared, near, wrong = 0, 0, 0, list[str]()
+        for i, each in enumerate(() if why else asked):
+            plain = each.plain[0].tokens
+            places = {a.tokens: first_difference(a.tokens, plain) for a in each.recipe}
+            tokens, place = next(((t, p) for t, p in places.items() if p is not None), (plain, None))
+            compared += len(plain) if place is None else place + 1
+            if place is None:
+                identical += 1
+                continue
+            found = parting(self.loaded.model, prompts[i], tokens, plain, self._params(i, temperature), place)
+            if found.near and self.loaded.near_ties:
+                near += 1
+            else:
+                a, b = found.tokens
+                wrong.append(f"prompt {i + 1}, token {place}: {a} instead of {b}, margin {found.margin:.1e}")
+        return Text(not why, why, len(asked), identical, compared, near, tuple(wrong))
+
+
+def evaluator(
+    loaded: Loaded, recipe: str, *, max_tokens: int = 64, seed: int = 0, top_p: float = 1.0, **options: Any
+) -> Evaluator:
+    """By the recipe's name, with its options."""
+    return Evaluator(loaded, recipes.build(recipe, loaded.model, **options), max_tokens, seed, top_p)
+
+
+def forecast(asked: Sequence[Asked], seed: int = 0) -> Forecast | None:
+    """Fitted on every other prompt, from the first, and held against the others. What a pass is over is known of those
+    beforehand, their contexts and the recipe's trees; what it costs and what comes out of it is not. None where a half is
+    empty."""
+    usable = [a for a in asked if a.timed]
+    known, others = usable[::2], usable[1::2]
+    clock = speed_up(others, seed)
+    if not known or clock is None:
+        return None
+    cost_model = fitted([*_rounds(known, "plain"), *_rounds(known, "recipe")])
+    predicted = Pair(*(estimated(_rounds(known, s), _rounds(others, s), cost_model) for s in ("plain", "recipe")))
+    measured = Pair(*(observed(_rounds(others, side)) for side in ("plain", "recipe")))
+    return Forecast(predicted, measured, clock)
+
+
+def speed_up(asked: Sequence[Asked], seed: int = 0) -> Ratio | None:
+    """Of decoding: plain decoding's seconds for as many tokens, over the recipe's. 95 % by paired bootstrap over prompts."""
+    plain, ours = list[float](), list[float]()
+    for a in asked:
+        if a.timed:
+            tokens = sum(r.emitted for r in a.recipe[0].decoding)
+            plain.append(tokens * sum(x.per_token for x in a.plain) / 2)
+            ours.append(tokens * sum(x.per_token for x in a.recipe) / 2)
+    return ratio_of_means(plain, ours, seed=seed)
+
+
+def _seconds(answers: Sequence[Answer]) -> float:
+    return sum(a.seconds for a in answers)
+
+
+def _rounds(asked: Sequence[Asked], side: str) -> list[Spent]:
+    return [r for a in asked for x in getattr(a, side) for r in x.decoding]

@@ -1,0 +1,66 @@
+"""The first level of a tree: how often one of the root's children is kept, and how often any rule could keep one.
+
+The bound holds for rules that look further ahead, too: the first token they emit has the target's distribution, and the root's
+children were drawn without knowing what follows.
+"""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from draftwood.bench.study.paired_runs import Root
+from draftwood.core.proposal import Draw
+from draftwood.verifiers import rates
+from draftwood.verifiers.bounds import best_distinct, best_iid, distributions
+
+Rate = Callable[[Tensor, Tensor, int], Tensor]
+Two = Callable[[Tensor, Tensor], Tensor]
+
+IID: dict[str, Rate] = {
+    "Match": rates.match_iid,
+    "Rejection": rates.rejection_iid,
+    "Transport": rates.transport_iid,
+    "Selection": rates.selection_iid,  # of three draws and more it keeps a little more than this
+}
+DISTINCT_TWO: dict[str, Two] = {"Match": rates.match_two_distinct, "Rejection": rates.rejection_two_distinct}
+
+
+def bound(root: Root, draw: Draw, most: int | None = None) -> float:
+    """The most that any exact rule keeps. `most`: where the number of draws depends on what was drawn, the most there could
+    have been; the bound is then a loose one, because more draws never make it worse."""
+    if not root.draws or root.given:
+        assert root.draws <= 1, "several draws beside given tokens have no formula here"
+        p, q = _distributions(root)
+        return float(p[_at(root, p)].sum() + torch.minimum(p, q).sum())
+    count = root.draws if most is None else most
+    best = best_iid if draw is Draw.IID else best_distinct
+    return float(best(root.p[None], root.q[None], count)[0, -1])
+
+
+def rate(rule: str, root: Root, draw: Draw) -> float | None:
+    """The rule's expected acceptance over drafts and coins, where a formula knows it: rules that judge token by token."""
+    if not root.draws or root.given:
+        p, q = _distributions(root)
+        kept = {"Match": p * q, "Rejection": torch.minimum(p, q)}.get(rule)
+        return None if kept is None else float(p[_at(root, p)].sum() + kept.sum())
+    p, q, count = root.p[None], root.q[None], root.draws
+    if rule in IID and (draw is Draw.IID or count == 1):
+        return float(IID[rule](p, q, count)[0])
+    if rule in DISTINCT_TWO and draw is Draw.DISTINCT and count == 2:
+        return float(DISTINCT_TWO[rule](p, q)[0])
+    return None
+
+
+def _distributions(root: Root) -> tuple[Float[Tensor, "V"], Float[Tensor, "V"]]:
+    """In float64. Given tokens cannot be drawn as well, so their mass and the draw's are kept apart."""
+    if not root.draws:
+        p = root.p.double()
+        return p / p.sum(), torch.zeros_like(p)
+    p, q = distributions(root.p[None], root.q[None], 1)
+    return p[0], q[0]
+
+
+def _at(root: Root, p: Tensor) -> Tensor:
+    return torch.tensor(root.given, dtype=torch.int64, device=p.device)

@@ -1,0 +1,65 @@
+"""Shipped rules on distributions that are simply given: rounds, drafts and scores without a model, for whoever measures rules."""
+
+import importlib
+import importlib.util
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from draftwood.core.forward import ForwardOutput
+from draftwood.core.legality import RULES
+from draftwood.core.limit import Limit
+from draftwood.core.proposal import DraftProbs, Proposal
+from draftwood.core.protocols import TreePolicy, Verifier
+from draftwood.core.request import Request
+from draftwood.core.round import Round
+from draftwood.core.sampling.params import SamplingParams
+from draftwood.core.sampling.support import Cutter
+from draftwood.core.scored import Scored
+from draftwood.core.tree import TokenTree
+from draftwood.trees.grow import grow
+
+ChildLaws = Callable[[Int[Tensor, "B F"]], DraftProbs]
+"""Nodes -> the distribution of each one's children, in row-major order."""
+
+
+def known_rules() -> dict[str, Verifier | None]:
+    """Every rule of the table of exact pairings, by name; None where no such rule is built in."""
+    return {name: _rule(name) for name in RULES}
+
+
+def _rule(name: str) -> Verifier | None:
+    module = f"draftwood.verifiers.{re.sub(r'(?<!^)(?=[A-Z])', '_', name).lower()}"
+    if importlib.util.find_spec(module) is None:
+        return None
+    made: Any = getattr(importlib.import_module(module), name, None)
+    return None if made is None else made()
+
+
+def round_of(batch: int, vocab_size: int, *, seed: int = 0, temperature: float = 1.0, top_p: float = 1.0) -> Round:
+    """Rows that have said nothing yet, each with a seed of its own."""
+    params = [SamplingParams(temperature=temperature, top_p=top_p, seed=seed * batch + b) for b in range(batch)]
+    requests = tuple(Request(b, [0], each, vocab_size) for b, each in enumerate(params))
+    return Round(torch.arange(batch), torch.ones(batch, dtype=torch.int64), requests)
+
+
+def drafted(policy: TreePolicy, rnd: Round, depth: int, nodes: int, distributions: ChildLaws) -> Proposal:
+    """A draft as a drafter would make it, cut to `nodes`."""
+    limit = Limit.of([depth] * rnd.batch, [nodes] * rnd.batch)
+    made = grow(Proposal.roots(rnd.roots()), limit, policy, rnd, lambda tree, frontier: (distributions(frontier), None))
+    if made.fault is not None:
+        raise AssertionError(made.fault)
+    return made.keep(policy.select(made.tree, limit))
+
+
+def scored(
+    logits: Float[Tensor, "U V"], place: Int[Tensor, "B N"], tree: TokenTree, rnd: Round, cut: Cutter | None = None
+) -> Scored:
+    """What a target would have said whose logits after node n of row b are `logits[place[b, n]]`; `cut`: what its backend
+    brings along."""
+    at = torch.arange(len(logits), device=logits.device)
+    return Scored(ForwardOutput(logits=logits, hidden=logits[:, :0], logits_index=at, token_index=place, cut=cut), tree, rnd)

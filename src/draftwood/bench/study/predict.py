@@ -1,0 +1,151 @@
+"""What a speed-up should be, from the terms of a round, beside what it was.
+
+    plain    one token a round:    t(1)           + verify + rest
+    recipe   tau tokens a round:   t(n) + draft   + verify + rest       n: the tree sizes that were really verified
+
+    speed-up = tau * plain / recipe
+
+Estimates and tau come from one set of rounds, the calibration, and are held against another: t and draft through the cost
+model that the controllers use, the others as means. Of the other set only the sizes and contexts of its passes are known, no
+time and no token. Equal sets would only show that a sum is the sum of its parts.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import log
+
+from draftwood.bench.statistics import Ratio
+from draftwood.controllers.cost import CostModel
+from draftwood.core.verdict import Times
+
+CLOSE = 0.15  # a prediction so near to what was measured is a good one
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """One round of one answer. `wall`: its seconds from outside, of which `times` explains a part."""
+
+    times: Times
+    wall: float
+    emitted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Seconds of a mean round, by part. `nodes` are the rows of its target pass, `tokens` what it emitted."""
+
+    nodes: float
+    tokens: float
+    score: float
+    draft: float
+    verify: float
+    rest: float
+
+    @property
+    def total(self) -> float:
+        return self.score + self.draft + self.verify + self.rest
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Plain decoding and a recipe on the same prompts."""
+
+    plain: Terms
+    recipe: Terms
+
+    @property
+    def speed_up(self) -> float:
+        a, b = self.plain, self.recipe
+        return b.tokens / a.tokens * a.total / b.total
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """`predicted` from the calibration's rounds, `measured` on the others; `ratio` is what the clock said there."""
+
+    predicted: Pair
+    measured: Pair
+    ratio: Ratio
+
+    @property
+    def gap(self) -> float:
+        """Predicted over measured."""
+        return self.predicted.speed_up / self.ratio.value
+
+    @property
+    def close(self) -> bool:
+        return abs(self.gap - 1) <= CLOSE
+
+    @property
+    def estimates_only(self) -> float:
+        """The prediction with the tokens per pass that were measured: what is left is the error of the estimates."""
+        tokens = self.measured.recipe.tokens
+        return replace(self.predicted, recipe=replace(self.predicted.recipe, tokens=tokens)).speed_up
+
+    def errors(self) -> dict[str, float]:
+        """By term: how many times too high the prediction is because of it alone. The largest first."""
+        found = {name: self._without(swap) for name, swap in SWAPS.items()}
+        return dict(sorted(found.items(), key=lambda each: -abs(log(each[1]))))
+
+    def _without(self, swap: "Swap") -> float:
+        return self.predicted.speed_up / swap(self.predicted, self.measured).speed_up
+
+
+Swap = Callable[[Pair, Pair], Pair]
+
+
+def _swap(side: str, *names: str) -> Swap:
+    """The first pair with these terms of the second."""
+
+    def swap(pair: Pair, other: Pair) -> Pair:
+        taken = {name: getattr(getattr(other, side), name) for name in names}
+        return replace(pair, **{side: replace(getattr(pair, side), **taken)})
+
+    return swap
+
+
+SWAPS: dict[str, Swap] = {
+    "tokens per pass": _swap("recipe", "tokens"),
+    "plain target pass": _swap("plain", "score"),
+    "plain verify and rest": _swap("plain", "draft", "verify", "rest"),
+    "target pass": _swap("recipe", "score"),
+    "draft": _swap("recipe", "draft"),
+    "verify": _swap("recipe", "verify"),
+    "rest": _swap("recipe", "rest"),
+}
+
+
+def fitted(rounds: Sequence[Spent]) -> CostModel:
+    """The cost model after these rounds. They are a set, not a stream: none fades."""
+    model = CostModel(forget=1.0)
+    for each in rounds:
+        model.observe(each.times)
+    return model
+
+
+def observed(rounds: Sequence[Spent]) -> Terms:
+    """The mean round."""
+    return _terms(rounds, lambda t: t["score"], lambda t: t["propose"])
+
+
+def estimated(known: Sequence[Spent], others: Sequence[Spent], cost_model: CostModel) -> Terms:
+    """The mean round of others as `known` ones foretell it: their target passes by size and context, the rest as it was."""
+    ahead = _terms(others, lambda t: cost_model.pass_seconds(t.tokens, t.context), lambda t: 0.0)
+    # A drafter without passes (a lookup) has no price; its seconds are what they were.
+    terms = _terms(
+        known, lambda t: 0.0, lambda t: cost_model.draft_seconds(t.draft_passes) if t.draft_passes else t["propose"]
+    )
+    return replace(terms, score=ahead.score, nodes=ahead.nodes)
+
+
+def _terms(rounds: Sequence[Spent], score: Callable[[Times], float], draft: Callable[[Times], float]) -> Terms:
+    n = len(rounds)
+    known = ("score", "propose", "verify")
+    return Terms(
+        nodes=sum(r.times.tokens for r in rounds) / n,
+        tokens=sum(r.emitted for r in rounds) / n,
+        score=sum(score(r.times) for r in rounds) / n,
+        draft=sum(draft(r.times) for r in rounds) / n,
+        verify=sum(r.times["verify"] for r in rounds) / n,
+        rest=sum(r.wall - sum(r.times[part] for part in known) for r in rounds) / n,
+    )

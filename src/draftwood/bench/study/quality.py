@@ -1,0 +1,211 @@
+"""bench quality: what a backend's rounding costs, against float32 of the same weights, on texts nobody has seen before.
+
+User turns are questions of ours and turns that the float32 model makes up; it answers them, half greedily, half by
+drawing. Then both models read the same texts and predict every token of the answers, each after the true tokens before
+it. Nothing the backend itself would write is looked at: one different token and two texts cannot be compared any more.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from draftwood.bench.micro.target_pass import chain, flat
+from draftwood.bench.statistics import Ratio, ratio_of_means
+from draftwood.cache.dense import DenseCache
+from draftwood.core.config import EngineConfig
+from draftwood.core.sampling.params import SamplingParams
+from draftwood.errors import EngineError
+from draftwood.llm import LLM
+from draftwood.models.loading.load import Loaded
+
+GREEDY, SAMPLED, OVERALL = "greedy", "sampled", "overall"
+SLOTS = 8  # texts that are written together
+TURN_TOKENS = 48
+PART = 64  # positions whose distributions are held at once
+
+TURNS = (
+    "My bicycle squeaks whenever I pedal uphill. What should I check first?",
+    "Write a short poem about a lighthouse that is tired of the sea.",
+    "How do I explain to a six-year-old why the moon changes its shape?",
+    "List five things to pack for a rainy weekend in a small cabin.",
+    "A train leaves at 14:25 and the ride takes 1 hour and 50 minutes. When does it arrive?",
+    "Write a Python function that counts the vowels in a sentence.",
+    "What is the difference between a simile and a metaphor? Give one example of each.",
+    "My sourdough is always too dense. What am I doing wrong?",
+    "Summarise in two sentences how a refrigerator keeps food cold.",
+    "Please turn this into a polite email: I cannot come on Friday, ask them for another day.",
+    "Why do cats knock things off tables?",
+    "Translate into French: The library closes at six, but the garden stays open.",
+    "I have 240 euros and spend a third of it on shoes. How much is left?",
+    "Describe the smell of a forest after a thunderstorm.",
+    "What questions should I ask before renting an old flat?",
+    "Explain how a hash table works, with an everyday comparison.",
+    "Give me a simple recipe with lentils, carrots and one pot.",
+    "Who would win an argument, a pirate or a librarian? Tell it as a dialogue.",
+    "How can I learn to juggle three balls in one week?",
+    "Name three rivers in South America and one fact about each of them.",
+    "Write an SQL query that finds customers without any orders.",
+    "Is it better to water tomato plants in the morning or in the evening, and why?",
+    "Rewrite this sentence so that it sounds less angry: You never answer my messages!",
+    "What happens to a letter between the mailbox and the front door of my friend?",
+)
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A prompt by the chat template and an answer of the float32 model."""
+
+    kind: str
+    prompt: tuple[int, ...]
+    answer: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One text under both models: sums over the positions of its answer."""
+
+    kind: str
+    positions: int
+    reference: float  # -log p(answer) under float32
+    backend: float
+    agree: int  # positions where the most probable token is the same
+    divergence: float  # sum of KL(float32 || backend)
+    difference: float  # largest distance of two logits
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """What was found on one kind of text. Perplexities are per token of the answers."""
+
+    kind: str
+    texts: int
+    positions: int
+    reference: float
+    backend: float
+    ratio: Ratio  # backend's perplexity over float32's, paired over texts
+    agreement: float
+    divergence: float  # mean KL(float32 || backend), nats
+    difference: float
+
+    def misses(self, most: float, least: float) -> list[str]:
+        """What is not as good as promised; a number that is none is never good enough."""
+        said: list[str] = []
+        if not self.ratio.value <= most:
+            said.append(f"perplexity is {self.ratio.value:.4f} times that of float32, at most {most:g} is allowed")
+        if not self.agreement >= least:
+            said.append(f"top-1 agreement is {self.agreement:.2%}, at least {least:.2%} is wanted")
+        return said
+
+
+def write_texts(
+    reference: Loaded, count: int, max_tokens: int, seed: int = 0, *, say: Say = lambda _: None
+) -> list[Text]:
+    """`count` texts: two of three turns are ours while they last, the others drawn; every other answer is greedy."""
+    llm = LLM(reference, "autoregressive", config=EngineConfig(max_num_seqs=min(SLOTS, count)))
+    ours = TURNS[: -(-2 * count // 3)]
+    drawn = SamplingParams(temperature=1.0, max_tokens=TURN_TOKENS, min_tokens=4)
+    seeds = [replace(drawn, seed=seed + i) for i in range(count - len(ours))]
+    made = _write(llm, [before_a_turn(llm)] * len(seeds), seeds, "turns", say)
+    turns = [*ours, *(llm.tokenizer.decode(ids) for ids in made)]
+    prompts = [tuple(llm.chat_prompt(turn)) for turn in turns]
+    kinds = [GREEDY if i % 2 == 0 else SAMPLED for i in range(count)]
+    params = [
+        SamplingParams(temperature=0.0 if kind == GREEDY else 1.0, max_tokens=max_tokens, seed=seed + i)
+        for i, kind in enumerate(kinds)
+    ]
+    answers = _write(llm, prompts, params, "answers", say)
+    return [Text(kind, prompt, answer) for kind, prompt, answer in zip(kinds, prompts, answers, strict=True)]
+
+
+def before_a_turn(llm: LLM) -> tuple[int, ...]:
+    """What a chat begins with before the user's first word: all that two conversations of different words share."""
+    one, other = llm.chat_prompt("yes"), llm.chat_prompt("No")
+    same = next(i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return tuple(one[:same])
+
+
+def _write(
+    llm: LLM, prompts: Sequence[Sequence[int]], params: Sequence[SamplingParams], what: str, say: Say
+) -> list[tuple[int, ...]]:
+    requests = [llm.request(p, each) for p, each in zip(prompts, params, strict=True)]
+    for request in requests:
+        llm.engine.add(request)
+    done = 0
+    while llm.engine.has_work:
+        finished = len(llm.engine.step())
+        if finished:
+            done += finished
+            say(f"{llm.loaded.backend} wrote {done}/{len(requests)} {what}")
+    for request in requests:
+        if request.finish_reason == "error":
+            raise EngineError(f"the float32 model could not write its texts: {request.error}")
+    return [tuple(request.output) for request in requests]
+
+
+def compare(reference: Loaded, backend: Loaded, texts: Sequence[Text], *, say: Say = lambda _: None) -> list[Quality]:
+    """Greedy texts, sampled texts, and all of them together; kinds without a text are left out."""
+    if reference.fingerprint != backend.fingerprint:
+        raise ValueError(f"{backend.name} has other weights than {reference.name}")
+    scores: list[Score] = []
+    for i, text in enumerate(texts):
+        scores.append(score(reference.model, backend.model, text))
+        say(f"both models read {i + 1}/{len(texts)} texts")
+    groups = [(kind, [s for s in scores if kind in (s.kind, OVERALL)]) for kind in (GREEDY, SAMPLED, OVERALL)]
+    return [summary(kind, found) for kind, found in groups if found]
+
+
+@torch.inference_mode()
+def score(reference: Any, backend: Any, text: Text) -> Score:
+    """Both models on one text, teacher-forced, at every position of the answer."""
+    p, q = logits(reference, text), logits(backend, text)
+    agree, loss_p, loss_q, divergence, difference = 0, 0.0, 0.0, 0.0, 0.0
+    for at in range(0, len(text.answer), PART):
+        part = slice(at, at + PART)
+        target = torch.tensor(text.answer[part])[:, None]
+        log_p, log_q = (x[part].double().log_softmax(-1) for x in (p, q))
+        agree += int((p[part].argmax(-1) == q[part].argmax(-1)).sum())
+        loss_p -= float(log_p.gather(1, target).sum())
+        loss_q -= float(log_q.gather(1, target).sum())
+        divergence += float((log_p.exp() * (log_p - log_q)).sum())
+        difference = torch.maximum(torch.tensor(difference), (p[part] - q[part]).abs().max().double()).item()
+    return Score(text.kind, len(text.answer), loss_p, loss_q, agree, divergence, difference)
+
+
+def logits(model: Any, text: Text) -> Float[Tensor, "A V"]:
+    """One pass over prompt and answer; a row for each token of the answer, from the tokens before it."""
+    known = [*text.prompt, *text.answer][:-1]
+    make = getattr(model, "make_cache", None)
+    cache = DenseCache(model.cache_specs, slots=1, capacity=len(known)) if make is None else make(1, len(known), None)
+    cache.admit(0, known)
+    x = flat(0, 0, known, chain(len(known)), head=False)
+    return model.forward(replace(x, want=torch.arange(len(text.prompt) - 1, len(known))), cache).logits
+
+
+def summary(kind: str, scores: Sequence[Score]) -> Quality:
+    positions = sum(s.positions for s in scores)
+    each = ratio_of_means([s.backend - s.reference for s in scores], [s.positions for s in scores])  # nats per token
+    assert each is not None
+    low, high = (None if x is None else _exp(x) for x in (each.low, each.high))
+    return Quality(
+        kind=kind,
+        texts=len(scores),
+        positions=positions,
+        reference=_exp(sum(s.reference for s in scores) / positions),
+        backend=_exp(sum(s.backend for s in scores) / positions),
+        ratio=Ratio(_exp(each.value), low, high, each.pairs),
+        agreement=sum(s.agree for s in scores) / positions,
+        divergence=sum(s.divergence for s in scores) / positions,
+        difference=max(s.difference for s in scores),
+    )
+
+
+def _exp(x: float) -> float:
+    """Large instead of an error where a backend is so broken that its perplexity is no float any more."""
+    return math.exp(min(x, 700.0))

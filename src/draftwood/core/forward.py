@@ -1,0 +1,149 @@
+"""One pass through a model: what goes in (Tokens, LayerPlan), what parts ask for (Needs), what comes out (Seen).
+
+A pass is flat and ragged: T tokens of any slots, each saying which staged cache row it writes and which staged row it
+follows. Chains, trees, prompt chunks and half-run layers are all the same pass.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from draftwood.core.host import host, put
+from draftwood.core.sampling.support import Cutter
+
+FINAL = -1
+"""Tap after the final norm. Taps 0..L: the residual after layer l, 0 being the embedding, L before the final norm."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSpec:
+    """Rows of one store of a cache: `heads` x `width` numbers per token."""
+
+    name: str
+    heads: int
+    width: int
+    dtype: torch.dtype = torch.float32
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """The same question to drafter, verifier and controller; the engine serves the union."""
+
+    taps: frozenset[int] = frozenset()  # of every token of a pass, in `ForwardOutput`
+    origin: frozenset[int] = frozenset()  # of the positions that produced the roots, in `rnd.origin`
+    borrow: bool = False  # runs target layers itself, on the target's cache
+    pools: tuple[CacheSpec, ...] = ()  # own per-token rows, shared and freed with the target's
+
+    @property
+    def shown(self) -> frozenset[int]:
+        """All that the target's passes must show."""
+        return self.taps | self.origin
+
+    def __or__(self, other: "Needs") -> "Needs":
+        return Needs(
+            self.taps | other.taps, self.origin | other.origin, self.borrow or other.borrow, self.pools + other.pools
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ForwardInput:
+    """The input of one pass. Slot -1 is padding. Rows count from the slot's committed length: row r of a slot with n
+    committed rows lives at n + r, so committing a chain moves nothing."""
+
+    ids: Int[Tensor, "T"]
+    slots: Int[Tensor, "T"]
+    positions: Int[Tensor, "T"]
+    entries: Int[Tensor, "T"]  # staged cache entry written
+    parents: Int[Tensor, "T"]  # staged row it follows, -1 = committed text
+    want: Int[Tensor, "U"]  # places in T where logits are wanted
+    hidden: Float[Tensor, "T H"] | None = None  # enters layers.start instead of the embedding of ids
+    _host_input: "HostInput | None" = field(default=None, init=False, repr=False)  # never handed on to a changed pass
+
+    @staticmethod
+    def of(
+        host_input: "HostInput",
+        positions: list[int],
+        want: list[int],
+        device: torch.device,
+        hidden: Tensor | None = None,
+    ) -> "ForwardInput":
+        """From lists, which are remembered."""
+        ids, slots, entries, parents, at = put(
+            [host_input.ids, host_input.slots, host_input.entries, host_input.parents, positions], device
+        ).unbind(0)
+        tokens = ForwardInput(ids, slots, at, entries, parents, put(want, device), hidden)
+        object.__setattr__(tokens, "_host_input", host_input)
+        return tokens
+
+    def to_host(self) -> "HostInput":
+        """What a cache keeps its books with; from the device only if the pass was made there."""
+        if self._host_input is not None:
+            return self._host_input
+        return HostInput(*host(torch.stack([self.ids, self.slots, self.entries, self.parents])))
+
+    @property
+    def size(self) -> int:
+        return self.ids.shape[0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HostInput:
+    """Columns of a pass as lists."""
+
+    ids: list[int]
+    slots: list[int]
+    entries: list[int]
+    parents: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPlan:
+    """Which layers run, what they leave out, which attentions read the same input."""
+
+    start: int = 0
+    stop: int | None = None
+    together: tuple[range, ...] = ()
+    skip_attention: frozenset[int] = frozenset()
+    skip_mlp: frozenset[int] = frozenset()
+
+
+ALL = LayerPlan()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Segment:
+    """The tokens of one slot inside a pass, and what they may see: all committed rows, and `visible` staged ones."""
+
+    slot: int
+    start: int  # tokens [start, stop) of the pass
+    stop: int
+    committed: int
+    staged: int  # staged rows in use after this pass
+    first_row: int  # rows written are first_row, first_row + 1, ... if `dense`, else as ForwardInput.entries says
+    dense: bool
+    visible: Bool[Tensor, "t staged"] | None  # None: one token that sees every staged row
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ForwardOutput:
+    """What a pass showed. `token_index`: node -> place in T, filled by whoever knows the tree; `logits_index`: place in T -> its logits."""
+
+    logits: Float[Tensor, "U V"]
+    hidden: Float[Tensor, "T H"]  # the residual at layers.stop
+    logits_index: Int[Tensor, "T"]  # -1 where no logits were wanted
+    features: dict[int, Float[Tensor, "T H"]] = field(default_factory=dict[int, Tensor])
+    token_index: Int[Tensor, "B N"] | None = None
+    tokens: ForwardInput | None = None  # what was asked, so that features can be found by slot and position
+    best: Int[Tensor, "U"] | None = (
+        None  # the greatest logit's place, from models that know it for nothing; -1: no numbers
+    )
+    cut: Cutter | None = None  # from models that go from logits to distributions by themselves
+
+
+def logit_places(want: Int[Tensor, "U"], size: int) -> Int[Tensor, "T"]:
+    """The inverse of `want`: for each place of the pass its row of logits, or -1."""
+    at = torch.full((size,), -1, dtype=torch.int64, device=want.device)
+    at[want] = torch.arange(len(want), device=want.device)
+    return at

@@ -1,0 +1,140 @@
+"""Outline: a round's trees as plain lists, copied from the device once, for everything the host decides from then on.
+
+Trees are small, and a tensor operation on a few numbers costs as much as one on thousands. So distributions stay tensors, and who
+hangs below whom is looked up in lists.
+"""
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+
+from draftwood.core.host import host, put
+from draftwood.core.tree import AHEAD, SCORED, TokenTree
+from draftwood.core.verdict import HostVerdict, Verdict
+
+T = TypeVar("T", int, bool)
+
+
+@dataclass(frozen=True, slots=True)
+class HostTree:
+    """By row and node. `rank`: place behind the root among the nodes that ride in the pass, -1 for the others."""
+
+    tokens: list[list[int]]
+    parents: list[list[int]]
+    source: list[list[int]]
+    depth: list[list[int]]
+    rank: list[list[int]]
+    drafted: list[int]  # live scored nodes below the root
+    deepest: list[int]
+    scored: list[list[bool]]  # live, and checked in this pass
+
+    @staticmethod
+    def of(tree: TokenTree) -> "HostTree":
+        columns = torch.stack([tree.tokens, tree.parents, tree.live.long(), tree.role, tree.source])
+        if tree.num_nodes == 1:
+            return HostTree._bare(*host(columns[..., 0]))
+        whole: list[list[list[int]]] = host(columns)
+        tokens, parents, alive, roles, source = whole
+        depth: list[list[int]] = []
+        rank: list[list[int]] = []
+        live: list[list[bool]] = []
+        scored: list[list[bool]] = []
+        for above, here, role in zip(parents, alive, roles, strict=True):
+            deep, places, seen, place = [0], [0], [bool(here[0])], 0
+            for parent, on, kind in zip(above[1:], here[1:], role[1:], strict=True):
+                deep.append(deep[parent] + 1 if 0 <= parent < len(deep) else 1)
+                rides = on and kind != AHEAD
+                place += bool(rides)
+                places.append(place if rides else -1)
+                seen.append(bool(on))
+            depth.append(deep)
+            rank.append(places)
+            live.append(seen)
+            scored.append([on and kind == SCORED for on, kind in zip(seen, role, strict=True)])
+        return HostTree(
+            tokens=tokens,
+            parents=parents,
+            source=source,
+            depth=depth,
+            rank=rank,
+            drafted=[sum(row[1:]) for row in scored],
+            deepest=[
+                max(d * on for d, on in zip(deep, here, strict=True)) for deep, here in zip(depth, live, strict=True)
+            ],
+            scored=scored,
+        )
+
+    @staticmethod
+    def _bare(
+        tokens: list[int], parents: list[int], alive: list[int], roles: list[int], source: list[int]
+    ) -> "HostTree":
+        """Nothing is drafted, and there may be a thousand rows: equal rows are one list."""
+        none = [0] * len(tokens)
+        live = [bool(on) for on in alive]
+        scored = [on and role == SCORED for on, role in zip(live, roles, strict=True)]
+        return HostTree(
+            tokens=_rows(tokens),
+            parents=_rows(parents),
+            source=_rows(source),
+            depth=_rows(none),
+            rank=_rows(none),
+            drafted=none,
+            deepest=none,
+            scored=_rows(scored),
+        )
+
+    @property
+    def batch(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def width(self) -> int:
+        """Nodes of every row, dead ones counted."""
+        return len(self.tokens[0]) if self.tokens else 1
+
+    def path(self, row: int, node: int) -> list[int]:
+        """From the root down to a node."""
+        found = [node]
+        while found[-1] > 0:
+            found.append(self.parents[row][found[-1]])
+        return found[::-1]
+
+    def follow(self, choice: list[list[int]], device: torch.device) -> Verdict:
+        """From the root down: the chosen token after each node, as long as a scored child carries it."""
+        paths: list[list[int]] = []
+        after: list[int] = []
+        if self.width == 1:
+            return verdict([[0] for _ in choice], [tokens[0] for tokens in choice], device)
+        for b, tokens in enumerate(choice):
+            child = {
+                (parent, token): i
+                for i, (parent, token, on) in enumerate(
+                    zip(self.parents[b], self.tokens[b], self.scored[b], strict=True)
+                )
+                if on and i
+            }
+            path, node = [0], 0
+            while (node := child.get((node, tokens[node]), -1)) >= 0:
+                path.append(node)
+            paths.append(path)
+            after.append(tokens[path[-1]])
+        return verdict(paths, after, device)
+
+
+def _rows(column: list[T]) -> list[list[T]]:
+    """A column as rows of one node."""
+    rows = {x: [x] for x in set(column)}
+    return [rows[x] for x in column]
+
+
+def verdict(paths: list[list[int]], after: list[int], device: torch.device) -> Verdict:
+    """Accepted nodes of every row, root first, and the token after them."""
+    width = max((len(p) for p in paths), default=1)
+    padded = [p + [-1] * (width - len(p)) for p in paths]
+    return Verdict(
+        path=put(padded, device).view(len(paths), width),
+        count=put([len(p) - 1 for p in paths], device),
+        next_token=put(after, device),
+        on_host=HostVerdict(paths, after),
+    )

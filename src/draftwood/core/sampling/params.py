@@ -1,0 +1,131 @@
+"""SamplingParams: how one request wants its tokens chosen. Checked at the door; nothing is ever dropped silently."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jaxtyping import Bool
+from torch import Tensor
+
+from draftwood.errors import OptionError
+
+Grammar = Callable[[Sequence[int]], Bool[Tensor, "V"]]
+"""Output tokens so far -> which tokens may follow. Called for visited nodes only, with that node's own path."""
+
+
+LARGEST = 1e6
+"""Options beyond this are mistakes, and float32 would make infinities of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """One request's wishes. The distribution is made in this order: grammar, bad words, min tokens, bias, penalties,
+    temperature, min-p, top-k, top-p. Repetition looks at prompt and output, presence and frequency at output only.
+    """
+
+    temperature: float = 0.0  # 0 = the most probable token
+    top_k: int = 0  # 0 = all
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
+    bad_words: tuple[tuple[int, ...], ...] = ()  # token sequences that never appear
+    min_tokens: int = 0  # no end of sequence and no stop before so many tokens
+    max_tokens: int = 256
+    stop: tuple[str, ...] = ()  # the text ends before the first of these
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    logprobs: int | None = None  # log-probabilities of the model itself, of the chosen and the n best tokens
+    seed: int = 0
+    grammar: Grammar | None = None
+
+    def __post_init__(self) -> None:
+        self._settle_types()
+        self._between("temperature", 0, LARGEST, "0 is greedy, 1 the model's own distribution")
+        self._between("top_k", 0, math.inf, "0 keeps every token")
+        self._between("top_p", 1e-9, 1, "1 keeps every token; for greedy decoding set temperature to 0")
+        self._between("min_p", 0, 1, "0 keeps every token")
+        self._between("repetition_penalty", 1 / LARGEST, LARGEST, "1 is none")
+        for name in ("presence_penalty", "frequency_penalty"):
+            self._between(name, -LARGEST, LARGEST, "0 is none")
+        self._between("max_tokens", 1, math.inf, "ask for at least one token")
+        self._between("min_tokens", 0, self.max_tokens, f"max_tokens is {self.max_tokens}")
+        self._between("seed", -(2**63), 2**63 - 1, "a 64-bit whole number")
+        if self.logprobs is not None:
+            self._between("logprobs", 0, 128, "0 to 128")
+        _need(all(self.stop), "stop", self.stop, "an empty stop string would end every answer at once")
+        _need(all(self.bad_words), "bad_words", self.bad_words, "an empty word would ban every token")
+        for token, bias in self.logit_bias.items():
+            good = _whole(token) and token >= 0 and _number(bias) and (abs(bias) <= LARGEST or bias == -math.inf)
+            _need(good, "logit_bias", {token: bias}, f"token ids and numbers up to {LARGEST:g}, or -inf")
+
+    def _between(self, name: str, low: float, high: float, hint: str) -> None:
+        value = getattr(self, name)
+        _need(_number(value) and low <= value <= high, name, value, hint)
+
+    def _settle_types(self) -> None:
+        """Sequences become tuples, and whole numbers must be whole numbers: later they are shapes and indices."""
+        for name in ("top_k", "min_tokens", "max_tokens", "seed", "logprobs"):
+            value = getattr(self, name)
+            _need(_whole(value) or (name == "logprobs" and value is None), name, value, "a whole number")
+        given: dict[str, Any] = {
+            name: getattr(self, name) for name in ("stop", "stop_token_ids", "bad_words", "logit_bias")
+        }
+        if isinstance(given["stop"], str):
+            given["stop"] = (given["stop"],)
+        _need(isinstance(given["logit_bias"], Mapping), "logit_bias", self.logit_bias, "ids and numbers: {42: -5.0}")
+        for name in ("stop", "stop_token_ids", "bad_words"):
+            listed = isinstance(given[name], Sequence) and not isinstance(given[name], str | bytes)
+            _need(listed, name, given[name], "a list")
+        stop: tuple[Any, ...] = tuple(given["stop"])
+        ends: tuple[Any, ...] = tuple(given["stop_token_ids"])
+        _need(all(isinstance(s, str) for s in stop), "stop", stop, "texts")
+        _need(all(_whole(t) for t in ends), "stop_token_ids", ends, "token ids")
+        words = tuple(tuple(w) for w in given["bad_words"])
+        _need(all(_whole(t) for w in words for t in w), "bad_words", words, "token ids; LLM's methods take texts, too")
+        for name, value in (("stop", stop), ("stop_token_ids", ends), ("bad_words", words)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the most probable token is taken. Temperatures that float32 could not divide by mean the same."""
+        return self.temperature < 1e-6
+
+    @property
+    def plain(self) -> bool:
+        """Whether the logits are used as they are: no path history, bias or mask."""
+        return not (
+            self.repetition_penalty != 1.0
+            or self.presence_penalty
+            or self.frequency_penalty
+            or self.logit_bias
+            or self.bad_words
+            or self.min_tokens
+            or self.grammar is not None
+        )
+
+    @property
+    def counts_history(self) -> bool:
+        return bool(self.repetition_penalty != 1.0 or self.presence_penalty or self.frequency_penalty)
+
+    def check(self, vocab_size: int) -> None:
+        """Token ids must exist in this model's vocabulary."""
+        ids = [*self.logit_bias, *self.stop_token_ids, *(t for w in self.bad_words for t in w)]
+        wrong = [t for t in ids if not 0 <= t < vocab_size]
+        _need(not wrong, "token id", wrong[:5], f"this model's vocabulary ends at {vocab_size - 1}")
+
+
+def _number(x: Any) -> bool:
+    return isinstance(x, int | float) and not isinstance(x, bool)
+
+
+def _whole(x: Any) -> bool:
+    return isinstance(x, int) and not isinstance(x, bool)
+
+
+def _need(good: bool, name: str, value: Any, hint: str) -> None:
+    if not good:
+        raise OptionError(f"{name} cannot be {value!r}\nhint: {hint}")

@@ -1,0 +1,64 @@
+"""A small language model learns twice: any text first, then the target's own rows on the target's own answers."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from draftwood.core.forward import FINAL, Needs
+from draftwood.core.train_plan import Shown
+from draftwood.drafters.learners.positions import imitate, taught
+from draftwood.drafters.nets.language import LanguageNet
+from draftwood.models.rope import angles, frequencies
+from draftwood.train.objectives import hard_cross_entropy, inverse, shifted
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Language:
+    """align False: the next token of every text. align True: the target's row wherever the target wrote, and on the
+    prompts' share."""
+
+    net: LanguageNet
+    keep: Int[Tensor, "W"]
+    align: bool
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(taps=frozenset({FINAL}))
+
+    def groups(self) -> dict[str, list[nn.Parameter]]:
+        return {"model": [p for p in self.net.parameters() if p.requires_grad]}
+
+    def losses(self, shown: Shown, progress: float) -> Iterator[tuple[str, Tensor, dict[str, Tensor]]]:
+        places = inverse(self.keep, self.net.config.layer.vocab_size)
+        rows = shown.rows(self.keep)
+        y = self.net.read(self.hidden(shown)).flatten(0, 1)
+        if self.align:
+            loss, hits = imitate(y, rows, shown.features[FINAL].flatten(0, 1), rows, taught(shown, places, 1))
+        else:
+            label = places[shifted(shown.text, 1)]
+            at = (shifted(shown.live, 1) & (label >= 0)).flatten().nonzero()[:, 0]
+            at, label = (x.to(y.device, non_blocking=True) for x in (at, label.flatten()[at]))
+            loss, hit = hard_cross_entropy(y.index_select(0, at), rows, label, shown.features[FINAL].dtype)
+            hits = {"hit": hit}
+        yield "model", loss, {f"{name}0": hit for name, hit in hits.items()}
+
+    def hidden(self, shown: Shown) -> Float[Tensor, "B T d"]:
+        net, (batch, length) = self.net, shown.ids.shape
+        h = net.enter(shown.embed(shown.ids))
+        at = torch.arange(length, device=h.device).repeat(batch)
+        cos, sin = angles(frequencies(net.config.layer).to(h.device), at, h.dtype)
+        for i, layer in enumerate(net.layers):
+            x = net.attention_input(i, h)
+            q, k, v = (
+                y.unflatten(0, (batch, length)).transpose(1, 2)
+                for y in layer.project(x.flatten(0, 1), cos, sin)  # type: ignore[operator]
+            )
+            group = q.shape[1] // k.shape[1]
+            k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
+            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+            h = layer.tail(h, mixed)  # type: ignore[operator]
+        return h

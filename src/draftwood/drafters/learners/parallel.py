@@ -1,0 +1,66 @@
+"""Heads on one feature learn together: head k at index t imitates the target's row p_{t+1+k}.
+
+The row of a later position is the average of what may stand there, given what the head has read: the same expectation
+as the token itself, with less noise.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from draftwood.core.forward import FINAL, Needs
+from draftwood.core.train_plan import Shown
+from draftwood.drafters.learners.positions import imitate, taught
+from draftwood.drafters.nets.hydra import HydraNet
+from draftwood.drafters.nets.medusa import MedusaNet
+from draftwood.drafters.nets.mlp import MLPNet
+from draftwood.train.objectives import inverse, shifted
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parallel:
+    """`share` of the positions is enough for small nets, and leaves time for others beside them."""
+
+    net: Any  # MedusaNet, HydraNet or MLPNet
+    keep: Int[Tensor, "W"]
+    decay: float = 0.8
+    share: float = 1.0
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(taps=frozenset({FINAL}))
+
+    def groups(self) -> dict[str, list[nn.Parameter]]:
+        return {"heads": [p for p in self.net.parameters() if p.requires_grad]}
+
+    def losses(self, shown: Shown, progress: float) -> Iterator[tuple[str, Tensor, dict[str, Tensor]]]:
+        places = inverse(self.keep, self.net.config.layer.vocab_size)
+        f, rows = shown.features[FINAL], shown.rows(self.keep)
+        indices = taught(shown, None, 2, self.share).every
+        at = indices.to(f.device, non_blocking=True)
+        feature = f.flatten(0, 1)[at]
+        ids = [shifted(shown.ids, 1 + k).flatten()[at] for k in range(self.net.config.stages)]
+        total, figures = torch.zeros((), device=f.device), {}
+        for k, y in enumerate(outputs(self.net, feature, [shown.embed(x) for x in ids])):
+            counted = taught(shown, places, 2 + k).among(indices)
+            loss, hits = imitate(y, rows, shifted(f, 1 + k).flatten(0, 1)[at], rows, counted)
+            total = total + self.decay**k * loss
+            figures |= {f"{name}{k}": hit for name, hit in hits.items()}
+        yield "heads", total, figures
+
+
+def outputs(net: Any, f: Tensor, e: list[Tensor]) -> Iterator[Tensor]:
+    """What each head hands to the target's rows, given the feature and the embeddings of the tokens before it."""
+    if isinstance(net, MLPNet):
+        state = net.start(f)
+        for k in range(net.config.stages):
+            state = net.step(k, state, e[k])
+            yield net.read(state)
+        return
+    assert isinstance(net, (MedusaNet, HydraNet))
+    for k in range(net.config.stages):
+        yield net.head(k, f) if isinstance(net, MedusaNet) else net.head(k, f, e[: k + 1])

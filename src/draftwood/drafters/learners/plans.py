@@ -1,0 +1,167 @@
+"""Sizes and stages that the trained recipes share."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from draftwood.core.config import ModelConfig
+from draftwood.core.forward import FINAL
+from draftwood.core.protocols import Drafter, Model
+from draftwood.core.train_plan import Learn, Rate, TrainPlan
+from draftwood.drafters.autoregressive import Autoregressive
+from draftwood.drafters.learners.decision import Decision
+from draftwood.drafters.learners.language import Language
+from draftwood.drafters.learners.parallel import Parallel
+from draftwood.drafters.learners.unrolled import Unrolled
+from draftwood.drafters.nets.build import net
+from draftwood.drafters.nets.config import HeadConfig
+from draftwood.drafters.nets.run import states_width
+from draftwood.errors import CompositionError, OptionError, need_at_least
+
+MOST_UNROLLED = 32
+
+
+def shape_of(target: Model) -> ModelConfig:
+    config = getattr(target, "config", None)
+    if not isinstance(config, ModelConfig):
+        raise CompositionError(
+            f"{type(target).__name__} does not say its sizes, so no head can be made for it\n"
+            "hint: load the target without hf:"
+        )
+    return config
+
+
+def fresh(config: HeadConfig, target: Model, seed: int) -> Any:
+    """An untrained net on the target's device; the same for the same seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return net(config).to(getattr(target, "device", "cpu"))
+
+
+def feature_plan(
+    kind: str,
+    target: Model,
+    keep: Int[Tensor, "W"],
+    *,
+    taps: tuple[int, ...],
+    unroll: int,
+    regress: float,
+    rate: float,
+    seed: int,
+    noise: float = 0.0,
+    muon: bool = False,
+    inner: int | None = None,
+    **more: Any,
+) -> TrainPlan:
+    """One layer of the target's own sizes (`inner`: of its MLP); rows of its own start from the target's."""
+    need_at_least(kind, unroll=(unroll, 1))
+    if unroll > MOST_UNROLLED:
+        raise OptionError(
+            f"{kind}: unroll cannot be {unroll}\nhint: at most {MOST_UNROLLED}; every step keeps its activations"
+        )
+    if not 0 <= noise < float("inf"):
+        raise OptionError(f"noise cannot be {noise}\nhint: 0 for none, or a small share such as 0.1")
+    shape = shape_of(target)
+    layer = replace(shape, num_layers=1, qk_norm=False, intermediate_size=inner or shape.intermediate_size)
+    config = HeadConfig(kind, layer, shape.hidden_size, taps, rows=len(keep), **more)
+    module = fresh(config, target, seed)
+    if module.own_head:
+        device = getattr(target, "device", "cpu")
+        unit = torch.eye(shape.hidden_size, device=device, dtype=getattr(target, "dtype", torch.float32))
+        with torch.no_grad():
+            module.lm_head.weight.copy_(target.head(unit, ids=keep.to(device), norm=False).T)
+    learner = Unrolled(module, keep, steps=unroll, regress=regress, noise=noise)
+    return TrainPlan((Learn(learner, Rate(peak=rate, muon=muon)),), module, config)
+
+
+def middle_taps(target: Model) -> tuple[int, ...]:
+    """An early, a middle and a late layer: 2, L // 2, L - 3."""
+    layers = target.num_layers
+    return tuple(sorted({min(2, layers), layers // 2, max(layers - 3, 1)}))
+
+
+def parallel_plan(
+    kind: str,
+    target: Model,
+    keep: Int[Tensor, "W"],
+    *,
+    stages: int,
+    rate: float,
+    seed: int,
+    share: float,
+    muon: bool = False,
+    **more: Any,
+) -> TrainPlan:
+    """Heads on the last feature. `share` of the positions is looked at."""
+    shape = shape_of(target)
+    width = more.pop("inner", shape.hidden_size)
+    layer = replace(shape, num_layers=1, hidden_size=width)
+    config = HeadConfig(kind, layer, shape.hidden_size, (FINAL,), rows=len(keep), stages=stages, **more)
+    module = fresh(config, target, seed)
+    return TrainPlan((Learn(Parallel(module, keep, share=share), Rate(peak=rate, muon=muon)),), module, config)
+
+
+def language_plan(
+    target: Model,
+    keep: Int[Tensor, "W"],
+    *,
+    width: int,
+    layers: int,
+    heads: int,
+    inner: int,
+    rate: float,
+    seed: int,
+    pretrain: float = 0.2,
+    muon: bool = False,
+) -> TrainPlan:
+    """Any text first, in a share of the steps, then the target's own."""
+    if not 0 <= pretrain < 1:
+        raise OptionError(f"pretrain cannot be {pretrain}\nhint: a share of the steps, at least 0 and below 1")
+    shape = shape_of(target)
+    layer = replace(
+        shape,
+        num_layers=layers,
+        hidden_size=width,
+        num_heads=heads,
+        num_kv_heads=heads,
+        head_dim=width // heads,
+        intermediate_size=inner,
+        qk_norm=False,
+    )
+    config = HeadConfig("language", layer, shape.hidden_size, (FINAL,), rows=len(keep))
+    module = fresh(config, target, seed)
+    first, then = Rate(peak=rate, muon=muon, floor=0.5), Rate(peak=rate, muon=muon, warmup=0.01)
+    any_text = Learn(Language(module, keep, align=False), first, share=pretrain, name="pre-train")
+    own_text = Learn(Language(module, keep, align=True), then, share=1 - pretrain, name="align")
+    return TrainPlan((any_text, own_text) if pretrain else (own_text,), module, config)
+
+
+def decision_plan(
+    target: Model,
+    drafter: Drafter,
+    *,
+    wide: int | None,
+    rate: float,
+    seed: int,
+    share: float,
+    drawn: bool = False,
+    **made_for: Any,
+) -> TrainPlan:
+    """A net on the hidden states of a drafter's model. `made_for`: options of the recipe that belong to its weights."""
+    width = states_width(drafter)
+    # The published widths, 768 to 512 to 256, in proportion, and a multiple of what is stored as one block.
+    wide = max(32, round(width * 2 / 3 / 32) * 32) if wide is None else wide
+    need_at_least("decision", wide=(wide, 1))
+    if not 0 < share <= 1:
+        raise OptionError(f"share cannot be {share}\nhint: of the positions, more than 0 and at most 1")
+    shape = shape_of(target)
+    layer = replace(shape, num_layers=1, hidden_size=width, intermediate_size=wide)
+    config = HeadConfig("decision", layer, shape.hidden_size, (), rows=1)
+    module = fresh(config, target, seed)
+    assert isinstance(drafter, Autoregressive)
+    learner = Decision(module, drafter.model, drafter.ids, share, drawn)
+    notes = {"ids": None, "options": made_for}
+    return TrainPlan((Learn(learner, Rate(peak=rate)),), module, config, notes=notes)

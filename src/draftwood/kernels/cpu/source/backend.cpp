@@ -1,0 +1,563 @@
+// The int8 backend: whole layers in one call. Plain C at the door, so that ctypes can knock.
+#include <pthread.h>
+#include <new>
+#include "attention.hpp"
+#include "nucleus.hpp"
+
+struct Layer {
+  Matrix qkv, out, gate_up, down;
+  const float *attention_norm, *mlp_norm, *q_norm, *k_norm;  // the last two may be null
+};
+
+struct Pass {
+  int32_t tokens, segments;
+  const Segment* segment;
+  Cache cache;
+  const Store* stores;                // by layer
+  const int64_t* positions;
+  const float *cos, *sin;             // [position][head_dim / 2]
+};
+
+enum Skip { ATTENTION = 1, MLP = 2, APART = 4 };  // APART: attention's output goes to `apart` instead of the residual
+
+struct Room {  // everything a call needs besides its arguments; one per calling thread
+  Rows rows;
+  Lists lists;
+  Buffer wide, mixed, flags, best;
+  std::vector<Desk> desks;
+};
+
+static Pool* the_pool = nullptr;
+static std::mutex pool_lock;
+static int wanted_threads = 1, wanted_spin = 100;
+
+extern "C" void draftwood_threads(int threads, int spin_us) {
+  std::lock_guard<std::mutex> g(pool_lock);
+  if (threads == wanted_threads && spin_us == wanted_spin) return;
+  if (the_pool != nullptr && the_pool->owner == getpid()) {
+    { std::lock_guard<std::mutex> last(the_pool->door); }  // that call has ended, and the next one waits for pool_lock
+    delete the_pool;
+  }
+  the_pool = nullptr;
+  wanted_threads = threads;
+  wanted_spin = spin_us;
+}
+
+// The team of one call: everybody, or the caller alone while another call has everybody.
+struct Call {
+  Team team;
+  Pool* held = nullptr;
+  Call() {
+    std::lock_guard<std::mutex> g(pool_lock);
+    if (wanted_threads < 2) return;
+    if (the_pool == nullptr || the_pool->owner != getpid())  // threads do not survive a fork
+      the_pool = new Pool(wanted_threads, wanted_spin);
+    if (!the_pool->door.try_lock()) return;
+    held = the_pool;
+    team.pool = held;
+    team.size = wanted_threads;
+  }
+  ~Call() {
+    if (held != nullptr) held->door.unlock();
+  }
+};
+
+static Room& room(int workers) {
+  thread_local Room mine;
+  while ((int)mine.desks.size() < workers) mine.desks = std::vector<Desk>(workers);
+  return mine;
+}
+
+static void rotate(float* x, int heads, int width, const float* cos, const float* sin, float by) {
+  const int half = width / 2;
+  for (int h = 0; h < heads; h++, x += width)
+    for (int i = 0; i < half; i += LANES) {
+      const int n = half - i;
+      const F a = load_some(x + i, n), b = load_some(x + half + i, n), c = load_some(cos + i, n), s = load_some(sin + i, n);
+      const F k = set1(by);
+      store_some(x + i, (a * c - b * s) * k, n);
+      store_some(x + half + i, (b * c + a * s) * k, n);
+    }
+}
+
+static void store_row(uint16_t* to, const float* from, int width) {
+  for (int d = 0; d < width; d += LANES) {
+    if (width - d >= LANES) store_half(to + d, load(from + d));
+    else {
+      uint16_t tail[LANES];
+      store_half(tail, load_some(from + d, width - d));
+      memcpy(to + d, tail, 2 * (width - d));
+    }
+  }
+}
+
+// f(row) for all rows, a few neighbours at a time: eight where there are many, because those share cache lines.
+template <class Do>
+static void by_rows(const Team& team, int rows, const Do& f) {
+  const int step = rows >= 8 * team.size ? 8 : rows > 2 * team.size ? (rows + team.size - 1) / team.size : 1;
+  team.each((rows + step - 1) / step, [&](int piece, int) {
+    for (int t = piece * step; t < std::min((piece + 1) * step, rows); t++) f(t);
+  });
+}
+
+static void normed(const Team& team, const float* h, const float* weight, int tokens, int n, float eps, Rows& rows) {
+  rows.shape(tokens, n);
+  by_rows(team, tokens, [&](int t) {
+    alignas(64) float stack[4096];
+    std::vector<float> heap;
+    float* y = stack;
+    if (n > 4096) { heap.resize(n); y = heap.data(); }
+    rms_norm(h + (size_t)t * n, weight, n, eps, y);
+    quantise(y, rows, t);
+  });
+}
+
+static void quantised(const Team& team, const float* x, size_t stride, int tokens, int n, Rows& rows) {
+  rows.shape(tokens, n);
+  by_rows(team, tokens, [&](int t) { quantise(x + t * stride, rows, t); });
+}
+
+// Of the rows in room.rows, whatever their width.
+static void attention(const Team& team, const Shape& s, const Layer& layer, const Pass& pass, const Store& store_,
+                      Room& room, float* to, Use use) {
+  const int T = pass.tokens, d = s.head_dim, q_heads = s.heads, kv = s.kv_heads;
+  const size_t wide = (size_t)(q_heads + 2 * kv) * d;
+  float* qkv = room.wide.get<float>(T * wide);
+  multiply(team, layer.qkv, room.rows, room.flags, qkv, (int)wide, SET);
+
+  // Which segment a token belongs to; tokens of none are padding and write nothing.
+  const float by = 1.0f / std::sqrt((float)d);
+  team.each(pass.segments, [&](int i, int) {
+    const Segment& g = pass.segment[i];
+    for (int t = g.start; t < g.stop; t++) {
+      float *q = qkv + t * wide, *k = q + (size_t)q_heads * d, *v = k + (size_t)kv * d;
+      const float *cos = pass.cos + pass.positions[t] * (d / 2), *sin = pass.sin + pass.positions[t] * (d / 2);
+      if (layer.q_norm != nullptr) {
+        for (int j = 0; j < q_heads; j++) rms_norm(q + (size_t)j * d, layer.q_norm, d, s.eps, q + (size_t)j * d);
+        for (int j = 0; j < kv; j++) rms_norm(k + (size_t)j * d, layer.k_norm, d, s.eps, k + (size_t)j * d);
+      }
+      rotate(q, q_heads, d, cos, sin, by);
+      rotate(k, kv, d, cos, sin, 1.0f);
+      const size_t row = (size_t)g.slot * pass.cache.slot_stride + (size_t)(g.committed + pass.cache.rows[t]) * d;
+      for (int j = 0; j < kv; j++) {
+        store_row(store_.keys + row + j * pass.cache.head_stride, k + (size_t)j * d, d);
+        store_row(store_.values + row + j * pass.cache.head_stride, v + (size_t)j * d, d);
+      }
+    }
+  });
+
+  const size_t flat = (size_t)q_heads * d;
+  float* mixed = room.mixed.get<float>(T * flat);
+  int units = 0, owned = 0;
+  for (int i = 0; i < pass.segments; i++) {
+    const int here = pass.segment[i].stop - pass.segment[i].start;
+    owned += here;
+    units += (here + NODES - 1) / NODES * kv;
+  }
+  if (owned < T) memset(mixed, 0, sizeof(float) * T * flat);  // padding reads as nothing
+  team.each(units, [&](int unit, int worker) {
+    int i = 0, first = 0;
+    for (;; i++) {
+      const int here = (pass.segment[i].stop - pass.segment[i].start + NODES - 1) / NODES * kv;
+      if (unit < first + here) break;
+      first += here;
+    }
+    const Segment& g = pass.segment[i];
+    const int from = g.start + (unit - first) / kv * NODES;
+    attend(s, g, store_, pass.cache, room.lists, (unit - first) % kv, from, std::min(from + NODES, g.stop), qkv, wide,
+           mixed, flat, room.desks[worker]);
+  });
+  quantised(team, mixed, flat, T, (int)flat, room.rows);
+  multiply(team, layer.out, room.rows, room.flags, to, s.hidden, use);
+}
+
+static void mlp(const Team& team, const Shape& s, const Layer& layer, int T, Room& room, float* h) {
+  const size_t wide = 2 * (size_t)s.inner + LANES;  // not a power of two: rows would fight for the same lines of the cache
+  float* both = room.wide.get<float>(T * wide);
+  normed(team, h, layer.mlp_norm, T, s.hidden, s.eps, room.rows);
+  multiply(team, layer.gate_up, room.rows, room.flags, both, (int)wide, SET);
+  room.rows.shape(T, s.inner);
+  by_rows(team, T, [&](int t) {
+    float* gate = both + t * wide;
+    gated(gate, gate + s.inner, s.inner, gate);
+    quantise(gate, room.rows, t);
+  });
+  multiply(team, layer.down, room.rows, room.flags, h, s.hidden, ADD);
+}
+
+// Layers [first, last), in place on h [tokens][hidden]. skip: flags by layer, or null.
+extern "C" void draftwood_layers(const Shape* shape, const Layer* layers, int first, int last, const uint8_t* skip,
+                                 const Pass* pass, float* h, float* apart) {
+  if (pass->tokens == 0) return;
+  Call call;
+  Room& mine = room(call.team.size);
+  mine.lists.build(pass->segment, pass->segments, pass->tokens);
+  for (int i = first; i < last; i++) {
+    const int flags = skip == nullptr ? 0 : skip[i];
+    if (!(flags & ATTENTION)) {
+      const bool aside = flags & APART;
+      normed(call.team, h, layers[i].attention_norm, pass->tokens, shape->hidden, shape->eps, mine.rows);
+      attention(call.team, *shape, layers[i], *pass, pass->stores[i], mine, aside ? apart : h, aside ? SET : ADD);
+    }
+    if (!(flags & MLP)) mlp(call.team, *shape, layers[i], pass->tokens, mine, h);
+  }
+}
+
+// y[i] = norm(h[places[i]]) W^T + b. places null: the first `count` rows; norm null: h as it is.
+static void head(const Team& team, const Matrix& m, const float* norm, float eps, const float* h, const int64_t* places,
+                 int count, Room& room, float* y, int64_t stride) {
+  const int n = m.columns;
+  room.rows.shape(count, n);
+  by_rows(team, count, [&](int i) {
+    std::vector<float> line(n);
+    const float* x = h + (size_t)(places == nullptr ? i : places[i]) * n;
+    if (norm != nullptr) { rms_norm(x, norm, n, eps, line.data()); x = line.data(); }
+    quantise(x, room.rows, i);
+  });
+  multiply(team, m, room.rows, room.flags, y, (int)stride, SET);
+}
+
+// The head, and the place of the greatest number of each row if `best` is given. Rows of y are `stride` numbers apart.
+extern "C" void draftwood_head(const Matrix* m, const float* norm, float eps, const float* h, const int64_t* places,
+                               int count, float* y, int64_t stride, int64_t* best) {
+  if (count == 0) return;
+  Call call;
+  head(call.team, *m, norm, eps, h, places, count, room(call.team.size), y, stride);
+  if (best == nullptr) return;
+  const int rows = m->rows;
+  call.team.each(count, [&](int i, int) {
+    const float* row = y + (size_t)i * stride;
+    F top = set1(-INFINITY);
+    for (int j = 0; j < rows; j += LANES) top = max(load_some(row + j, rows - j, -INFINITY), top);
+    const float peak = greatest(top);
+    int64_t found = -1;  // no number at all
+    for (int j = 0; j < rows; j++)
+      if (row[j] == peak) { found = j; break; }
+    best[i] = found;
+  });
+}
+
+// A drafter that reads features: a layer whose attention reads an embedding beside a feature, and a head.
+//   join.data null   x = [norm(e), norm(f)]      the residual is f, or norm(f)
+//   otherwise        x = join [norm(e), norm(f)] the residual is x
+// A norm that is null leaves its rows as they are.
+struct Reader {
+  Layer layer;  // without attention_norm
+  Matrix embedding, join, head;
+  const float *embed_norm, *feature_norm, *norm;  // the last one before the head
+  int32_t normed_residual, normed_output;
+};
+
+// One step. out [tokens][hidden]: what the next step reads as a feature; y: logits of the `count` rows named by `want`.
+// 0, or 1 if some id names no row; then nothing is written.
+extern "C" int draftwood_features(const Shape* shape, const Reader* reader, const Pass* pass, const int64_t* ids,
+                                  const float* features, float* out, const int64_t* want, int count, float* y,
+                                  int64_t stride) {
+  const Shape& s = *shape;
+  const Reader& r = *reader;
+  const int T = pass->tokens, n = s.hidden, wide = r.embedding.columns;
+  for (int t = 0; t < T; t++)
+    if (ids[t] < 0 || ids[t] >= r.embedding.rows) return 1;
+  if (T == 0) return 0;
+  Call call;
+  Room& mine = room(call.team.size);
+  mine.lists.build(pass->segment, pass->segments, T);
+  mine.rows.shape(T, wide + n);
+  by_rows(call.team, T, [&](int t) {
+    std::vector<float> line(wide + n);
+    float *e = line.data(), *f = e + wide;
+    unpack_row(r.embedding, ids[t], e);
+    if (r.embed_norm != nullptr) rms_norm(e, r.embed_norm, wide, s.eps, e);
+    const float* raw = features + (size_t)t * n;
+    if (r.feature_norm != nullptr) rms_norm(raw, r.feature_norm, n, s.eps, f);
+    else memcpy(f, raw, sizeof(float) * n);
+    quantise(line.data(), mine.rows, t);
+    if (r.join.data == nullptr) memcpy(out + (size_t)t * n, r.normed_residual ? f : raw, sizeof(float) * n);
+  });
+  if (r.join.data != nullptr) {
+    multiply(call.team, r.join, mine.rows, mine.flags, out, n, SET);
+    quantised(call.team, out, n, T, n, mine.rows);
+  }
+  attention(call.team, s, r.layer, *pass, *pass->stores, mine, out, ADD);
+  mlp(call.team, s, r.layer, T, mine, out);
+  if (count > 0) head(call.team, r.head, r.norm, s.eps, out, want, count, mine, y, stride);
+  if (r.normed_output)
+    by_rows(call.team, T, [&](int t) { rms_norm(out + (size_t)t * n, r.norm, n, s.eps, out + (size_t)t * n); });
+  return 0;
+}
+
+// The k greatest of n numbers in falling order, equal ones by place; and what each weighs in softmax(x / temperature).
+static void rank(const float* x, int n, float temperature, int k, float* prob, int64_t* place) {
+  int held = 0;
+  const auto take = [&](float v, int at) {  // prob holds the numbers themselves for now
+    int i = held < k ? held++ : k - 1;
+    for (; i > 0 && v > prob[i - 1]; i--) { prob[i] = prob[i - 1]; place[i] = place[i - 1]; }
+    prob[i] = v;
+    place[i] = at;
+  };
+  for (int j = 0; j < k; j++) take(x[j], j);
+  constexpr int STEP = 4 * LANES;
+  for (int j = k; j < n; j += STEP) {
+    F top = set1(-INFINITY);
+    for (int i = j; i < std::min(j + STEP, n); i += LANES) top = max(load_some(x + i, n - i, -INFINITY), top);
+    if (!(greatest(top) > prob[k - 1])) continue;
+    for (int i = j; i < std::min(j + STEP, n); i++)
+      if (x[i] > prob[k - 1]) take(x[i], i);
+  }
+  const F peak = set1(prob[0]), by = set1(1.0f / temperature);
+  F total = set1(0.0f);
+  for (int i = 0; i < n; i += LANES) {
+    F e = exponential((load_some(x + i, n - i) - peak) * by);
+    if (n - i < LANES) {  // behind the row there is nothing
+      float t[LANES];
+      store(t, e);
+      e = load_some(t, n - i);
+    }
+    total = total + e;
+  }
+  const F share = set1(1.0f / sum(total));  // not a number if one of the row is none
+  for (int i = 0; i < k; i += LANES)
+    store_some(prob + i, exponential((load_some(prob + i, k - i) - peak) * by) * share, k - i);
+}
+
+// For `count` rows of y, `stride` numbers apart: their k <= columns most probable tokens at their own temperature. ids: token of
+// each column, or null: the column itself.
+extern "C" void draftwood_rank(const float* y, int64_t stride, int count, int columns, const float* temperature, int k,
+                               const int64_t* ids, float* prob, int64_t* tokens) {
+  if (count == 0 || k == 0) return;
+  Call call;
+  call.team.each(count, [&](int i, int) {
+    int64_t* found = tokens + (size_t)i * k;
+    rank(y + (size_t)i * stride, columns, temperature[i], k, prob + (size_t)i * k, found);
+    for (int j = 0; ids != nullptr && j < k; j++) found[j] = ids[found[j]];
+  });
+}
+
+// The tokens that sampling leaves of `count` rows, which are the rows `at` of y (-1: none is asked for), each with temperature, top_p
+// and min_p of its own; `best`: where the greatest number of each row of y stands, if it is known.
+// `kept`: how many each row has; their sum is returned, or -1 if some row is no distribution, or -2 if y has no such row. The tokens themselves wait in the calling
+// thread until it asks for them: how much room they need is not known before.
+static thread_local std::vector<Kept> answer;
+extern "C" int64_t draftwood_nucleus(const float* y, int64_t there, int64_t stride, const int64_t* at, int count, int columns,
+                                     const float* temperature, const double* top_p, const float* min_p, const int64_t* best,
+                                     int64_t* kept) {
+  for (int i = 0; i < count; i++)
+    if (at[i] < -1 || at[i] >= there) return -2;
+  std::vector<Kept>& rows = answer;
+  if ((int)rows.size() < count) rows.resize(count);
+  Call call;
+  call.team.each(count, [&](int i, int) {
+    kept[i] = 0;
+    rows[i].clear();
+    if (at[i] < 0) return;
+    static thread_local Nucleus own;
+    own.kept = &rows[i];
+    const float* x = y + (size_t)at[i] * stride;
+    const int64_t top = best == nullptr ? -1 : best[at[i]];
+    const float peak = 0 <= top && top < columns ? x[top] : Nucleus::peak(x, columns);
+    const bool distribution = own.find(x, columns, peak, temperature[i], top_p[i], min_p[i]);
+    kept[i] = distribution ? (int64_t)rows[i].prob.size() : -1;
+  });
+  int64_t all = 0;
+  for (int i = 0; i < count; i++) {
+    if (kept[i] < 0) return -1;
+    all += kept[i];
+  }
+  return all;
+}
+
+static void forget() {  // room that is used again, unless it is much
+  size_t held = 0;
+  for (const Kept& row : answer) held += row.prob.capacity();
+  if (held > (1 << 20)) std::vector<Kept>().swap(answer);
+}
+
+// The answer of this thread's last call for as many rows, one behind the other, ids rising within a row.
+extern "C" void draftwood_nucleus_read(int count, float* prob, int64_t* tokens) {
+  for (int i = 0; i < count; i++) {
+    prob = std::copy(answer[i].prob.begin(), answer[i].prob.end(), prob);
+    tokens = std::copy(answer[i].token.begin(), answer[i].token.end(), tokens);
+  }
+  forget();
+}
+
+static double added(const float* x, int n) {
+  double part[8] = {}, all = 0.0;
+  int i = 0;
+  for (; i + 8 <= n; i += 8)
+    for (int k = 0; k < 8; k++) part[k] += x[i + k];
+  for (; i < n; i++) all += x[i];
+  for (double each : part) all += each;
+  return all;
+}
+
+// The same as tables, with a second distribution beside each: `most` columns of tokens, then one for each of `children` tokens that
+// are not among them (`columns`: no token), then one for all other tokens together, which the first distribution does not have.
+// `distribution`: which row of `other`, or -1: none. `place`: the column of each child. 0, or -2 if there is no such row.
+extern "C" int draftwood_beside(int count, int columns, int most, int children, const int64_t* child, const float* other,
+                                int64_t there, const int64_t* distribution, double* p, double* q, int64_t* ids, int64_t* place) {
+  for (int i = 0; i < count; i++)
+    if (distribution[i] >= there) return -2;
+  const std::vector<Kept>& rows = answer;
+  const size_t width = (size_t)most + children + 1;
+  Call call;
+  call.team.each(count, [&](int i, int) {
+    const std::vector<int32_t>& token = rows[i].token;
+    double *own = p + i * width, *beside = q + i * width;
+    int64_t* id = ids + i * width;
+    std::fill(own, own + width, 0.0);
+    std::fill(beside, beside + width, 0.0);
+    std::fill(id, id + width, (int64_t)columns);
+    std::copy(rows[i].prob.begin(), rows[i].prob.end(), own);
+    std::copy(token.begin(), token.end(), id);
+    for (int c = 0; c < children; c++) {
+      const int64_t wanted = child[(size_t)i * children + c];
+      const size_t at = std::lower_bound(token.begin(), token.end(), wanted) - token.begin();
+      const bool inside = at < token.size() && token[at] == wanted;
+      place[(size_t)i * children + c] = inside ? (int64_t)at : most + c;
+      if (!inside && 0 <= wanted && wanted < columns) id[most + c] = wanted;
+    }
+    if (distribution[i] < 0 || token.empty()) return;
+    // Elsewhere is added up, not what is missing to one: it may be less than the rounding of one, and yet be drawn from.
+    static thread_local std::vector<float> rest;
+    const float* row = other + (size_t)distribution[i] * columns;
+    rest.assign(row, row + columns);
+    for (size_t j = 0; j + 1 < width; j++)
+      if (id[j] < columns) beside[j] = row[id[j]], rest[id[j]] = 0.0f;
+    beside[width - 1] = added(rest.data(), columns);
+  });
+  forget();
+  return 0;
+}
+
+// A chain of guesses of one text: the tokens of `pass`, then token after token the most probable one at this temperature, each in
+// the staged row behind the last and seeing all of them, until there are `steps`. y: room for one row of logits. The cache
+// must have room. 0, or 1 as above.
+extern "C" int draftwood_line(const Shape* shape, const Reader* reader, const Pass* pass, const int64_t* ids,
+                              const float* features, float* out, float* y, float temperature, const int64_t* words, int steps,
+                              float* prob, int64_t* tokens) {
+  const int n = shape->hidden, columns = reader->head.rows;
+  int64_t want = pass->tokens - 1, row = pass->cache.rows[want], position = pass->positions[want];
+  if (draftwood_features(shape, reader, pass, ids, features, out, &want, 1, y, columns)) return 1;
+  Segment own = pass->segment[0];
+  Pass one = *pass;
+  own.start = 0, own.stop = 1, own.visible = nullptr;
+  one.tokens = one.segments = 1, one.segment = &own, one.cache.rows = &row, one.positions = &position;
+  std::vector<float> read(out + (size_t)want * n, out + (size_t)(want + 1) * n), next(n);
+  want = 0;
+  for (int j = 0;; j++) {
+    rank(y, columns, temperature, 1, prob + j, tokens + j);
+    if (words != nullptr) tokens[j] = words[tokens[j]];
+    if (j + 1 == steps) return 0;
+    row++, position++;
+    own.staged = (int32_t)row + 1;
+    if (draftwood_features(shape, reader, &one, tokens + j, read.data(), next.data(), &want, 1, y, columns)) return 1;
+    std::swap(read, next);
+  }
+}
+
+// Rows of a packed matrix as floats. 0, or 1 if some id names no row; then nothing is written.
+extern "C" int draftwood_embed(const Matrix* m, const int64_t* ids, int count, float* y) {
+  for (int i = 0; i < count; i++)
+    if (ids[i] < 0 || ids[i] >= m->rows) return 1;
+  for (int i = 0; i < count; i++) unpack_row(*m, ids[i], y + (size_t)i * m->columns);
+  return 0;
+}
+
+extern "C" void draftwood_norm(const float* h, const float* weight, float eps, int count, int n, float* y) {
+  for (int i = 0; i < count; i++) rms_norm(h + (size_t)i * n, weight, n, eps, y + (size_t)i * n);
+}
+
+// Before anything else. 0: ready.
+extern "C" int draftwood_begin() {
+  static bool first = true;
+  if (first)  // a child of a fork has no helpers, and nobody left who could open a lock that was held
+    pthread_atfork(nullptr, nullptr, [] {
+      new (&pool_lock) std::mutex();
+      the_pool = nullptr;
+    });
+  first = false;
+#if defined(__AMX_INT8__)
+  return ask_for_tiles() ? 0 : 1;
+#else
+  return 0;
+#endif
+}
+
+// For tests and for parts outside a model: one product of plain rows; y [count][rows].
+extern "C" void draftwood_product(const Matrix* m, const float* x, int count, float* y) {
+  if (count == 0) return;
+  Call call;
+  Room& mine = room(call.team.size);
+  quantised(call.team, x, m->columns, count, m->columns, mine.rows);
+  multiply(call.team, *m, mine.rows, mine.flags, y, m->rows, SET);
+}
+
+// Reads `bytes` bytes with all threads as fast as the memory gives them: four pages at a time, a vector of each in
+// turn, so that no load waits for another. The sum of all whole words keeps the compiler honest, and is there to check.
+#if defined(__AVX512F__)
+constexpr int WIDE = 64;
+#elif defined(__AVX2__)
+constexpr int WIDE = 32;
+#else
+constexpr int WIDE = 16;
+#endif
+typedef uint64_t Words __attribute__((vector_size(WIDE), aligned(8), may_alias));
+
+extern "C" uint64_t draftwood_read(const uint64_t* p, int64_t bytes) {
+  constexpr int64_t PAGE = 512, STEP = 4 * PAGE;  // words
+  Call call;
+  const int pieces = call.team.size * 8;
+  const int64_t words = bytes / 8, each = words / pieces / STEP * STEP;
+  std::vector<uint64_t> sums(pieces, 0);
+  call.team.each(pieces, [&](int piece, int) {
+    Words a = {0}, b = {0}, c = {0}, d = {0};
+    for (const uint64_t *q = p + piece * each, *end = q + each; q < end; q += STEP)
+      for (int64_t i = 0; i < PAGE; i += WIDE / 8) {
+        a += *(const Words*)(q + i);
+        b += *(const Words*)(q + PAGE + i);
+        c += *(const Words*)(q + 2 * PAGE + i);
+        d += *(const Words*)(q + 3 * PAGE + i);
+      }
+    a += b + c + d;
+    for (int i = 0; i < WIDE / 8; i++) sums[piece] += a[i];
+  });
+  uint64_t all = 0;
+  for (uint64_t s : sums) all += s;
+  for (int64_t i = pieces * each; i < words; i++) all += p[i];
+  return all;
+}
+
+// Does this machine run what was compiled, and does it count right? 0: yes. Whole numbers only, so there is one answer.
+extern "C" int draftwood_try() {
+  if (draftwood_begin() != 0) return 2;
+  for (int kind = 4; kind <= 8; kind += 4) {
+    Matrix m{nullptr, nullptr, 20, 70, kind};
+    Buffer data;
+    const size_t bytes = m.group_bytes() * m.groups();
+    uint8_t* p = data.get<uint8_t>(bytes);
+    for (size_t i = 0; i < bytes; i++) p[i] = (uint8_t)(i * 7 + i / 64);
+    for (int g = 0; g < m.groups(); g++) {
+      uint16_t* s = (uint16_t*)(p + g * m.group_bytes() + m.weights_bytes());
+      for (int b = 0; b < m.blocks(); b++)
+        for (int r = 0; r < LANES; r++) {
+          s[(kind == 4 ? 32 : 16) * b + r] = 0x3c00;           // 1.0
+          if (kind == 4) s[32 * b + 16 + r] = 0xbc00;          // -1.0
+        }
+    }
+    m.data = p;
+    float w[20][70], x[9 * 70], y[9 * 20];
+    for (int r = 0; r < 20; r++) unpack_row(m, r, w[r]);
+    for (int i = 0; i < 9 * 70; i++) x[i] = (float)(i * 37 % 255 - 127);
+    for (int t = 0; t < 9; t++)
+      for (int b = 0; b < 3; b++) x[t * 70 + b * 32] = 127.0f;  // the scale is one, so nothing is rounded
+    draftwood_product(&m, x, 9, y);
+    for (int t = 0; t < 9; t++)
+      for (int r = 0; r < 20; r++) {
+        float want = 0.0f;
+        for (int c = 0; c < 70; c++) want += w[r][c] * x[t * 70 + c];
+        if (want != y[t * 20 + r]) return 1;
+      }
+  }
+  return 0;
+}

@@ -1,0 +1,73 @@
+"""Sums that no order can change: attention over whole numbers, and a gate of elementwise steps.
+
+Queries, keys and values are rounded to a grid and weights to whole numbers, so that every product and every partial sum
+below fits into the 53 bits of a float64. A row then has the same bits alone, in a tree, in a chunk or in a batch.
+
+    number        grid     at most    whole number below
+    q, k          2^-12       1024    2^22                 q·k       2^44 * width      <= 2^53
+    v             2^-16        256    2^24
+    exp           2^-30          1    2^30                 sum       2^30 * context    <= 2^53
+    weight        2^-27          1    2^27                 weight·v  2^51 + context/2 of them
+"""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from draftwood.core.forward import ForwardInput, Segment
+from draftwood.models.attention import Mask, write_rows
+
+WIDEST_HEAD = 2**9
+_QK, _QK_LIMIT = 2.0**12, 2.0**22
+_V, _V_LIMIT = 2.0**16, 2.0**24 - 1
+_EXP, _WEIGHT = 2.0**30, 2.0**27
+
+
+def fixed_point_attention(
+    q: Float[Tensor, "T heads d"],
+    k: Float[Tensor, "T kv d"],
+    v: Float[Tensor, "T kv d"],
+    keys: Float[Tensor, "slots kv capacity d"],
+    values: Float[Tensor, "slots kv capacity d"],
+    x: ForwardInput,
+    segments: Sequence[Segment],
+    masks: Sequence[Mask],
+) -> Float[Tensor, "T heads*d"]:
+    """As `torch_attention`. The cache holds whole numbers: float32 has room for them."""
+    total, heads, width = q.shape
+    kv = k.shape[1]
+    group = heads // kv
+    q, k = _whole(q, _QK, _QK_LIMIT).double(), _whole(k, _QK, _QK_LIMIT)
+    # A row that is not a number says so by its key. Its value may not: 0 * nan would reach rows that do not see it.
+    v = _whole(v.nan_to_num(0.0), _V, _V_LIMIT)
+    out = torch.zeros(total, kv, group, width)
+    for s, mask in zip(segments, masks, strict=True):
+        write_rows(keys, k, s, x)
+        write_rows(values, v, s, x)
+        tokens, size = s.stop - s.start, s.committed + s.staged
+        query = (
+            q[s.start : s.stop].view(tokens, kv, group, width).permute(1, 2, 0, 3).reshape(kv, group * tokens, width)
+        )
+        score = query @ keys[s.slot, :, :size].double().transpose(1, 2)  # [kv, group * t, context]
+        score.mul_(width**-0.5 / _QK**2)
+        if mask is not None:
+            # Filled, not added: a key that is not a number stays hidden from those who may not see it.
+            score.view(kv, group, tokens, size).masked_fill_(mask < 0, -torch.inf)
+        weight = score.sub_(score.amax(-1, keepdim=True)).exp_().mul_(_EXP).round_()
+        weight.mul_(_WEIGHT / weight.sum(-1, keepdim=True)).round_()
+        mixed = weight @ values[s.slot, :, :size].double()
+        mixed.div_(weight.sum(-1, keepdim=True).mul_(_V))
+        out[s.start : s.stop] = mixed.view(kv, group, tokens, width).permute(2, 0, 1, 3)
+    return out.view(total, heads * width)
+
+
+def _whole(x: Tensor, grid: float, limit: float) -> Tensor:
+    return (x * grid).round_().clamp_(-limit, limit)
+
+
+def exp_gate(gate: Float[Tensor, "T I"], up: Float[Tensor, "T I"]) -> Float[Tensor, "T I"]:
+    """silu(gate) * up. Not by F.silu: the rest behind its last full vector is rounded by another function, so where a
+    number stands in the pass would show. exp, and the exact operations around it, have one function only."""
+    return gate.neg().exp_().add_(1).reciprocal_().mul_(gate).mul_(up)

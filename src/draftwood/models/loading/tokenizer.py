@@ -1,0 +1,186 @@
+"""A model's tokenizer and chat template, read from its folder with the `tokenizers` library alone.
+
+Decoding never "cleans up" spaces, whatever tokenizer_config.json asks for: that rewrites what the model said.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer as Backend
+
+from draftwood.core.config import ModelConfig
+from draftwood.errors import OptionError, TokenizerError
+from draftwood.models.loading.chat_template import ChatTemplate, Message
+from draftwood.models.loading.checkpoint import read_json
+from draftwood.models.loading.detokenizer import Decoding, Detokenizer
+
+__all__ = ["Detokenizer", "Tokenizer"]
+
+SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
+
+
+class Tokenizer:
+    """Text to ids and back. Never truncates, never pads, never adds a token nobody asked for."""
+
+    def __init__(
+        self, backend: Backend, *, special: Mapping[str, str], adds_bos: bool | None, chat: ChatTemplate | None
+    ) -> None:
+        self.backend = backend
+        self.special = dict(special)  # bos_token, eos_token, ... -> their texts
+        self.template = chat
+        self._wants_bos = adds_bos  # None: whatever the backend's post-processor does
+        # The decoder's own JSON; the whole tokenizer's would cost a tenth of a second.
+        self._decoding = Decoding(None if backend.decoder is None else json.loads(backend.decoder.__getstate__()))
+        self._hidden = frozenset(
+            token.content for token in backend.get_added_tokens_decoder().values() if token.special
+        )
+
+    @classmethod
+    def from_folder(cls, path: Path | str) -> "Tokenizer":
+        """Read tokenizer.json and what stands beside it; TokenizerError names the file that is missing or broken."""
+        folder = Path(path)
+        file = folder / "tokenizer.json"
+        if not file.is_file():
+            old = (folder / "tokenizer.model").is_file()
+            hint = (
+                "save it with transformers to turn tokenizer.model into tokenizer.json"
+                if old
+                else "is the download complete?"
+            )
+            raise TokenizerError(f"{folder}: no tokenizer.json\nhint: {hint}")
+        try:
+            backend = Backend.from_file(str(file))
+        except Exception as error:  # the library raises bare Exception
+            raise TokenizerError(f"{file}: not a tokenizer: {error}") from error
+        backend.no_truncation()
+        backend.no_padding()
+        config = read_json(folder / "tokenizer_config.json")
+        special = _special(read_json(folder / "special_tokens_map.json") | config)
+        source = _template(folder, config)
+        chat = ChatTemplate(source, special) if source is not None else None
+        adds_bos = config.get("add_bos_token")
+        return cls(backend, special=special, adds_bos=adds_bos if isinstance(adds_bos, bool) else None, chat=chat)
+
+    @cached_property
+    def vocab_size(self) -> int:
+        """One more than the largest id."""
+        return max(self.backend.get_vocab().values(), default=-1) + 1
+
+    @property
+    def bos_token_id(self) -> int | None:
+        return self._id("bos_token")
+
+    @property
+    def eos_token_ids(self) -> tuple[int, ...]:
+        token = self._id("eos_token")
+        return () if token is None else (token,)
+
+    @property
+    def control_tokens(self) -> tuple[int, ...]:
+        """Tokens that steer a text and never show in it."""
+        return tuple(sorted(i for i, token in self.backend.get_added_tokens_decoder().items() if token.special))
+
+    @property
+    def adds_bos(self) -> bool:
+        """Whether `encode(special=True)` begins with the bos token."""
+        return self.bos_token_id is not None and self.encode("a", special=True)[:1] == [self.bos_token_id]
+
+    def encode(self, text: str, special: bool = False) -> list[int]:
+        """Ids of a text. `special` adds what the model wants around a prompt (its bos token, if any).
+
+        Special tokens written out in the text are recognised either way: that is how rendered chats are read.
+        A rendered chat already holds its bos token, so it is encoded without `special`.
+        """
+        by_backend = special and self._wants_bos is not False
+        try:
+            ids = self.backend.encode(text, add_special_tokens=by_backend).ids
+        except TypeError as error:  # not a string, or half a surrogate pair in it
+            raise OptionError(f"this is no text that can be encoded: {text[:80]!r}") from error
+        bos = self.bos_token_id
+        if special and self._wants_bos and bos is not None and ids[:1] != [bos]:
+            return [bos, *ids]
+        return ids
+
+    def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
+        """The text of ids; special tokens are left out unless asked for. Ids of no token decode to nothing."""
+        return self.backend.decode(list(ids), skip_special_tokens=skip_special)
+
+    def detokenizer(self, skip_special: bool = True) -> Detokenizer:
+        """A fresh incremental decoder, whose texts add up to what `decode` gives."""
+        return Detokenizer(self._decoding, self.backend.id_to_token, self._hidden if skip_special else frozenset())
+
+    def token_bytes(self, token: int) -> bytes:
+        """What one token adds in the middle of a text; may be part of a character."""
+        text = self.backend.id_to_token(token)
+        if text is None:
+            return b""
+        return text.encode() if text in self._hidden else self._decoding.token_bytes(text)
+
+    def token_text(self, token: int) -> str:
+        """The same as text, for people: part of a character shows as U+FFFD."""
+        return self.token_bytes(token).decode("utf-8", "replace")
+
+    def render(self, messages: Sequence[Message], add_generation_prompt: bool = True, **variables: Any) -> str:
+        """A conversation as prompt text, by the model's own template."""
+        if self.template is None:
+            raise TokenizerError(
+                "this model has no chat template\n"
+                "hint: give a plain prompt instead, or put a chat_template.jinja into its folder"
+            )
+        return self.template.render(messages, add_generation_prompt, **variables)
+
+    def encode_chat(
+        self, messages: Sequence[Message], add_generation_prompt: bool = True, **variables: Any
+    ) -> list[int]:
+        """Ids of a conversation."""
+        return self.encode(self.render(messages, add_generation_prompt, **variables))
+
+    def check(self, config: ModelConfig) -> None:
+        """TokenizerError if some id has no row in the model, or if the chat template loses text."""
+        if self.vocab_size > config.vocab_size:
+            last = self.backend.id_to_token(self.vocab_size - 1)
+            raise TokenizerError(
+                f"the tokenizer does not fit the model: its last token {last!r} has id {self.vocab_size - 1}, "
+                f"the model has {config.vocab_size} rows\n"
+                "hint: tokenizer.json and config.json belong to different models"
+            )
+        for token in config.eos_token_ids:
+            if self.backend.id_to_token(token) is None:
+                raise TokenizerError(
+                    f"the tokenizer does not fit the model: config.json ends texts with token {token}, "
+                    "tokenizer.json has no such token"
+                )
+        if self.template is not None:
+            self.template.check()
+
+    def _id(self, name: str) -> int | None:
+        text = self.special.get(name)
+        return None if text is None else self.backend.token_to_id(text)
+
+
+def _special(config: Mapping[str, Any]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in SPECIAL:
+        value = config.get(name)
+        value = value.get("content") if isinstance(value, dict) else value  # both spellings are in use
+        if isinstance(value, str):
+            found[name] = value
+    return found
+
+
+def _template(folder: Path, config: Mapping[str, Any]) -> str | None:
+    """The file wins over the config, as in transformers; of several named templates, the default."""
+    try:
+        return (folder / "chat_template.jinja").read_text("utf-8")
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:
+        raise TokenizerError(f"{folder / 'chat_template.jinja'}: cannot be read: {error}") from error
+    source = config.get("chat_template")
+    if isinstance(source, list):
+        named = {entry.get("name"): entry.get("template") for entry in source if isinstance(entry, dict)}
+        source = named.get("default", next(iter(named.values())) if len(named) == 1 else None)
+    return source if isinstance(source, str) else None

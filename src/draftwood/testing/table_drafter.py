@@ -1,0 +1,63 @@
+"""TableDrafter: draws from a known distribution without a model or a cache, through the same growing loop as every drafter."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from draftwood.core.forward import ForwardOutput, Needs
+from draftwood.core.limit import Limit
+from draftwood.core.proposal import DraftProbs, Draw, Proposal
+from draftwood.core.protocols import TreePolicy
+from draftwood.core.request import Request
+from draftwood.core.round import Round
+from draftwood.core.tree import TokenTree
+from draftwood.core.verdict import Outcome
+from draftwood.testing.table_model import Conditional
+from draftwood.trees.grow import grow
+
+
+@dataclass(frozen=True, slots=True)
+class TableDrafter:
+    """q(next | text) from a function, shaped by the request's own sampling options as any draft is."""
+
+    probs: Conditional
+    trims: ClassVar[bool] = True
+    needs: Needs = Needs()
+    draws: frozenset[Draw] = frozenset(Draw)
+
+    def init(self, slots: int) -> None:
+        return None
+
+    def admit(self, state: Any, slot: int, request: Request) -> int:
+        return request.num_known
+
+    def begin(self, state: None, rnd: Round, output: ForwardOutput) -> None:
+        return None
+
+    def propose(self, state: None, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
+        def step(tree: TokenTree, frontier: Int[Tensor, "B F"]) -> tuple[DraftProbs, Float[Tensor, "B F H"] | None]:
+            node = frontier.clamp_min(0)
+            paths = tree.path_tokens(node).tolist()
+            logits = torch.tensor(
+                [
+                    [self.probs((*request.known, *(t for t in path if t >= 0))) for path in row]
+                    for request, row in zip(rnd.requests, paths, strict=True)
+                ],
+                dtype=torch.float64,
+            ).log()
+            if rnd.columns is not None:
+                logits = logits[..., rnd.columns]
+            probs = rnd.probs(logits, tree, node, rnd.columns, ranked=policy.draw.ranked)
+            return DraftProbs(probs.flatten(0, 1), rnd.columns), None
+
+        return grow(base, limit, policy, rnd, step)
+
+    def commit(self, state: None, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
+        return None
+
+    def free(self, state: None, slots: Sequence[int]) -> None:
+        return None

@@ -1,0 +1,262 @@
+"""Prompts made by rule: passages and wordings put together, questions, word problems. The same seed makes the same prompts.
+
+summary extraction retrieval translation   over passages of the user's texts, or over what the target wrote before
+code                                       over code among the texts, or tasks by rule
+question math                              by rule, with names from the texts if there are any
+"""
+
+import random
+import re
+from dataclasses import dataclass
+
+from draftwood.train.data import retrieval
+from draftwood.train.data import wordings as say
+from draftwood.train.data.facts import LISTS, fact_question, subject
+from draftwood.train.data.retrieval import Document
+from draftwood.train.data.texts import Passage, Texts, sentences_in, terms_in
+from draftwood.train.data.translations import LANGUAGES, sentence
+from draftwood.train.data.turns import key_of
+from draftwood.train.data.word_problems import problem
+from draftwood.train.data.wordings import fill
+
+CHAT, FOLLOWUP = "chat", "followup"
+OVER_TEXT = ("summary", "extraction", "retrieval", "translation")
+MADE = ("question", "math", *OVER_TEXT, "code")
+HELD_SHARE = 0.02
+LONG_SHARE = 0.5  # of summaries over texts: several passages in a row
+ARTICLE_SHARE = 0.75  # of summaries over the target's own: an article by rule
+ARTICLE = 3  # times the length of other answers
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A user turn. `held`: on the held-out side, with everything else made from the same passage."""
+
+    kind: str
+    turn: str
+    held: bool
+    language: str = ""  # of the answer, if that is not English
+    times: int = 1  # how much longer than others the answer may be
+    title: str = ""  # what the answer will be about
+
+
+def held_out(text: str) -> bool:
+    """Two texts in a hundred, by their words alone."""
+    return int(key_of(text)[:8], 16) < HELD_SHARE * 16**8
+
+
+class Prompts:
+    """Passages of the two sides are never put into one prompt."""
+
+    def __init__(self, texts: Texts) -> None:
+        self.names, self.letters = texts.names, texts.letters
+        self.prose = _sides([p for p in texts.passages if not p.code and not p.language])
+        self.foreign = _sides([p for p in texts.passages if not p.code and p.language])
+        self.code = _sides([p for p in texts.passages if p.code])
+        self.has_prose = bool(self.prose[False])
+
+    def make(self, kind: str, rng: random.Random, own: str | None = None, held: bool = False) -> Prompt | None:
+        """A prompt of this kind; `own` is a text of the target to make it from, on the side `held`. None: it will not do."""
+        if kind == "math":
+            return _made(kind, problem(rng))
+        if kind == "question":
+            return _made(kind, self._question(rng))
+        if kind == "code":
+            return self._code(rng)
+        if own is None and not self.has_prose:
+            return None
+        if own is None:
+            held = self.side(rng)
+        passages = self.prose[held]
+        if kind == "summary":
+            return Prompt(kind, _summary(rng, own if own is not None else self._passage(rng, passages)), held)
+        if kind == "extraction":
+            texts = _halves(own) if own is not None else [p.text for p in self._neighbours(rng, passages)]
+            return Prompt(kind, _extraction(rng, texts), held)
+        if kind == "retrieval":
+            documents = retrieval.written(own) if own is not None else self.documents(rng, held)
+            return self.retrieve(rng, documents, rng.randrange(len(documents)), held) if documents else None
+        tries = [own] if own is not None else [p.text for p in rng.choices(passages, k=5)]
+        return next((found for text in tries if (found := _translation(rng, text, held)) is not None), None)
+
+    def first(self, kind: str, rng: random.Random) -> Prompt | None:
+        """What the target is asked to write so that a prompt of this kind can be made over it. None: whatever it likes."""
+        if kind == "summary" and rng.random() < ARTICLE_SHARE:
+            return self._article(rng)
+        return None
+
+    def entry(self, rng: random.Random) -> Prompt:
+        """A question whose answer is a document."""
+        name = subject(rng) if rng.random() < 0.7 else rng.choice(say.TOPICS)
+        turn = fill(rng.choice(say.ENTRIES), name=name)
+        return Prompt("question", turn, held_out(turn), title=name)
+
+    def into_english(self, rng: random.Random) -> Prompt:
+        """A sentence of another language, by rule, or from the texts where some are in other languages."""
+        if self.foreign[False] and rng.random() < 0.7:
+            held = _side(rng, self.foreign)
+            passage = rng.choice(self.foreign[held])
+            text = _sentences(rng, passage.text)
+            if text:
+                return Prompt("translation", _back(rng, passage.language, text), held)
+        return _made("translation", _back(rng, *sentence(rng)))
+
+    def in_language(self, rng: random.Random) -> Prompt:
+        """The target is to write something in another language, to be translated afterwards."""
+        language, name = _language(rng), subject(rng)
+        turn = fill(rng.choice(say.FOREIGN), language=language, name=name)
+        return Prompt("translation", turn, held_out(turn), language)
+
+    def back(self, rng: random.Random, prompt: Prompt, answer: str) -> Prompt:
+        """The way back: what the target wrote in another language, to be put into English."""
+        return Prompt("translation", _back(rng, prompt.language, answer), prompt.held)
+
+    def documents(self, rng: random.Random, held: bool) -> list[Document]:
+        """Passages of one side, from anywhere; none where there are no texts."""
+        return retrieval.drawn(rng, self.prose[held], self.letters)
+
+    def ask(self, rng: random.Random, document: Document, held: bool) -> Prompt:
+        """The target is to make up a question about a document."""
+        return Prompt("extraction", fill(rng.choice(say.ASK), text=document.text), held)
+
+    def retrieve(
+        self, rng: random.Random, documents: list[Document], right: int, held: bool, question: str | None = None
+    ) -> Prompt:
+        """The question, or one by rule, with the documents."""
+        asked = question or retrieval.search(rng, documents[right])
+        return Prompt("retrieval", retrieval.shown(rng, documents, right, asked), held)
+
+    def side(self, rng: random.Random) -> bool:
+        """Whether the next passages are held out."""
+        return _side(rng, self.prose)
+
+    def _neighbours(self, rng: random.Random, passages: list[Passage]) -> list[Passage]:
+        """Up to four in a row: they come from one file as a rule, so the wrong ones look right too."""
+        first, count = rng.randrange(len(passages)), rng.choice([1, 1, 2, 2, 3, 4])
+        kept = [passages[first]]
+        for passage in passages[first + 1 : first + count]:
+            if sum(len(p.text) for p in kept) + len(passage.text) <= 1.2 * self.letters:
+                kept.append(passage)
+        return kept
+
+    def _passage(self, rng: random.Random, passages: list[Passage]) -> str:
+        """One passage as it is, or several of one file that follow each other: the longest of a few."""
+        first = rng.randrange(len(passages))
+        if rng.random() >= LONG_SHARE:
+            return passages[first].text
+        wanted = rng.uniform(0.5, 1.0) * self.letters
+        found = [_joined(passages, start, wanted) for start in (first, *rng.choices(range(len(passages)), k=5))]
+        return max(found, key=len)
+
+    def _article(self, rng: random.Random) -> Prompt:
+        name, other = subject(rng), rng.choice(say.TOPICS)
+        place = rng.choice(LISTS[rng.choice(["city", "country"])])
+        turn = fill(rng.choice(say.ARTICLES), name=name, other=other, place=place, news=rng.choice(say.NEWS))
+        return Prompt(CHAT, turn, held_out(turn), times=ARTICLE)
+
+    def _question(self, rng: random.Random) -> str:
+        which = rng.random()
+        if which < 0.45:
+            return fact_question(rng)
+        if which < 0.65:
+            return fill(rng.choice(say.DAILY), task=rng.choice(say.CHORES))
+        known = self.names if len(self.names) > 1 and rng.random() < 0.3 else say.TOPICS
+        name, other = rng.sample(known, 2)
+        return fill(_agreeing(rng.choice(say.ABOUT), name), name=name, other=other)
+
+    def _code(self, rng: random.Random) -> Prompt:
+        if not self.code[False] or rng.random() < 0.35:
+            task = rng.choice(say.TASKS)
+            name = "_".join(re.findall(r"[a-z]+", task)[:3])
+            language = rng.choice(say.TASK_LANGUAGES)
+            return _made("code", fill(rng.choice(say.TASK_WORDINGS), language=language, task=task, name=name))
+        held = _side(rng, self.code)
+        piece = rng.choice(self.code[held])
+        lines = piece.text.splitlines()
+        if rng.random() < 0.3 and len(lines) > 5:
+            text = "\n".join(lines[: rng.randrange(2, 2 + len(lines) // 2)])
+            wording = rng.choice(say.COMPLETE)
+        else:
+            text, wording = piece.text, rng.choice(say.CODE)
+        mark = piece.language.lower() if rng.random() < 0.7 else ""
+        fence = f"```{mark}\n{text}\n```"
+        return Prompt("code", fill(wording, text=text, fence=fence, language=piece.language), held)
+
+
+def _sides(passages: list[Passage]) -> dict[bool, list[Passage]]:
+    return {side: [p for p in passages if held_out(p.text) == side] for side in (False, True)}
+
+
+def _side(rng: random.Random, sides: dict[bool, list[Passage]]) -> bool:
+    return rng.random() < HELD_SHARE and bool(sides[True])
+
+
+def _made(kind: str, turn: str) -> Prompt:
+    return Prompt(kind, turn, held_out(turn))
+
+
+def _joined(passages: list[Passage], first: int, wanted: float) -> str:
+    """A passage and those after it in the same file, until they are long enough."""
+    parts, size = [passages[first].text], len(passages[first].text)
+    for passage in passages[first + 1 :]:
+        if passage.file != passages[first].file or size + len(passage.text) > wanted:
+            break
+        parts.append(passage.text)
+        size += len(passage.text)
+    return "\n\n".join(parts)
+
+
+def _summary(rng: random.Random, text: str) -> str:
+    return fill(rng.choice(say.SUMMARY), text=text, n=rng.choice(["two", "three", "four", "five"]))
+
+
+def _agreeing(wording: str, name: str) -> str:
+    """is, was, does -> are, were, do before a plural."""
+    if not name.endswith("s") or name.endswith(("ss", "sis", "us")) or name[-2:-1].isupper():
+        return wording
+    many = {"is": "are", "Is": "Are", "was": "were", "does": "do"}
+    return re.sub(r"\b(is|Is|was|does) (?=\{name\})", lambda found: many[found[1]] + " ", wording)
+
+
+def _extraction(rng: random.Random, texts: list[str]) -> str:
+    terms = terms_in(texts[0])
+    term = rng.choice(terms) if terms else ""
+    if rng.random() < 0.3:
+        listing = [wording for wording in say.LISTING if terms or "{term}" not in wording]
+        return fill(rng.choice(listing), text=texts[0], term=term)
+    asked = [q for q in say.QUESTIONS if terms or "{term}" not in q]
+    question = fill(rng.choice(asked), term=term)
+    order = rng.sample(texts, len(texts))
+    mark = rng.choice(say.PASSAGE_MARKS)
+    shown = [fill(mark, i=str(i), text=text) for i, text in enumerate(order, 1)] if len(order) > 1 else order
+    return fill(rng.choice(say.EXTRACTION), passages="\n\n".join(shown), question=question)
+
+
+def _translation(rng: random.Random, text: str, held: bool) -> Prompt | None:
+    chosen, language = _sentences(rng, text), _language(rng)
+    turn = fill(rng.choice(say.TRANSLATION), text=chosen, language=language)
+    return Prompt("translation", turn, held, language) if chosen else None
+
+
+def _sentences(rng: random.Random, text: str) -> str:
+    """One to three in a row; empty if there is none."""
+    found = sentences_in(text)
+    first = rng.randrange(len(found)) if found else 0
+    return " ".join(found[first : first + rng.choice([1, 1, 1, 2, 3])])
+
+
+def _language(rng: random.Random) -> str:
+    return "German" if rng.random() < 0.35 else rng.choice(LANGUAGES)
+
+
+def _back(rng: random.Random, language: str, text: str) -> str:
+    return fill(rng.choice(say.BACK), text=text, language=language)
+
+
+def _halves(text: str) -> list[str]:
+    """A text of the target as one to three passages, cut at paragraphs."""
+    parts = [part.strip() for part in re.split(r"\n\s*\n", text) if len(part.strip()) > 40]
+    if len(parts) < 2:
+        return [text]
+    third = -(-len(parts) // 3)
+    return ["\n\n".join(parts[i : i + third]) for i in range(0, len(parts), third)]

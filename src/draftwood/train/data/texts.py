@@ -1,0 +1,263 @@
+"""Texts the user names, cut into passages: prose at paragraph borders, code at top-level definitions.
+
+Sizes are asked for in tokens and measured in letters, by a ratio taken from a sample: only passages that become prompts are
+ever tokenised. Paragraphs that were seen before (licences, mostly) and those that are no sentences are left out.
+"""
+
+import os
+import random
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from draftwood.errors import OptionError
+from draftwood.models.loading.tokenizer import Tokenizer
+from draftwood.train.data.turns import key_of
+
+PROSE = {".txt", ".md", ".rst", ".adoc"}
+CODE = {".py", ".c", ".h", ".cpp", ".cc", ".hpp", ".js", ".ts", ".java", ".go", ".rs", ".sh", ".sql", ".rb", ".pl"}
+BARE = re.compile(r"(README|NEWS|FAQ|HACKING|CONTRIBUTING|INTRO|OVERVIEW|HISTORY|ABOUT)", re.IGNORECASE)
+SMALLEST, LARGEST = 300, 2 << 20  # bytes of a file
+MOST_FILES, MOST_PASSAGES, PER_FILE = 8_000, 24_000, 16
+SHORT, LONG = 60, 900  # tokens of a passage
+LARGE_SHARE = 0.3  # of the passages are asked for with more than half of the longest's tokens
+SAMPLE = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    text: str
+    code: bool = False
+    language: str = ""  # of code; of prose, if it is not English
+    file: int = 0  # tells which ones stood together
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Passages of all files, and names that stand in them."""
+
+    num_files: int = 0
+    passages: tuple[Passage, ...] = ()
+    names: tuple[str, ...] = ()
+    letters: int = 0  # of the longest passage that was asked for
+
+
+def read_texts(paths: Sequence[Path], tokenizer: Tokenizer, seed: int = 0, longest: int = LONG) -> Texts:
+    """Passages of `SHORT` to `longest` tokens, the same for the same files and seed. OptionError if there is nothing."""
+    if not paths:
+        return Texts()
+    rng = random.Random(f"texts:{seed}")
+    files = _files(paths)
+    rng.shuffle(files)
+    read = [(path, text) for path in files[:MOST_FILES] if (text := _read(path)) is not None]
+    ratio = _letters_per_token([text for _, text in read[:SAMPLE]], tokenizer)
+    low, high = int(SHORT * ratio), max(int(min(longest, LONG) * ratio), int(SHORT * ratio) + 1)
+    seen: set[str] = set()
+    found: list[Passage] = []
+    for number, (path, text) in enumerate(read):
+        code = _code(text, path.suffix, high) if path.suffix in CODE else ()
+        prose = _prose(_words_of(text) if path.suffix == ".py" else "" if code else text, seen, rng, low, high)
+        for cut in (code, prose):
+            good = [p for p in cut if low <= len(p.text) <= high and "<|" not in p.text]
+            some = sorted(rng.sample(range(len(good)), min(len(good), PER_FILE)))  # neighbours stay neighbours
+            found += [replace(good[i], file=number) for i in some]
+        if len(found) >= MOST_PASSAGES:
+            break
+    if not found:
+        said = ", ".join(str(path) for path in paths)
+        raise OptionError(f"no passage can be cut from {said}\nhint: name text files, or folders that hold some")
+    names = _names([p.text for p in found if not p.code and not p.language])
+    return Texts(len(read), tuple(found), tuple(rng.sample(names, min(len(names), 4000))), high)
+
+
+def _files(paths: Sequence[Path]) -> list[Path]:
+    """Files as they are named, and those of folders by what their names end in."""
+    found: list[Path] = []
+    for path in paths:
+        if path.is_file():
+            found.append(path)
+        elif path.is_dir():
+            for folder, folders, names in os.walk(path):
+                folders[:] = sorted(name for name in folders if not name.startswith((".", "__")))
+                for name in sorted(names):
+                    suffix = os.path.splitext(name)[1].lower()
+                    if suffix in PROSE or suffix in CODE or (not suffix and BARE.match(name)):
+                        found.append(Path(folder, name))
+        else:
+            raise OptionError(f"--text {path}: there is no such file or folder")
+    return list(dict.fromkeys(found))
+
+
+def _read(path: Path) -> str | None:
+    try:
+        if not SMALLEST <= path.stat().st_size <= LARGEST:
+            return None
+        data = path.read_bytes()
+    except OSError:
+        return None
+    return None if b"\0" in data[:4096] else data.decode("utf-8", "replace").replace("\r\n", "\n")
+
+
+def _letters_per_token(texts: Sequence[str], tokenizer: Tokenizer) -> float:
+    sample = [text[:2000] for text in texts]
+    ids = tokenizer.backend.encode_batch(sample, add_special_tokens=False)
+    return max(1.0, sum(map(len, sample)) / max(1, sum(len(e.ids) for e in ids)))
+
+
+def _prose(text: str, seen: set[str], rng: random.Random, low: int, high: int) -> Iterator[Passage]:
+    """Neighbouring paragraphs joined to sizes spread evenly over the orders of magnitude, with a share of large ones."""
+    wanted, parts, size = _size(rng, low, high), [], 0
+    for paragraph in re.split(r"\n\s*\n", text):
+        paragraph = "\n".join(line.strip() for line in paragraph.strip().splitlines())
+        if not _readable(paragraph) or (key := key_of(paragraph)) in seen:
+            continue
+        seen.add(key)
+        if size and size + len(paragraph) > high:
+            yield _passage(parts)
+            wanted, parts, size = _size(rng, low, high), [], 0
+        parts.append(paragraph)
+        size += len(paragraph) + 2
+        if size >= wanted:
+            yield _passage(parts)
+            wanted, parts, size = _size(rng, low, high), [], 0
+    if parts:
+        yield _passage(parts)
+
+
+def _passage(paragraphs: list[str]) -> Passage:
+    text = "\n\n".join(paragraphs)
+    return Passage(text, language=language_of(text))
+
+
+def _words_of(code: str) -> str:
+    """What Python code says in words: its longer docstrings."""
+    found = re.findall(r'"""(.*?)"""', code, re.DOTALL)
+    return "\n\n".join(text for text in found if len(text) > 200)
+
+
+def _size(rng: random.Random, low: int, high: int) -> float:
+    return rng.uniform(0.45, 1.0) * high if rng.random() < LARGE_SHARE else low * (high / low) ** rng.random()
+
+
+def _readable(paragraph: str) -> bool:
+    """Sentences, as far as their letters tell: no tables, listings, rulers, legal boilerplate in capitals."""
+    letters = sum(c.isalpha() for c in paragraph)
+    lower = sum(c.islower() for c in paragraph)
+    return (
+        len(paragraph) >= 60
+        and letters > 0.86 * len("".join(paragraph.split()))
+        and lower > 0.75 * letters
+        and paragraph.lstrip("\"'(").partition(" ")[0].isalpha()  # no listings, directives, options, prompts
+        and not any(mark in paragraph for mark in ("\ufffd", "](", ">>>", "::\n", "/**", "{@"))
+        and sum(paragraph.count(sign) for sign in "={}<>#\\|_()[]") <= 0.02 * len(paragraph)
+        and paragraph.count("`") <= 8
+        and paragraph.count("://") <= 1
+        and re.search(r"[a-z][.!?:](\s|$)", paragraph) is not None
+        and re.search(r"(?m)^[\w.]+ : |^-{3,}$", paragraph) is None  # parameters of functions, and what they return
+    )
+
+
+_LANGUAGES = {
+    ".py": "Python", ".c": "C", ".h": "C", ".cpp": "C++", ".cc": "C++", ".hpp": "C++", ".js": "JavaScript", ".go": "Go",
+    ".ts": "TypeScript", ".java": "Java", ".rs": "Rust", ".sh": "shell", ".sql": "SQL", ".rb": "Ruby", ".pl": "Perl",
+}  # fmt: skip
+
+
+def _code(text: str, suffix: str, high: int) -> Iterator[Passage]:
+    """Python: each top-level definition, or a class's methods; others: stretches between unindented closing lines."""
+    if suffix == ".py":
+        pieces = re.split(r"\n(?=(?:@|def |class |async def ))", text)
+        pieces = [p for p in pieces if p.startswith(("def ", "class ", "async def ", "@"))]
+        inner = [_dedent(m) for p in pieces if len(p) > high for m in re.split(r"\n(?=    def )", p)[1:]]
+        pieces = [_whole(p) for p in pieces + inner]
+    else:
+        pieces = [_BANNER.sub("", p) for p in re.split(r"(?<=\n[}])\n+", text) if "(" in p]
+    for piece in pieces:
+        if piece.strip().count("\n") >= 3:
+            yield Passage(piece.strip("\n").rstrip(), True, _LANGUAGES.get(suffix, ""))
+
+
+_BANNER = re.compile(r"^(?:\s+|//[^\n]*\n|/\*.*?\*/|#(?!include|define|if)[^\n]*\n)+", re.DOTALL)
+
+
+def _dedent(method: str) -> str:
+    return "\n".join(line[4:] if line.startswith("    ") else line for line in method.splitlines())
+
+
+def _whole(piece: str) -> str:
+    """A definition without the unindented statements that follow it."""
+    lines = piece.splitlines()
+    body = next((i for i, line in enumerate(lines) if line.startswith((" ", "\t"))), len(lines))
+    for i in range(body, len(lines)):
+        if lines[i] and lines[i][0] not in " \t)]}#":
+            return "\n".join(lines[:i])
+    return piece
+
+
+_NAME = re.compile(r"(?<=[a-z,] )(?:[A-Z][a-zé]+(?:[ -](?:of |the |de |von )?[A-Z][a-zé]+){0,2})\b")
+_DULL = set(
+    "The This That These Those There When Where What Which While With Without Then They Their You Your It Its If In "
+    "On Of For And But Not All Any Some Each See Also Note Please Copyright Yes No True False None Only After Before".split()
+)
+
+
+_VAGUE = set(
+    "always without because should before during between another through already however therefore whether either "
+    "though becomes instead almost rather unless within around behind others itself possible available necessary "
+    "different following several things something anything everything cannot really usually certain various specific".split()
+)
+
+
+# Of a language's most common words those that English does not have.
+_COMMON = {
+    "German": "der die und nicht ist das mit von auf ein eine einen wird sich auch dem den im zu hat sind bei nach "
+    "wie dass für aber oder wurde vor ich sie wir",
+    "French": "le la les des est une dans pour que qui pas sur avec sont cette du et de un il elle ont aux plus au "
+    "par nous ce à sa son d l",
+    "Spanish": "el la los las una que por para con del como más pero está son y en un se su al lo ha muy antes de es",
+    "Italian": "il la lo che di della per una sono con non più nel gli alla anche i le è ha del un si da al dei ma "
+    "come",
+    "Portuguese": "o os uma que não para com do da mais pelo são também em e um no na as ao foi por se de é dos",
+    "Dutch": "het een van en niet dat zijn voor met op wordt ook naar deze de is te om aan heeft er maar bij uit ik "
+    "mijn",
+}
+COMMON = {language: set(words.split()) for language, words in _COMMON.items()}
+ENGLISH = set(
+    "the of and to is in that for it with are this be on not which can an as at by from or was has its we if".split()
+)
+
+
+def language_of(text: str) -> str:
+    """By its most common words; empty for English, and for what nobody can tell."""
+    words = re.findall(r"[^\W\d_]+", text.lower())
+    counts = {language: sum(word in common for word in words) for language, common in COMMON.items()}
+    best = max(counts, key=lambda language: counts[language])
+    enough = max(0.15 * len(words), 1.5 * sum(word in ENGLISH for word in words), 1)
+    clear = sum(count == counts[best] for count in counts.values()) == 1
+    return best if counts[best] > enough and clear else ""
+
+
+def names_in(text: str) -> list[str]:
+    """Proper names, as far as capital letters within sentences tell."""
+    return [name for name in dict.fromkeys(_NAME.findall(text)) if name not in _DULL and len(name) > 3]
+
+
+def _names(texts: list[str]) -> list[str]:
+    """Names of all texts, without ordinary words that happened to be written large."""
+    common = {word for text in texts for word in re.findall(r"\b[a-z]{4,}\b", text)}
+    found = {name for text in texts for name in names_in(text)}
+    return sorted(name for name in found if not all(word.lower() in common for word in name.split()))
+
+
+def terms_in(text: str) -> list[str]:
+    """Words a question about the text could ask for: names first, then long words that come back."""
+    words = re.findall(r"\b[a-z]{6,14}\b", text)
+    often = [word for word in dict.fromkeys(words) if words.count(word) > 1 and word not in _VAGUE]
+    return names_in(text) + sorted(often, key=words.count, reverse=True)[:8]
+
+
+def sentences_in(text: str) -> list[str]:
+    """Sentences of 25 to 320 letters, in order, on one line each."""
+    flat = re.sub(r"\s+", " ", text)
+    return [s for s in re.split(r"(?<=[a-z0-9)\"'][.!?]) (?=[A-Z\"'])", flat) if 25 <= len(s) <= 320 and s[0].isalnum()]

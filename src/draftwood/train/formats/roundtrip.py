@@ -1,0 +1,134 @@
+"""A conversion proves itself: the head as it was and the head as it was read back say the same about random input.
+
+EAGLE heads run a chain of three drafts behind five pairs, with rows of their own; the others run all their heads. Tables of
+the target that a head reads are the real ones where the target is named, else random ones of the same size.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from draftwood.drafters.nets.build import filled
+from draftwood.drafters.nets.eagle import EagleNet
+from draftwood.drafters.nets.eagle3 import Eagle3Net
+from draftwood.drafters.nets.hydra import HydraNet
+from draftwood.drafters.nets.medusa import MedusaNet
+from draftwood.drafters.nets.medusa_tables import MedusaTablesNet
+from draftwood.drafters.nets.mlp import MLPNet
+from draftwood.drafters.nets.mlp_tables import MLPTablesNet
+from draftwood.drafters.nets.store import Head
+from draftwood.errors import WeightsError
+from draftwood.models.rope import angles, frequencies
+from draftwood.train.formats.exchange import Target
+
+STEPS, PREFIX = 3, 5
+MOST = 4096  # columns compared where the target's table is not there
+LIMIT = 1e-4
+
+
+@torch.inference_mode()
+def largest_difference(old: Head, new: Head, target: Target | None, seed: int = 0) -> tuple[float, int]:
+    """Of the logits of every token that `old` has a column for, and how many such columns were compared."""
+    if old.config.taps != new.config.taps:  # random features would not show it
+        raise WeightsError(f"the head that was read taps {old.config.taps}, the one that was written {new.config.taps}")
+    tokens = columns(old)
+    if target is None and not _own_rows(old):
+        tokens = tokens[:MOST]
+    places = torch.full((new.config.layer.vocab_size,), -1)
+    places[columns(new)] = torch.arange(len(columns(new)))
+    if bool((places[tokens] < 0).any()):
+        raise WeightsError("the head that was written lacks columns that the head that was read has")
+    given = random_input(old, tokens, target, seed)
+    first, second = logits(old, tokens, given), logits(new, tokens, given)
+    return float((first - second).abs().max()), len(tokens)
+
+
+def columns(head: Head) -> Int[Tensor, "W"]:
+    return torch.arange(head.config.layer.vocab_size) if head.ids is None else head.ids
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Input:
+    """What a head is shown: the target's features, tokens and their embeddings, and rows of the target's head."""
+
+    features: list[Float[Tensor, "P H"]]  # one for each tap
+    drafted: Int[Tensor, "N"]  # beside the features first, then one a draft
+    embedded: Float[Tensor, "N H"]
+    rows: Float[Tensor, "W H"]
+
+
+def random_input(head: Head, tokens: Int[Tensor, "W"], target: Target | None, seed: int) -> Input:
+    noise = torch.Generator().manual_seed(seed)
+    d, length = head.config.target_hidden, PREFIX + max(STEPS, head.config.stages)
+    drafted = torch.randint(head.config.layer.vocab_size, (length,), generator=noise)
+    features = [torch.randn(PREFIX, d, generator=noise) for _ in head.config.taps]
+    if target is not None:
+        return Input(features, drafted, target.embedding[drafted], target.rows[tokens])
+    embedded = torch.randn(length, d, generator=noise)
+    rows = torch.randn(min(len(tokens), MOST), d, generator=noise) / d**0.5
+    return Input(features, drafted, embedded, rows)
+
+
+def logits(head: Head, tokens: Int[Tensor, "W"], given: Input) -> Float[Tensor, "S W"]:
+    """One row a draft or a head, columns in the order of `tokens`, to which `given.rows` belong."""
+    c, feature = head.config, given.features[0][-1]
+    net = filled(head)
+    if isinstance(net, EagleNet | Eagle3Net):
+        y = _chain(net, given.features, given.embedded)
+    elif isinstance(net, MedusaNet | MedusaTablesNet):
+        y = torch.stack([net.head(k, feature) for k in range(c.stages)])
+    elif isinstance(net, HydraNet):
+        y = torch.stack([net.head(k, feature, list(given.embedded[: k + 1])) for k in range(c.stages)])
+    elif isinstance(net, MLPNet | MLPTablesNet):
+        y = _states(net, feature, given.drafted, given.embedded)
+    else:
+        raise WeightsError(f"a head of kind {c.kind!r} has no format but our own, and is rounded where it is trained")
+    if isinstance(net, Eagle3Net) and net.own_head:
+        return _picked(net.lm_head(y), head, tokens)
+    if isinstance(net, MedusaTablesNet | MLPTablesNet):
+        return _picked(torch.stack([net.logits(k, row) for k, row in enumerate(y)]), head, tokens)
+    return F.linear(net.read(y) if isinstance(net, MLPNet) else y, given.rows)
+
+
+def _chain(net: EagleNet | Eagle3Net, features: list[Tensor], e: Float[Tensor, "N H"]) -> Float[Tensor, "S d"]:
+    """A pair for each feature of the target's, then drafts that read their own; what the rows multiply at each draft."""
+    layer, c, prefix = net.layer, net.config.layer, len(features[0])
+    freq, fused = frequencies(c), net.fuse(features)
+    keys, values, read = [], [], []
+    u = fused[:1]
+    for i in range(prefix + STEPS - 1):
+        u = fused[i : i + 1] if i < prefix else u
+        inner, residual = net.enter(e[i : i + 1], u)
+        q, k, v = layer.project(inner, *angles(freq, torch.tensor([i]), torch.float32))
+        keys.append(k)
+        values.append(v)
+        wide = c.num_heads // c.num_kv_heads
+        k, v = (torch.cat(x).repeat_interleave(wide, dim=1).transpose(0, 1) for x in (keys, values))
+        mixed = F.scaled_dot_product_attention(q.transpose(0, 1), k, v).transpose(0, 1).flatten(1)
+        a = layer.tail(residual, mixed)
+        u = net.forward_feature(a)
+        if i >= prefix - 1:
+            read.append(net.read(a))
+    return torch.cat(read)
+
+
+def _states(net: MLPNet | MLPTablesNet, f: Tensor, drafted: Int[Tensor, "N"], e: Tensor) -> Float[Tensor, "S inner"]:
+    state, found = net.start(f), []
+    for k in range(net.config.stages):
+        state = net.step(k, state, drafted[k] if isinstance(net, MLPTablesNet) else e[k])
+        found.append(state)
+    return torch.stack(found)
+
+
+def _picked(full: Float[Tensor, "S W"], head: Head, tokens: Int[Tensor, "k"]) -> Float[Tensor, "S k"]:
+    places = torch.zeros(head.config.layer.vocab_size, dtype=torch.long)
+    places[columns(head)] = torch.arange(full.shape[-1])
+    return full[:, places[tokens]]
+
+
+def _own_rows(head: Head) -> bool:
+    c = head.config
+    return (c.kind == "eagle3" and not c.target_rows) or c.own_tables

@@ -1,0 +1,241 @@
+"""The one loop: show a batch, let every learner yield losses, step. It knows no drafter and has no modes.
+
+Several plans may share the loop, so one pass of the target teaches all of them. Batches, rates and noise are functions of
+the step alone: a run that was killed and resumed ends where an unbroken one does.
+"""
+
+import hashlib
+import math
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from draftwood.core.train_plan import TrainPlan
+from draftwood.errors import TrainError
+from draftwood.train.loop import checkpoint
+from draftwood.train.loop.batches import Batch, Batches
+from draftwood.train.loop.capture import Teacher
+from draftwood.train.loop.pace import TIMED, WARM, find_pace
+from draftwood.train.loop.stages import Active, stage_at
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`steps` None: as many as fit into `minutes`, found once and stored."""
+
+    folder: Path
+    steps: int | None = None
+    minutes: float | None = None
+    seed: int = 0
+    save_every: float = 120.0  # seconds
+    measure_every: float = 180.0
+    pause_after: float | None = None  # minutes; then save and stop, to go on another time
+    prompt_share: float = 0.0  # of the positions outside answers that teach too
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One step, as watchers see it."""
+
+    step: int
+    steps: int
+    tokens: int  # positions of the batch, padding left out
+    seen: int  # of all batches so far
+    losses: dict[str, float]
+    figures: dict[str, dict[str, float]]
+    seconds: float  # of the whole run so far
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pending:
+    """A step whose numbers are still on the device; they are read one step later, so that it need not wait."""
+
+    report: Report
+    losses: dict[str, Tensor]
+    figures: dict[str, dict[str, Tensor]]
+    numbers: tuple[int, ...]
+
+
+class Trainer:
+    """Plans by name, a teacher, batches and settings; `run` does the work and may be called again to go on."""
+
+    def __init__(
+        self,
+        plans: Mapping[str, TrainPlan],
+        teacher: Teacher,
+        batches: Batches,
+        settings: Settings,
+        identity: Mapping[str, str] | None = None,
+    ) -> None:
+        self.plans, self.teacher, self.batches, self.settings = dict(plans), teacher, batches, settings
+        # Of data and options, by name: a checkpoint of other ones is refused.
+        self.identity = {**(identity or {}), "seed": str(settings.seed)}
+        self.step, self.steps = 0, settings.steps or 0
+        self.tokens, self.seconds = 0, 0.0
+        self._active: dict[str, Active] = {}
+        self._pending: _Pending | None = None
+        self._resumed, self._saved = False, -1  # the step that the checkpoint holds
+        needs = [stage.learner.needs for plan in plans.values() for stage in plan.learns]
+        self.taps = frozenset(tap for need in needs for tap in need.taps)
+
+    def run(
+        self,
+        watch: Callable[[Report], None] = lambda report: None,
+        measure: Callable[[int], None] = lambda step: None,
+        until: threading.Event | None = None,
+    ) -> bool:
+        """True when the last step is done; False when it paused, or `until` was set: the step is finished and saved."""
+        self.resume()
+        if not self.steps and not self._fit(until):
+            return False
+        started = saved = measured = perf_counter()
+        before, pause = self.seconds, self.settings.pause_after
+        while self.step < self.steps:
+            batch = self.batches.at(self.step)
+            losses, figures = self._one(self.step, batch)
+            self._tell(watch)
+            now = perf_counter()
+            tokens = int(batch.live.sum())
+            self.tokens, self.seconds = self.tokens + tokens, before + now - started
+            report = Report(self.step, self.steps, tokens, self.tokens, {}, {}, self.seconds)
+            self._pending = _Pending(report, losses, figures, batch.numbers)
+            self.step += 1
+            stop = (until is not None and until.is_set()) or (pause is not None and now - started > 60 * pause)
+            if self.step == self.steps:
+                break
+            if stop or now - saved > self.settings.save_every:
+                self._tell(watch)  # a loss that is no number must not reach a checkpoint, nor anything measured
+                self._save()
+                saved = perf_counter()
+            if stop:
+                return False
+            if now - measured > self.settings.measure_every:
+                self._tell(watch)
+                self._sound()
+                measure(self.step)
+                measured = perf_counter()
+        if self._saved != self.step:  # an ended run that is started again has nothing new
+            self._tell(watch)
+            self._save()
+        measure(self.step)  # the last look is at what will ship
+        return True
+
+    def _one(self, step: int, batch: Batch) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]:
+        seed, share = noise_seed(self.settings.seed, step), self.settings.prompt_share
+        shown = self.teacher.show(batch.ids, batch.answer, batch.live, self.taps, seed, share)
+        kind = next(iter(shown.features.values())).dtype
+        losses: dict[str, Tensor] = {}
+        figures: dict[str, dict[str, Tensor]] = {}
+        for name, active in self._at(step).items():
+            for loss, more in active.step(shown, step, kind):
+                losses[name] = losses.get(name, 0.0) + loss
+                figures.setdefault(name, {}).update(more)
+        return losses, figures
+
+    def _tell(self, watch: Callable[[Report], None]) -> None:
+        """The numbers of the step before, to whoever watches."""
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return
+        report, numbers = pending.report, pending.numbers
+        plain = {name: float(x) for name, x in pending.losses.items()}
+        for name, value in plain.items():
+            if not math.isfinite(value):
+                shown = ", ".join(map(str, numbers[:8])) + (", ..." if len(numbers) > 8 else "")
+                raise TrainError(
+                    f"{name}: the loss of step {report.step} is {value}; its batch holds dialogues {shown} (from 0, of "
+                    f"those that can be read)\nhint: {self._kept()}; look at these dialogues, or lower the rate: "
+                    "--option rate=... with another --out"
+                )
+        told = {name: {k: float(v) for k, v in more.items()} for name, more in pending.figures.items()}
+        watch(replace(report, losses=plain, figures=told))
+
+    def _kept(self) -> str:
+        there = (self.settings.folder / checkpoint.FILE).exists()
+        return "the checkpoint is from before it" if there else "no checkpoint was written yet"
+
+    def _at(self, step: int) -> dict[str, Active]:
+        """Who learns at this step; a stage's optimisers begin with it."""
+        for name, plan in self.plans.items():
+            found = stage_at(plan, step, self.steps)
+            held = self._active.get(name)
+            if found is not None and (held is None or held.stage is not found[0]):
+                self._active[name] = Active(name, *found)
+        return self._active
+
+    def _fit(self, until: threading.Event | None) -> bool:
+        """Steps that fit into the minutes, found once and saved. The steps that were timed leave no trace."""
+        minutes = self.settings.minutes
+        if minutes is None:
+            raise TrainError("neither steps nor minutes were given\nhint: --steps N or --minutes M")
+        before = {name: t.detach().clone() for name, t in self._weights().items()}
+
+        def step(i: int) -> None:
+            self._one(i, self.batches.at(i * 7))
+            if self.teacher.device.type == "cuda":
+                torch.cuda.synchronize()
+
+        self.steps = WARM + TIMED  # so every stage is timed by its share
+        pace = find_pace(step, 60 * minutes, until)
+        with torch.no_grad():
+            for name, t in self._weights().items():
+                t.copy_(before[name])
+        self._active, self.steps = {}, 0
+        if pace is None:
+            return False
+        self.steps, self.seconds = pace.steps(60 * minutes), pace.spent
+        self._save()
+        return True
+
+    def _weights(self) -> dict[str, Tensor]:
+        return {
+            f"{name}/{key}": t
+            for name, plan in self.plans.items()
+            if plan.net is not None
+            for key, t in plan.net.state_dict().items()
+        }
+
+    def _save(self) -> None:
+        tensors = {f"weights/{name}": t for name, t in self._weights().items()}
+        for active in self._active.values():
+            tensors |= active.tensors()
+        self._sound(tensors)
+        note = {"step": self.step, "steps": self.steps, "tokens": self.tokens, "seconds": self.seconds}
+        checkpoint.write(self.settings.folder, tensors, {**note, "identity": self.identity})
+        self._saved = self.step
+
+    def _sound(self, tensors: Mapping[str, Tensor] | None = None) -> None:
+        """A gradient may be no number while its loss is one."""
+        bad = checkpoint.no_numbers(self._weights() if tensors is None else tensors)
+        if bad:
+            raise TrainError(
+                f"after step {self.step - 1} {bad[0]} holds something that is no number\n"
+                f"hint: {self._kept()}; lower the rate: --option rate=... with another --out"
+            )
+
+    def resume(self) -> int:
+        """Go to where the checkpoint is, if there is one: the steps already done. TrainError if it is of another run."""
+        found = None if self._resumed else checkpoint.read(self.settings.folder)
+        self._resumed = True
+        if found is None:
+            return self.step
+        tensors, note = found
+        checkpoint.same_run(self.settings.folder, note, self.identity, self.settings.steps)
+        self.step, self.steps, self.tokens = note["step"], note["steps"], note["tokens"]
+        self._saved = self.step
+        self.seconds = note["seconds"]
+        checkpoint.pour(self.settings.folder, tensors, self._weights())
+        if self.step < self.steps:
+            for active in self._at(self.step).values():
+                active.restore(tensors)
+        return self.step
+
+
+def noise_seed(seed: int, step: int) -> int:
+    """One for every step, the same on every machine."""
+    return int.from_bytes(hashlib.blake2b(f"{seed}/{step}".encode(), digest_size=7).digest())

@@ -1,0 +1,130 @@
+import numpy as np
+import pytest
+import torch
+
+from draftwood.bench.micro.target_pass import (
+    CHAIN,
+    TREE,
+    Case,
+    Probe,
+    Stage,
+    all_cases,
+    chain,
+    flat,
+    measure,
+    order,
+    random_tree,
+    row_bytes,
+    weight_bytes,
+)
+from draftwood.cache.dense import DenseCache
+from draftwood.errors import OptionError
+from draftwood.kernels.cpu.levels import SWITCH
+from draftwood.models.decoder import Decoder
+from draftwood.models.loading.load import load
+from draftwood.testing.tiny import CONFIG, tiny_decoder
+
+
+def test_every_size_is_a_chain_and_where_it_can_branch_a_tree():
+    cases = all_cases([4, 2], [8, 16])
+    assert [(c.nodes, c.shape) for c in cases if c.context == 8] == [(1, CHAIN), (2, CHAIN), (4, CHAIN), (4, TREE)]
+    assert len(cases) == 8
+
+
+def test_over_a_few_repeats_every_case_goes_first_and_last():
+    keys = list("abcd")
+    orders = [order(keys, turn) for turn in range(8)]
+    assert all(sorted(o) == keys for o in orders)
+    assert {o[0] for o in orders} == {o[-1] for o in orders} == set(keys)
+    followers = {o[o.index("a") + 1] for o in orders if o[-1] != "a"}
+    assert len(followers) > 1
+
+
+def test_a_random_tree_is_the_same_every_time_and_branches():
+    parents = random_tree(32)
+    assert parents == random_tree(32) != random_tree(32, seed=1)
+    assert parents[0] == -1 and all(0 <= p < i for i, p in enumerate(parents) if i)
+    assert parents != chain(32) and chain(3) == [-1, 0, 1]
+
+
+def test_positions_follow_the_depth_of_the_tree():
+    x = flat(1, 10, [5, 6, 7, 8], [-1, 0, 0, 2], head=True)
+    assert x.positions.tolist() == [10, 11, 11, 12] and x.want.tolist() == [0, 1, 2, 3]
+    assert len(flat(0, 0, [5], [-1], head=False).want) == 0
+
+
+def test_a_run_leaves_the_committed_rows_as_they_were():
+    model = tiny_decoder()
+    stage = Stage(model, [6, 9], 4)
+    before = {name: stage.cache.store(name)[:, :, :6].clone() for name in ("k0", "v3")}
+    for case in all_cases([4], [6, 9]):
+        stage.runner(case)()
+    assert [stage.cache.length(slot) for slot in (0, 1)] == [6, 9]
+    stage.cache.check_integrity()
+    for name, rows in before.items():
+        assert torch.equal(stage.cache.store(name)[:, :, :6], rows)
+
+
+def test_what_is_run_is_a_pass_over_the_whole_context():
+    model = tiny_decoder()
+    stage = Stage(model, [6], 3)
+    seen = model.forward(flat(0, 6, [1, 2, 3], [-1, 0, 0], head=True), stage.cache)
+    text = stage.cache.text(0)
+    alone = model.forward(flat(0, 1, [*text[1:], 1, 3], chain(7), head=True), _starting_with(model, text[0]))
+    assert torch.allclose(seen.logits[2], alone.logits[-1])
+
+
+def _starting_with(model: Decoder, token: int) -> DenseCache:
+    cache = DenseCache(model.cache_specs, slots=1, capacity=32)
+    cache.admit(0, [token, 0])
+    model.forward(flat(0, 0, [token], [-1], head=False), cache)
+    cache.commit([0], [[0]])
+    return cache
+
+
+def test_a_context_the_model_cannot_hold_is_refused():
+    with pytest.raises(OptionError, match="260 tokens, the model holds 256"):
+        Stage(tiny_decoder(), [250], 10)
+
+
+@pytest.mark.parametrize("level", ["auto", "stock"])
+@pytest.mark.parametrize("words", [1, 1000, 40_007])
+def test_the_probe_reads_every_word(level: str, words: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(SWITCH, level)
+    probe = Probe(8 * words)
+    assert probe.bytes == 8 * words
+    probe.words.copy_(torch.arange(words))
+    assert probe.read() == sum(range(words))
+    probe.words[-1] += 5
+    assert probe.read() == sum(range(words)) + 5
+
+
+def test_a_pass_reads_each_matrix_once_and_a_tied_embedding_as_the_head():
+    c = CONFIG
+    model = tiny_decoder(dtype=torch.float32)
+    layer = (c.num_heads + 2 * c.num_kv_heads + c.num_heads) * c.head_dim * c.hidden_size
+    layer += 3 * c.hidden_size * c.intermediate_size
+    assert weight_bytes(model) == 4 * (c.num_layers * layer + c.vocab_size * c.hidden_size)
+    assert row_bytes(model) == 4 * c.num_layers * 2 * c.num_kv_heads * c.head_dim
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float32"])
+def test_times_floors_and_parts_come_together(folder, dtype: str):
+    loaded = load(str(folder), dtype=dtype)
+    calls: list[tuple[int, int]] = []
+    found = measure(
+        loaded, [1, 4, 16], [8, 32], repeats=3, probe=2**20, say=lambda done, total: calls.append((done, total))
+    )
+    assert calls == [(0, 3), (1, 3), (2, 3), (3, 3)]
+    assert [row.case for row in found.rows] == all_cases([1, 4, 16], [8, 32])
+    for row in found.rows:
+        assert row.ratio is not None and row.ratio.pairs == 3 and row.low <= row.ms <= row.high
+        if row.case.nodes == 1:
+            assert row.ratio.value == row.ratio.low == row.ratio.high == 1
+    short, long = found.floors
+    assert long.bytes - short.bytes == 24 * row_bytes(loaded.model)
+    assert short.from_memory == pytest.approx(1000 * short.bytes / found.bandwidth["memory"]["median"])
+    assert [(p.case, list(p.ms)) for p in found.parts] == [
+        (Case(8, nodes), ["attention", "mlp", "head", "rest"]) for nodes in (1, 16)
+    ]
+    assert all(np.isfinite(list(p.ms.values())).all() for p in found.parts)

@@ -1,0 +1,148 @@
+"""An host tree in lists says what the tree says in tensors."""
+
+import random
+
+import pytest
+import torch
+
+from draftwood.core.host_tree import HostTree, verdict
+from draftwood.core.review import Chain, assemble, staged_rows
+from draftwood.core.tree import AHEAD, PROBE, SCORED, TokenTree
+from draftwood.verifiers.walk import walk
+
+VOCAB = 5
+CPU = torch.device("cpu")
+
+
+def grown(seed: int, batch: int = 4, nodes: int = 24) -> TokenTree:
+    """Random trees with dead nodes and all roles. Below a node that is not SCORED hangs only its like, and no two live
+    children of a node carry the same token."""
+    rng = random.Random(seed)
+    tree = TokenTree.roots(torch.tensor([rng.randrange(VOCAB) for _ in range(batch)]))
+    for i in range(1, rng.randint(1, nodes)):
+        parents = [rng.randrange(i) for _ in range(batch)]
+        tokens = [rng.randrange(VOCAB) for _ in range(batch)]
+        above = [int(tree.role[b, p]) for b, p in enumerate(parents)]
+        roles = [rng.choice([SCORED] * 6 + [AHEAD, PROBE]) if role == SCORED else role for role in above]
+        twin = [
+            bool((tree.live[b] & (tree.parents[b] == p) & (tree.tokens[b] == t)).any())
+            for b, (p, t) in enumerate(zip(parents, tokens, strict=True))
+        ]
+        live = torch.tensor([[rng.random() < 0.85 and not same] for same in twin])
+        tree = tree.add(torch.tensor(parents)[:, None], torch.tensor(tokens)[:, None], live=live, source=i % 3)
+        tree.role[:, -1] = torch.tensor(roles)
+    return tree
+
+
+TREES = [grown(seed) for seed in range(60)]
+
+
+def test_trees_hold_every_kind_of_node():
+    for role in (SCORED, AHEAD, PROBE):
+        assert any((tree.live & (tree.role == role)).any() for tree in TREES)
+    assert any((~tree.live).any() for tree in TREES) and any(tree.num_nodes == 1 for tree in TREES)
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_host_tree_says_what_the_tree_says(tree: TokenTree):
+    host_tree = HostTree.of(tree)
+    assert host_tree.batch == tree.batch
+    for name in ("tokens", "parents", "source"):
+        assert getattr(host_tree, name) == getattr(tree, name).tolist()
+    assert host_tree.depth == tree.depths().tolist()
+    assert host_tree.drafted == tree.num_drafted().tolist()
+    assert host_tree.deepest == (tree.depths() * tree.live).amax(1).tolist()
+    assert host_tree.scored == (tree.live & (tree.role == SCORED)).tolist()
+    for node in range(tree.num_nodes):
+        below = tree.children(torch.full((tree.batch,), node))
+        said = [
+            [on and parent == node for on, parent in zip(scored, parents, strict=True)]
+            for scored, parents in zip(host_tree.scored, host_tree.parents, strict=True)
+        ]
+        assert said == below.tolist()
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_rank_counts_the_nodes_that_ride_in_the_pass(tree: TokenTree):
+    rides = tree.live & (tree.role != AHEAD)
+    right = torch.where(rides, rides.long().cumsum(1) - 1, -1)
+    assert HostTree.of(tree).rank == right.tolist()
+
+
+@pytest.mark.parametrize("seed", range(len(TREES)))
+def test_following_is_walking(seed):
+    tree, noise = TREES[seed], torch.Generator().manual_seed(seed)
+    for _ in range(4):
+        choice = torch.randint(-1, VOCAB, tree.tokens.shape, generator=noise)
+        said = HostTree.of(tree).follow(choice.tolist(), CPU)
+        right = walk(tree, lambda here, depth, where, choice=choice: choice.gather(1, here.node[:, None])[:, 0])
+        for name in ("path", "count", "next_token"):
+            assert torch.equal(getattr(said, name), getattr(right, name))
+
+
+def test_following_goes_down_to_a_leaf():
+    """Each node chooses its first scored child."""
+    depth: list[int] = []
+    for tree in TREES:
+        choice = torch.full_like(tree.tokens, -1)
+        for node in range(tree.num_nodes):
+            below = tree.children(torch.full((tree.batch,), node))
+            first = tree.tokens.gather(1, below.int().argmax(1, keepdim=True))[:, 0]
+            choice[:, node] = torch.where(below.any(1), first, -1)
+        said = HostTree.of(tree).follow(choice.tolist(), CPU)
+        assert (said.next_token == -1).all()
+        depth += said.count.tolist()
+    assert max(depth) >= 3
+
+
+def test_verdict_of_nobody_is_empty():
+    assert verdict([], [], CPU).path.shape == (0, 1)
+
+
+# --- one pass of chains and trees
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_every_node_finds_its_place_in_the_pass(tree: TokenTree):
+    host_tree = HostTree.of(tree)
+    chains = [
+        *(Chain(slot=9 - b, done=3 * b, tokens=[7] * b + [int(tree.tokens[b, 0])]) for b in range(tree.batch)),
+        Chain(slot=1, done=5, tokens=[11, 12, 13]),  # a prompt that only fills the cache
+    ]
+    x, place = assemble(chains, host_tree, CPU)
+    assert place.shape == tree.tokens.shape
+    wanted: list[int] = []
+    for b, chain in enumerate(chains[:-1]):
+        root, last = int(place[b, 0]), len(chain.tokens) - 1
+        for node in range(tree.num_nodes):
+            at = int(place[b, node])
+            if host_tree.rank[b][node] < 0:
+                assert at == root, "dead nodes point at the root"
+                continue
+            wanted.append(at)
+            assert int(x.ids[at]) == int(tree.tokens[b, node]) and int(x.slots[at]) == chain.slot
+            assert int(x.positions[at]) == chain.done + last + host_tree.depth[b][node]
+            assert int(x.entries[at]) == last + host_tree.rank[b][node] == at - root + last
+            above = int(place[b, tree.parents[b, node]]) - root + last if node else last - 1
+            assert int(x.parents[at]) == above
+        assert x.ids[root - last : root + 1].tolist() == chain.tokens
+    assert x.want.tolist() == wanted
+    assert x.ids[-3:].tolist() == [11, 12, 13] and x.positions[-3:].tolist() == [5, 6, 7]
+    assert x.entries[-3:].tolist() == [0, 1, 2] and x.parents[-3:].tolist() == [-1, 0, 1]
+
+
+def test_pass_without_trees_is_its_chains():
+    empty = HostTree.of(TokenTree.roots(torch.zeros(0, dtype=torch.int64)))
+    x, place = assemble([Chain(2, 4, [5, 6])], empty, CPU)
+    assert place.shape == (0, 1) and x.ids.tolist() == [5, 6] and len(x.want) == 0
+
+
+@pytest.mark.parametrize("tree", TREES[:20])
+def test_rows_kept_are_the_chain_and_the_path(tree: TokenTree):
+    host_tree = HostTree.of(tree)
+    chains = [Chain(b, 0, [7] * b + [int(tree.tokens[b, 0])]) for b in range(tree.batch)]
+    x, place = assemble(chains, host_tree, CPU)
+    kept = host_tree.follow(tree.tokens.roll(-1, 1).tolist(), CPU)
+    for b, rows in enumerate(staged_rows(chains, host_tree, kept)):
+        path = [n for n in kept.path[b].tolist() if n >= 0]
+        assert rows == [*range(b), *(int(x.entries[place[b, n]]) for n in path)]

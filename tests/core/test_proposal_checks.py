@@ -1,0 +1,142 @@
+"""Every way in which a proposal can be wrong is found, in its own row; good ones pass."""
+
+import os
+from dataclasses import replace
+
+import pytest
+import torch
+
+from draftwood.core.limit import Limit
+from draftwood.core.proposal import DraftProbs, Draw, Proposal
+from draftwood.core.proposal_checks import BAD_PROBS, faults, is_valid
+from draftwood.core.tree import AHEAD, TokenTree
+from draftwood.errors import DrafterError
+from draftwood.testing.contracts import toy_round
+from draftwood.testing.table_drafter import TableDrafter
+from draftwood.testing.table_model import random_probs
+from draftwood.trees.static import Static
+
+VOCAB = 7
+RND = toy_round([[1], [2, 3]], VOCAB)
+
+
+def drawn(draw: Draw = Draw.IID) -> Proposal:
+    """Two rows of
+
+    0 ┬ 1 ─ 3
+      └ 2 ─ 4      drawn from three distributions each: of the root, of 1 and of 2; 5 is dead
+    """
+    tree = TokenTree.roots(RND.roots())
+    for parents, tokens in (((0, 0), (4, 5)), ((1, 2), (4, 6)), ((3,), (2,))):
+        live = torch.full((2, len(parents)), parents != (3,))
+        tree = tree.add(torch.tensor([parents] * 2), torch.tensor([tokens] * 2), live=live)
+    distributions = torch.full((6, VOCAB), 1 / VOCAB)
+    rows = torch.tensor([[0, 1, 2, -1, -1, -1], [3, 4, 5, -1, -1, -1]])
+    return Proposal(tree, draw, q=DraftProbs(distributions), q_index=rows)
+
+
+def given() -> Proposal:
+    tree = drawn().tree
+    return Proposal(replace(tree, copies=torch.zeros_like(tree.copies)))
+
+
+def broken(name: str, node: int, value: float, proposal: Proposal | None = None) -> Proposal:
+    """The second row spoilt in one place."""
+    proposal = drawn() if proposal is None else proposal
+    column = getattr(proposal.tree, name).clone()
+    column[1, node] = value
+    return replace(proposal, tree=replace(proposal.tree, **{name: column}))
+
+
+@pytest.mark.parametrize("draw", [Draw.IID, Draw.DISTINCT])
+def test_good_tree_passes(draw):
+    assert faults(drawn(draw), RND, VOCAB) == {}
+
+
+@pytest.mark.parametrize("draw", list(Draw))
+def test_what_a_drafter_grows_passes(draw):
+    limit = Limit.of([3, 3], [9, 9])
+    drafter = TableDrafter(random_probs(VOCAB, 1))
+    grown = drafter.propose(None, RND, Proposal.roots(RND.roots()), limit, Static((2, 2), draw=draw))
+    assert grown.tree.num_nodes > 3 and faults(grown, RND, VOCAB) == {}
+
+
+def test_bare_roots_pass():
+    assert faults(Proposal.roots(RND.roots()), RND, VOCAB) == {}
+
+
+def no_probs() -> Proposal:
+    rows = drawn().q_indices().clone()
+    rows[1, 2] = -1
+    return replace(drawn(), q_index=rows)
+
+
+@pytest.mark.parametrize(
+    ("proposal", "reason"),
+    [
+        (broken("tokens", 0, 5), "the root is not the newest token"),
+        (broken("live", 0, False), "the root is not the newest token"),
+        (broken("parents", 0, 0), "the root has a parent"),
+        (broken("parents", 3, 3), "a parent does not stand before its child"),
+        (broken("parents", 1, 4), "a parent does not stand before its child"),
+        (broken("parents", 4, -1), "a parent does not stand before its child"),
+        (broken("live", 1, False), "a live node hangs below a dead one"),
+        (broken("tokens", 2, 4), "two siblings carry the same token"),
+        (broken("tokens", 4, VOCAB), "a token id is out of range"),
+        (broken("tokens", 4, -1), "a token id is out of range"),
+        (broken("copies", 2, -1), "a count of copies is absurd"),
+        (broken("copies", 2, 5000), "a count of copies is absurd"),
+        (broken("copies", 2, 2, drawn(Draw.DISTINCT)), "a count of copies is absurd"),
+        (broken("copies", 2, 1, given()), "a count of copies is absurd"),
+        (broken("score", 3, torch.nan), "a score is not a number"),
+        (no_probs(), "a drawn node has no distribution"),
+    ],
+)  # fmt: skip
+def test_fault_is_found_in_its_row(proposal, reason):
+    assert faults(proposal, RND, VOCAB) == {1: reason}
+
+
+@pytest.mark.parametrize(("name", "value"), [("tokens", 99), ("parents", 77), ("score", torch.nan)])
+def test_dead_node_may_hold_anything(name, value):
+    assert faults(broken(name, 5, value), RND, VOCAB) == {}
+
+
+def test_given_nodes_need_no_distribution():
+    assert faults(given(), RND, VOCAB) == {}
+
+
+@pytest.mark.parametrize(("column", "value"), [(3, torch.nan), (3, -0.1), (3, 0.9)])
+def test_distribution_that_is_no_probability_is_found_where_something_was_drawn_from_it(column, value):
+    proposal = drawn()
+    assert proposal.q is not None
+    prob = proposal.q.prob.clone()
+    prob[5, column] = value  # of node 2 in the second row
+    spoilt = replace(proposal, q=DraftProbs(prob))
+    assert faults(spoilt, RND, VOCAB) == {1: BAD_PROBS}
+    assert (~is_valid(spoilt)).nonzero().tolist() == [[1, 4]]
+    assert faults(spoilt.keep(torch.tensor([[True] * 6, [True] * 4 + [False] * 2])), RND, VOCAB) == {}
+
+
+@pytest.mark.skipif(bool(os.environ.get("DRAFTWOOD_SHAPES")), reason="a wrong shape cannot even be made")
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (lambda: replace(drawn(), tree=drawn().tree.take(torch.tensor([0]))), "tree.tokens has shape"),
+        (lambda: replace(drawn(), tree=replace(drawn().tree, copies=drawn().tree.copies[:, :3])), "tree.copies has shape"),
+        (lambda: replace(drawn(), tree=replace(drawn().tree, parents=drawn().tree.parents.int())), "parents is torch.int32"),
+        (lambda: replace(drawn(), q_index=drawn().q_indices()[:, :2]), "q_index has shape"),
+        (lambda: replace(drawn(), q_index=drawn().q_indices() + 1), "q_index names distribution 6, only 6 are stored"),
+        (lambda: replace(drawn(), q=DraftProbs(torch.ones(6, 4) / 4)), "a draft distribution has 4 columns, the target 7 tokens"),
+        (lambda: replace(drawn(), q=DraftProbs(torch.ones(6, 2) / 2, torch.tensor([0, 7]))), "outside the target's 7"),
+        (lambda: replace(drawn(), q=DraftProbs(torch.ones(6, 2) / 2, torch.tensor([0, 1, 2]))), "outside the target's 7"),
+    ],
+)  # fmt: skip
+def test_shape_that_fits_no_row_is_the_drafters_error(changed, message):
+    with pytest.raises(DrafterError, match=message):
+        faults(changed(), RND, VOCAB)
+
+
+def test_node_of_this_pass_below_one_of_the_next_is_found():
+    wrong = broken("role", 1, AHEAD, given())
+    assert faults(wrong, RND, VOCAB) == {1: "a node of this pass hangs below one of the next"}
+    assert faults(broken("role", 3, AHEAD, given()), RND, VOCAB) == {}

@@ -1,0 +1,88 @@
+"""A chain in one call is the chain that the growing loop grows, and no text shows which of them it was."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from draftwood.controllers.fixed import Fixed
+from draftwood.core.forward import ForwardInput
+from draftwood.core.limit import Limit
+from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.recipe import Recipe
+from draftwood.core.sampling.params import SamplingParams
+from draftwood.drafters.feature_chain import in_one_call
+from draftwood.drafters.nets.native_runner import Int8Runner
+from draftwood.drafters.nets.run import feature_drafter
+from draftwood.models.backends import int8
+from draftwood.models.backends.native import NativeDecoder
+from draftwood.testing.heads import random_head
+from draftwood.testing.runs import make_engine, serve
+from draftwood.testing.tiny import CONFIG
+from draftwood.trees.best_first import BestFirst
+from draftwood.verifiers.match import Match
+from native_levels import BEST, kept_weights, opened
+
+SHAPE = replace(CONFIG, num_heads=6, num_kv_heads=2, head_dim=48, hidden_size=96, intermediate_size=160)
+NOTHING: Any = None
+
+
+def said(probabilities: list[float], depth: int = 4, nodes: int = 8) -> Any:
+    """What becomes of a model's line."""
+
+    class Model:
+        def line(self, x: ForwardInput, cache: Any, temperature: float, steps: int, only: Any) -> Any:
+            return [7, 8, 9, 10][:steps], probabilities[:steps]
+
+    base = Proposal.roots(torch.tensor([3]))
+    model: Any = Model()
+    return in_one_call(model, NOTHING, base, Limit.of([depth], [nodes]), NOTHING, 1.0, None)
+
+
+def test_tokens_hang_one_below_the_other_scored_by_their_product() -> None:
+    found = said([0.5, 0.5, 0.25, 1.0])
+    assert found.tree.tokens.tolist() == [[3, 7, 8, 9, 10]] and found.tree.parents.tolist() == [[-1, 0, 1, 2, 3]]
+    assert found.tree.live.all() and not found.tree.copies.any() and found.draw is Draw.GIVEN and found.passes == 4
+    torch.testing.assert_close(found.tree.score[0, 1:].exp(), torch.tensor([0.5, 0.25, 0.0625, 0.0625]))
+
+
+def test_what_is_no_probability_ends_the_chain() -> None:
+    assert said([0.5, 0.0, 0.5, 0.5]).tree.tokens.tolist() == [[3, 7]]
+    assert said([float("nan"), 0.5, 0.5, 0.5]).tree.tokens.tolist() == [[3]]
+
+
+def test_depth_and_budget_are_kept() -> None:
+    assert said([0.5] * 4, depth=2).tree.num_nodes == 3 and said([0.5] * 4, nodes=1).tree.num_nodes == 2
+    assert said([0.5] * 4, depth=0) is None
+
+
+@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+def test_text_and_accounts_are_those_of_the_loop(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = NativeDecoder(SHAPE, int8.from_tensors(SHAPE, kept_weights(SHAPE)), opened(BEST))
+    head = random_head(kind, target, rows=37)
+    calls: list[int] = []
+    line = Int8Runner.line
+
+    def counted(self: Int8Runner, x: ForwardInput, *more: Any) -> Any:
+        calls.append(x.size)
+        return line(self, x, *more)
+
+    def texts(temperature: float) -> Any:
+        recipe = Recipe(
+            drafter=feature_drafter(head, target),
+            policy=BestFirst(1),
+            verifier=Match(),
+            controller=Fixed(depth=3, nodes=3),
+        )
+        params = SamplingParams(temperature=temperature, max_tokens=40)
+        found = serve(make_engine(target, recipe), [[5, 6, 7, 8]], params)
+        return [(r.output, r.stats.accepted, r.stats.drafted) for r in found]
+
+    for temperature in (0.0, 0.8):
+        monkeypatch.setattr(Int8Runner, "line", counted)
+        quick = texts(temperature)
+        assert calls, "and it was the one call that made them"
+        calls.clear()
+        monkeypatch.setattr(Int8Runner, "line", lambda *_: None)
+        assert texts(temperature) == quick

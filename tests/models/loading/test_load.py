@@ -1,0 +1,162 @@
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from draftwood.core.config import ModelConfig
+from draftwood.errors import ModelError, TokenizerError, UnknownNameError, WeightsError
+from draftwood.models.loading.load import fingerprint, load, load_weights
+
+SECOND_START = """
+import sys, time
+import torch
+start = time.perf_counter()
+from draftwood.models.loading.load import load_weights
+config, tensors, tokenizer = load_weights("smollm2")
+seconds = time.perf_counter() - start
+assert tokenizer.encode("Hello") and len(tensors) == 272
+heavy = {"transformers", "gguf", "huggingface_hub"} & set(sys.modules)
+assert not heavy, heavy
+print(seconds)
+"""
+
+FIRST_START = """
+import sys
+from draftwood.models.loading.load import load_weights, fingerprint
+config, tensors, _ = load_weights(sys.argv[1])
+print(fingerprint(config, tensors))
+"""
+
+
+def test_a_folder_is_loaded_whole(write_folder, tiny: ModelConfig, weights):
+    loaded = load(str(write_folder()))
+    assert loaded.config == tiny
+    assert loaded.tokenizer.encode("hello") == [261]
+    assert loaded.name.endswith("folder") and len(loaded.fingerprint) == 16
+
+
+@pytest.mark.parametrize(("dtype", "ties"), [("auto", False), ("int8", False), ("float32", True), ("float64", False)])
+def test_rounding_may_part_texts_only_where_rows_are_not_exact(write_folder, dtype: str, ties: bool):
+    assert load(str(write_folder()), dtype=dtype).near_ties == ties
+
+
+def test_the_embedded_model_is_what_it_says(smollm2):
+    config, tensors, tokenizer = smollm2
+    assert (config.num_layers, config.hidden_size, config.num_heads, config.num_kv_heads) == (30, 576, 9, 3)
+    assert (config.rope_theta, config.rms_eps, config.max_positions) == (100_000.0, 1e-5, 8192)
+    assert config.tie_embeddings and config.eos_token_ids == (2,) and tokenizer.vocab_size == config.vocab_size
+    assert sum(tensor.numel() for tensor in tensors.values()) == 134_515_008
+
+
+def test_a_file_and_its_copy_are_the_same_model(write_gguf, write_folder, cache: Path):
+    from_file = load_weights(str(write_gguf()))
+    from_folder = load_weights(str(write_folder()))
+    assert from_file[0] == from_folder[0]
+    assert fingerprint(*from_file[:2]) == fingerprint(*from_folder[:2])
+    assert all(torch.equal(tensor, from_folder[1][name]) for name, tensor in from_file[1].items())
+
+
+def test_a_fingerprint_tells_models_apart(tiny: ModelConfig, weights, make_weights):
+    same = fingerprint(tiny, weights)
+    assert fingerprint(replace(tiny, eos_token_ids=(1, 2), max_positions=9), weights) == same
+    assert fingerprint(tiny, {name: tensor.double() for name, tensor in weights.items()}) == same
+    assert fingerprint(replace(tiny, rope_theta=5.0), weights) != same
+    assert fingerprint(tiny, make_weights(seed=1)) != same
+    nudged = weights | {"model.norm.weight": weights["model.norm.weight"] + 1e-3}
+    assert fingerprint(tiny, nudged) != same
+
+
+def test_end_tokens_of_config_and_tokenizer_both_count(write_folder):
+    folder = write_folder({"eos_token_id": 256})
+    assert load_weights(str(folder))[0].eos_token_ids == (256, 257)
+
+
+@pytest.mark.slow
+def test_the_second_start_is_fast_and_imports_nothing_heavy(smollm2, child_env):
+    run = [sys.executable, "-c", SECOND_START]
+    # The best of three: other work on the machine may slow any one of them.
+    assert any(float(subprocess.check_output(run, env=child_env(), text=True)) < 1.5 for _ in range(3))
+
+
+@pytest.mark.slow
+def test_two_first_starts_at_once_agree(cache: Path, write_gguf, child_env):
+    run = [sys.executable, "-c", FIRST_START, str(write_gguf())]
+    both = [subprocess.Popen(run, env=child_env(), stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    marks = [process.communicate(timeout=60)[0] for process in both]
+    assert marks[0] == marks[1] and len(marks[0]) == 17
+    assert sorted(path.suffix for path in (cache / "models").iterdir()) == ["", ".lock"]
+
+
+def test_names_with_hf_go_to_transformers(monkeypatch: pytest.MonkeyPatch):
+    import draftwood.models.hf
+
+    called = []
+    fake = SimpleNamespace(load=lambda *arguments: called.append(arguments) or "loaded")
+    monkeypatch.setattr(draftwood.models.hf, "model", fake, raising=False)
+    monkeypatch.setitem(sys.modules, "draftwood.models.hf.model", fake)
+    assert load("hf:org/name", dtype=torch.float64) == "loaded"
+    assert called == [("org/name", torch.float64, "cpu")]
+
+
+def truncate(folder: Path) -> None:
+    os.truncate(folder / "model.safetensors", 5000)
+
+
+def other_config(folder: Path) -> None:
+    raw = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(raw | {"vocab_size": 200}))
+
+
+def other_family(folder: Path) -> None:
+    (folder / "config.json").write_text(json.dumps({"model_type": "gpt_neox"}))
+
+
+def no_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+
+
+def larger_tokenizer(folder: Path) -> None:
+    raw = json.loads((folder / "tokenizer.json").read_text())
+    extra = raw["added_tokens"][0] | {"id": 264, "content": "<|one too many|>"}
+    (folder / "tokenizer.json").write_text(json.dumps(raw | {"added_tokens": [*raw["added_tokens"], extra]}))
+
+
+def forgetful_template(folder: Path) -> None:
+    (folder / "chat_template.jinja").write_text("{{ bos_token }}")
+
+
+def undefined_weights(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-4] + b"\xff" * 4)
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind", "message"),
+    [
+        (truncate, WeightsError, "model.safetensors: not a whole safetensors file"),
+        (other_config, WeightsError, "model.embed_tokens.weight is"),
+        (other_family, ModelError, "model type 'gpt_neox'.*hint: hf:"),
+        (no_tokenizer, TokenizerError, "no tokenizer.json"),
+        (larger_tokenizer, TokenizerError, "'<|one too many|>' has id 264"),
+        (forgetful_template, TokenizerError, "loses the user message"),
+        (undefined_weights, WeightsError, "holds infinite or undefined weights"),
+    ],
+)
+def test_a_folder_that_does_not_fit_is_refused_before_any_token(write_folder, damage, kind, message: str):
+    folder = write_folder()
+    load_weights(str(folder))
+    damage(folder)
+    with pytest.raises(kind, match=f"(?s){message.replace('|', '.')}"):
+        load_weights(str(folder))
+
+
+@pytest.mark.parametrize("name", ["nobody", "./nowhere", ""])
+def test_an_unknown_name_is_refused(name: str):
+    with pytest.raises(UnknownNameError):
+        load(name)

@@ -1,0 +1,61 @@
+"""Thirteen tokens in a row of a question are too many, twelve are not."""
+
+import gzip
+import hashlib
+import json
+
+import numpy as np
+import pytest
+
+from draftwood.errors import OptionError
+from draftwood.models.loading.load import Loaded
+from draftwood.train.data.exclude import RUN, Exclusion, hash_windows, read_exclusion, windows_of
+
+QUESTION = "How many letters does this question have?"
+
+
+@pytest.fixture
+def exclusion(tmp_path, tiny: Loaded) -> Exclusion:
+    file = tmp_path / "q.jsonl"
+    file.write_text(json.dumps({"turns": [QUESTION, "Why so?"]}) + "\n")
+    return read_exclusion([file], tiny.tokenizer)
+
+
+@pytest.mark.parametrize(("start", "count", "caught"), [(0, 13, True), (9, 13, True), (9, 12, False), (28, 13, True)])
+def test_a_run_of_thirteen_is_found_wherever_it_stands(exclusion: Exclusion, tiny: Loaded, start, count, caught):
+    run = tiny.tokenizer.encode(QUESTION)[start : start + count]
+    for before, after in ((0, 0), (3, 40), (200, 0)):
+        noise = np.random.default_rng(0).integers(128, 256, before + after).tolist()
+        assert exclusion.hits(noise[:before] + run + noise[before:]) is caught
+
+
+def test_short_question_is_known_by_its_words(exclusion: Exclusion):
+    assert exclusion.says("why  SO") and exclusion.says(QUESTION) and not exclusion.says("Why not?")
+
+
+def test_nothing_excluded_hits_nothing():
+    assert not Exclusion().hits(list(range(100))) and not Exclusion().says("")
+
+
+def test_equal_hashes_are_compared_token_by_token():
+    windows = windows_of(np.arange(RUN, dtype=np.int32))
+    other = np.arange(RUN, dtype=np.int32)[::-1].copy()
+    forged = Exclusion(hash_windows(windows_of(other)), windows)  # the hash of one, the tokens of the other
+    assert not forged.hits(other) and Exclusion(hash_windows(windows), windows).hits(np.arange(RUN))
+
+
+def test_files_are_recorded_by_name_and_checksum(tmp_path, tiny: Loaded):
+    file = tmp_path / "q.jsonl.gz"
+    with gzip.open(file, "wt") as stream:
+        stream.write('{"prompt": "def f(x): return x + 1"}\n\n')
+    found = read_exclusion([file], tiny.tokenizer)
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert found.files == ({"name": "q.jsonl.gz", "sha256": digest, "questions": 1},)
+    assert found.hits(tiny.tokenizer.encode("so: def f(x): return"))
+
+
+@pytest.mark.parametrize("text", ["", "{}", "x", '{"turns": "a"}', '{"prompt": 3}'])
+def test_question_that_cannot_be_read_is_refused(tmp_path, tiny: Loaded, text):
+    (tmp_path / "q.jsonl").write_text(text)
+    with pytest.raises(OptionError, match=r"q\.jsonl"):
+        read_exclusion([tmp_path / "q.jsonl"], tiny.tokenizer)
