@@ -11,7 +11,7 @@ from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.recipe import Recipe
 from draftwood.core.round import Round
-from draftwood.core.sampling.noise import Places
+from draftwood.core.sampling.random import Places
 from draftwood.core.tree import TokenTree
 from draftwood.testing.contracts import Always, toy_round
 from draftwood.testing.exact import Forking, Leaf, _Branch, leaves

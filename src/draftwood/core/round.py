@@ -12,7 +12,7 @@ from draftwood.core.host import host, put
 from draftwood.core.proposal import Draw
 from draftwood.core.request import Request
 from draftwood.core.sampling.keys import fold, word
-from draftwood.core.sampling.noise import Keyed, Noise, Places
+from draftwood.core.sampling.random import Keyed, Noise, Places
 from draftwood.core.sampling.processors import adjust
 from draftwood.core.sampling.shaping import Shaping, top
 from draftwood.core.sampling.support import Cut

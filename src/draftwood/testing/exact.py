@@ -21,7 +21,7 @@ from torch import Tensor
 from draftwood.core.config import EngineConfig
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
-from draftwood.core.sampling.noise import Places
+from draftwood.core.sampling.random import Places
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.verdict import Times
 from draftwood.engine.engine import Engine

@@ -17,7 +17,7 @@ from draftwood.core.request import Request
 from draftwood.core.review import Chain, score
 from draftwood.core.round import TARGET, Round
 from draftwood.core.sampling.keys import digits
-from draftwood.core.sampling.noise import split
+from draftwood.core.sampling.random import split
 from draftwood.core.sampling.params import SamplingParams
 
 NEAR = 3e-4

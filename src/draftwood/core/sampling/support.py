@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from draftwood.core.sampling.noise import Places
+from draftwood.core.sampling.random import Places
 
 Array = NDArray[Any]
 _CUTS = (64.0, 4.0, 0.0)  # times what a token may have at most if all that are smaller can go

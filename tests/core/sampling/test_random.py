@@ -6,7 +6,7 @@ import torch
 
 from draftwood.core.round import TARGET, Round
 from draftwood.core.sampling.keys import digits, fold
-from draftwood.core.sampling.noise import Keyed, Places, invert
+from draftwood.core.sampling.random import Keyed, Places, invert
 from draftwood.testing.contracts import toy_round
 
 
