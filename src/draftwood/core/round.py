@@ -96,27 +96,38 @@ class Round:
 
         `cut`: who makes truncated distributions, if the model can.
         """
-        dead: list[tuple[int, int]] = []
-        special = [b for b, r in enumerate(self.requests) if not r.params.plain]
-        if special:
-            logits = logits.clone()
-            columns = None if ids is None else host(ids)
-            paths = host(tree.take(torch.tensor(special, device=self.device)).path_tokens(nodes[special]))
-            for b, row in zip(special, paths, strict=True):
-                for k, path in enumerate(row):
-                    drafted = [t for t in path if t >= 0]
-                    if self.requests[b].ended_by(drafted):
-                        continue  # plain decoding never gets here, and a grammar need not know what follows an end
-                    try:
-                        logits[b, k] = adjust(logits[b, k], self.requests[b], drafted, columns)
-                    except OptionError:
-                        if strict:
-                            raise
-                        dead.append((b, k))
+        logits, failed = self.adjusted(logits, tree, nodes, ids)
+        if failed and strict:
+            raise OptionError(next(iter(failed.values())))
         probs = self.shaping.probs(logits, ranked, cut)
-        for b, k in dead:
+        for b, k in failed:
             probs[b, k] = 0.0
         return probs
+
+    def adjusted(
+        self,
+        logits: Float[Tensor, "B K W"],
+        tree: TokenTree,
+        nodes: Int[Tensor, "B K"],
+        ids: Int[Tensor, "W"] | None = None,
+    ) -> tuple[Float[Tensor, "B K W"], dict[tuple[int, int], str]]:
+        """Logits after the penalties, bias and bans of each sequence along each node's path; and the nodes (b, k) that have
+        no token left, with the reason."""
+        special = [b for b, r in enumerate(self.requests) if not r.params.plain]
+        failed: dict[tuple[int, int], str] = {}
+        if not special:
+            return logits, failed
+        logits = logits.clone()
+        tokens = host(tree.take(put(special, self.device)).path_tokens(nodes[special]))
+        for b, whole in zip(special, tokens, strict=True):
+            drafted = {k: [t for t in path if t >= 0] for k, path in enumerate(whole)}
+            # Plain decoding never gets behind an end, and a grammar need not know what follows one.
+            here = [k for k, path in drafted.items() if not self.requests[b].ended_by(path)]
+            if here:
+                paths = [drafted[k] for k in here]
+                logits[b, here], dead = adjust(logits[b, here], self.requests[b], paths, ids)
+                failed |= {(b, here[k]): reason for k, reason in dead.items()}
+        return logits, failed
 
     def temperature(self) -> list[float] | None:
         """What each row's logits are divided by, if a ranked distribution needs nothing else: for drafters whose models can rank by
