@@ -26,6 +26,7 @@ from draftwood.core.recipe import Recipe
 from draftwood.core.round import TARGET, Round
 from draftwood.core.sampling.keys import fold, word
 from draftwood.core.sampling.params import SamplingParams
+from draftwood.core.sampling.probs import TokenProbs
 from draftwood.core.scored import Scored
 from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Verdict
@@ -46,7 +47,7 @@ from draftwood.trees.shaped import Shaped
 from draftwood.trees.static import Static
 from draftwood.trees.stochastic_beam import StochasticBeam
 from draftwood.trees.threshold import Threshold
-from draftwood.verifiers import block, draws, line, path_block, rejection, transport, traversal
+from draftwood.verifiers import block, draws, path_block, transport, traversal
 from draftwood.verifiers.block import Block
 from draftwood.verifiers.bounds import best_distinct, best_iid
 from draftwood.verifiers.match import Match
@@ -184,7 +185,7 @@ def test_whole_requests_over_several_rounds_have_the_targets_joint_distribution(
 def test_the_contract_offered_to_other_rules_passes_ours_and_fails_a_wrong_one(monkeypatch: pytest.MonkeyPatch) -> None:
     check_verifier(Block(), models=1)
     check_verifier(Rejection(), models=1)
-    monkeypatch.setattr(rejection, "residual", lambda p, q: p)
+    monkeypatch.setattr(TokenProbs, "residual", lambda p, q: p)
     with pytest.raises(AssertionError, match="Rejection on"):
         check_verifier(Rejection(), models=1)
 
@@ -711,14 +712,14 @@ def test_n10_block_that_stops_at_the_first_coin_that_fails(monkeypatch: pytest.M
 
 
 def test_n10_block_with_the_ordinary_residual(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = block.missing
+    real = TokenProbs.minus
 
-    def ordinary(w: Any, p: Any, q: Any) -> Any:
+    def ordinary(p: TokenProbs, q: TokenProbs, w: Any = None) -> TokenProbs:
         """As much as is missing, spread like (p - q)+."""
-        total, spread = real(w, p, q).sum(-1, keepdim=True), (p - q).clamp_min(0)
-        return total * spread / spread.sum(-1, keepdim=True)
+        total, spread = real(p, q, w).mass()[:, None], (p.prob - q.prob).clamp_min(0)
+        return replace(p, prob=total * spread / spread.sum(-1, keepdim=True))
 
-    monkeypatch.setattr(line, "missing", ordinary)
+    monkeypatch.setattr(TokenProbs, "minus", ordinary)
     found = block_errors()
     assert 1e-3 < min(found) <= max(found) < 5e-3
 

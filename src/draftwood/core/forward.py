@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from draftwood.core.host import host, put
-from draftwood.core.sampling.support import Cutter
+from draftwood.core.sampling.probs import SamplingKernels
 
 FINAL = -1
 """Tap after the final norm. Taps 0..L: the residual after layer l, 0 being the embedding, L before the final norm."""
@@ -128,7 +128,8 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ForwardOutput:
-    """What a pass showed. `token_index`: node -> place in T, filled by whoever knows the tree; `logits_index`: place in T -> its logits."""
+    """What a pass computed. `logits_index`: place in T -> its row of logits; `token_index`: node -> place in T, filled in
+    where the tree is known."""
 
     logits: Float[Tensor, "U V"]
     hidden: Float[Tensor, "T H"]  # the residual at layers.stop
@@ -136,10 +137,9 @@ class ForwardOutput:
     features: dict[int, Float[Tensor, "T H"]] = field(default_factory=dict[int, Tensor])
     token_index: Int[Tensor, "B N"] | None = None
     tokens: ForwardInput | None = None  # what was asked, so that features can be found by slot and position
-    best: Int[Tensor, "U"] | None = (
-        None  # the greatest logit's place, from models that know it for nothing; -1: no numbers
-    )
-    cut: Cutter | None = None  # from models that go from logits to distributions by themselves
+    # The place of the greatest logit, from models that find it on the way; -1: the logits are not numbers.
+    best: Int[Tensor, "U"] | None = None
+    kernels: SamplingKernels | None = None  # of the backend that made the logits, if it has any
 
 
 def logit_places(want: Int[Tensor, "U"], size: int) -> Int[Tensor, "T"]:

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from draftwood.core.host import host
+from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import SCORED, TokenTree
 from draftwood.errors import OptionError
 
@@ -32,57 +33,6 @@ def need_draw(part: str, draw: object) -> None:
     """OptionError, in the name of the part, if this is none."""
     if not isinstance(draw, Draw):
         raise OptionError(f"{part}: draw cannot be {draw!r}\nhint: {', '.join(map(str, Draw))}")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DraftProbs:
-    """What children were really drawn from: R stored rows over W columns, at least float32."""
-
-    prob: Float[Tensor, "R W"]
-    ids: Int[Tensor, "W"] | Int[Tensor, "R W"] | None = None  # token of each column; None = the whole vocabulary
-
-    @property
-    def num_distributions(self) -> int:
-        return self.prob.shape[0]
-
-    def whole(self, vocab_size: int) -> bool:
-        """Whether kernels can read it: whole rows one behind the other."""
-        prob = self.prob
-        return self.ids is None and prob.shape[1] == vocab_size and prob.dtype == torch.float32 and prob.is_contiguous()
-
-    def join(self, other: "DraftProbs") -> "DraftProbs":
-        """Rows of `other` behind ours; both must have the same columns."""
-        if self.ids is other.ids and (self.ids is None or self.ids.ndim == 1):
-            return DraftProbs(torch.cat([self.prob, other.prob]), self.ids)
-        ids, other_ids = (_row_ids(probs) for probs in (self, other))
-        return DraftProbs(torch.cat([self.prob, other.prob]), torch.cat([ids, other_ids]))
-
-    def dense(self, rows: Int[Tensor, "B"], vocab_size: int) -> Float[Tensor, "B V"]:
-        """Rows over the whole vocabulary; row -1 gives zeros."""
-        prob = self.prob[rows.clamp_min(0)] * (rows >= 0)[:, None]
-        if self.ids is None:
-            return prob
-        ids = self.ids if self.ids.ndim == 1 else self.ids[rows.clamp_min(0)]
-        return prob.new_zeros(len(rows), vocab_size).scatter_(1, ids.expand_as(prob), prob)
-
-    def at(self, rows: Int[Tensor, "*#S"], tokens: Int[Tensor, "*S"], vocab_size: int) -> Float[Tensor, "*S"]:
-        """Of single tokens, each in the row beside it; row -1 and the id `vocab_size` have nothing."""
-        there = (rows >= 0) & (tokens < vocab_size)
-        row, token = rows.clamp_min(0), tokens.clamp_max(vocab_size - 1)
-        if self.ids is None:
-            found = self.prob.view(-1)[row * vocab_size + token] if self.prob.is_contiguous() else self.prob[row, token]
-            return torch.where(there, found, 0.0)
-        if self.ids.ndim == 2:
-            return torch.where(
-                there, self.dense(torch.arange(self.num_distributions, device=row.device), vocab_size)[row, token], 0.0
-            )
-        column = torch.full((vocab_size,), -1, device=row.device).index_copy_(
-            0, self.ids, torch.arange(len(self.ids), device=row.device)
-        )[token]
-        return torch.where(there & (column >= 0), self.prob[row, column.clamp_min(0)], 0.0)
-
-    def to(self, device: torch.device | str) -> "DraftProbs":
-        return DraftProbs(self.prob.to(device), None if self.ids is None else self.ids.to(device))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -249,10 +199,3 @@ class Proposal:
 
 def _padded(rows: list[list[T]], width: int, fill: T) -> list[list[T]]:
     return [row + [fill] * (width - len(row)) for row in rows]
-
-
-def _row_ids(probs: DraftProbs) -> Tensor:
-    if probs.ids is None:
-        columns = torch.arange(probs.prob.shape[1], device=probs.prob.device)
-        return columns.expand_as(probs.prob)
-    return probs.ids.expand(probs.prob.shape) if probs.ids.ndim == 1 else probs.ids

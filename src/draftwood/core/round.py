@@ -12,12 +12,12 @@ from draftwood.core.host import host, put
 from draftwood.core.proposal import Draw
 from draftwood.core.request import Request
 from draftwood.core.sampling.keys import fold, word
-from draftwood.core.sampling.random import Keyed, Noise, Places
+from draftwood.core.sampling.probs import TokenProbs
 from draftwood.core.sampling.processors import adjust
-from draftwood.core.sampling.shaping import Shaping, top
-from draftwood.core.sampling.support import Cut
+from draftwood.core.sampling.random import Keyed, Noise
+from draftwood.core.sampling.sampler import Sampler
+from draftwood.core.sampling.truncation import top
 from draftwood.core.tree import TokenTree
-from draftwood.errors import OptionError
 
 TARGET = "target"
 """The purpose of the target's own samples: keyed by (seed, position) alone, so any draft leaves them unchanged."""
@@ -53,7 +53,7 @@ class Round:
         self.stream = stream
         self.device = lengths.device
         self._seeds: Tensor | None = None
-        self._shaping: Shaping | None = None
+        self._sampler: Sampler | None = None
         self._keys: dict[str, Tensor] = {}
 
     @property
@@ -65,10 +65,10 @@ class Round:
         return [r.id for r in self.requests]
 
     @property
-    def shaping(self) -> Shaping:
-        if self._shaping is None:
-            self._shaping = Shaping([r.params for r in self.requests], self.device)
-        return self._shaping
+    def sampler(self) -> Sampler:
+        if self._sampler is None:
+            self._sampler = Sampler([r.params for r in self.requests], self.device)
+        return self._sampler
 
     def roots(self) -> Int[Tensor, "B"]:
         """The newest known token of each row."""
@@ -81,25 +81,17 @@ class Round:
         nodes: Int[Tensor, "B K"],
         ids: Int[Tensor, "W"] | None = None,
         *,
-        strict: bool = False,
         ranked: bool = False,
-        cut: Cut | None = None,
     ) -> Float[Tensor, "B K W"]:
-        """The one road from logits to a distribution, p and q alike: history of each node's own path, then temperature and
-        truncation. Options act before any token is drawn, so a mask can never bias a draw.
+        """Draft distributions, made from logits as the target's are: the options of each sequence along each node's own
+        path, then temperature and truncation. Options act before any token is drawn, so a mask can never bias a draw.
+        Where they leave no token, the distribution is zeros, and the node gets no children.
 
-        Where the options leave no token at all, a draft has nothing to say (a distribution of zeros, no children); `strict`, for
-        the target, makes it an OptionError.
-
-        `ranked`, for siblings that differ: a greedy row draws nothing, it takes the best tokens one after another, and a
-        one-hot distribution would forget all but one. Such rows keep the distribution of temperature 1.
-
-        `cut`: who makes truncated distributions, if the model can.
+        `ranked`, for siblings that differ: a greedy sequence takes the best tokens one after another, of which a one-hot
+        distribution would know only the first. Such sequences keep the distribution of temperature 1.
         """
         logits, failed = self.adjusted(logits, tree, nodes, ids)
-        if failed and strict:
-            raise OptionError(next(iter(failed.values())))
-        probs = self.shaping.probs(logits, ranked, cut)
+        probs = self.sampler.dense(logits, ranked)
         for b, k in failed:
             probs[b, k] = 0.0
         return probs
@@ -132,7 +124,7 @@ class Round:
     def temperature(self) -> list[float] | None:
         """What each row's logits are divided by, if a ranked distribution needs nothing else: for drafters whose models can rank by
         themselves. None: somebody's options ask for `probs`."""
-        return self.shaping.temperature() if all(r.params.plain for r in self.requests) else None
+        return self.sampler.temperature() if all(r.params.plain for r in self.requests) else None
 
     def key(self, purpose: str, at: Int[Tensor, "B *S"], turn: int | Int[Tensor, "S"] = 0) -> Int[Tensor, "B *S"]:
         """The place of one random number. For TARGET, `at` is the depth below the root; otherwise the node."""
@@ -173,36 +165,25 @@ class Round:
         self,
         purpose: str,
         at: Int[Tensor, "B *S"],
-        probs: Float[Tensor, "B *S V"] | Int[Tensor, "B *S V"],
+        probs: Float[Tensor, "B *S V"] | Int[Tensor, "B *S V"] | TokenProbs,
         where: Bool[Tensor, "B *S"],
         turn: int | Int[Tensor, "S"] = 0,
     ) -> Int[Tensor, "B *S"]:
         """A token drawn from `probs`; it need not be normalised, and whole numbers are counts."""
-        return self.noise.pick(self.key(purpose, at, turn), probs, where, self.ids)
-
-    def pick_among(
-        self,
-        purpose: str,
-        at: Int[Tensor, "B"],
-        probs: Float[Tensor, "B W"],
-        where: Bool[Tensor, "B"],
-        places: Places | None,
-    ) -> Int[Tensor, "B"]:
-        """The same for a distribution over a few tokens: the one that the whole row would have given."""
-        if places is not None and not some(where):
+        if isinstance(probs, TokenProbs) and probs.ids is not None and not some(where):
             return torch.full_like(at, -1)
-        return self.noise.pick(self.key(purpose, at), probs, where, self.ids, places)
+        return self.noise.pick(self.key(purpose, at, turn), probs, where, self.ids)
 
     def guess(self, depth: Int[Tensor, "B"], probs: Float[Tensor, "B V"], where: Bool[Tensor, "B"]) -> Int[Tensor, "B"]:
         """What a draft distribution would emit with the target's own uniform of that position: a good guess, never a draw. A greedy
         row's guess is its best token."""
-        return self.noise.pick(self.key(TARGET, depth), self.shaping.certain(probs), where, self.ids)
+        return self.noise.pick(self.key(TARGET, depth), self.sampler.certain(probs), where, self.ids)
 
     def sample(
         self, at: Int[Tensor, "B *S"], probs: Float[Tensor, "B *S W"], where: Bool[Tensor, "B *S"], turn: int = 0
     ) -> Int[Tensor, "B *S"]:
         """A token drawn for a draft; a greedy row takes the best one, with no chance in it."""
-        return self.pick("draft", at, self.shaping.certain(probs), where, turn)
+        return self.pick("draft", at, self.sampler.certain(probs), where, turn)
 
     def draw(
         self, at: Int[Tensor, "B F"], probs: Float[Tensor, "B F W"], k: int, draw: Draw, where: Bool[Tensor, "B F"]

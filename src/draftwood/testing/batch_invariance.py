@@ -75,7 +75,9 @@ def _cache(model: Model) -> DenseCache:
 
 def _run(model: Model, cache: DenseCache, *parts: ForwardInput) -> list[Row]:
     """All parts in one pass; their rows in order."""
-    columns = {f: torch.cat([getattr(p, f) for p in parts]) for f in ("ids", "slots", "positions", "entries", "parents")}
+    columns = {
+        f: torch.cat([getattr(p, f) for p in parts]) for f in ("ids", "slots", "positions", "entries", "parents")
+    }
     taps = frozenset({FINAL, *range(model.num_layers + 1)})
     x = ForwardInput(**columns, want=torch.arange(len(columns["ids"])))
     output = model.forward(x, cache, taps=taps)

@@ -21,8 +21,8 @@ from torch import Tensor
 from draftwood.core.config import EngineConfig
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
-from draftwood.core.sampling.random import Places
 from draftwood.core.sampling.params import SamplingParams
+from draftwood.core.sampling.probs import TokenProbs
 from draftwood.core.verdict import Times
 from draftwood.engine.engine import Engine
 from draftwood.testing.table_model import Conditional, TableModel, joint
@@ -85,12 +85,11 @@ class Forking:
     def pick(
         self,
         key: Int[Tensor, "B *S"],
-        probs: Float[Tensor, "B *S W"] | Int[Tensor, "B *S W"],
+        probs: Float[Tensor, "B *S W"] | Int[Tensor, "B *S W"] | TokenProbs,
         where: Bool[Tensor, "B *S"],
         who: Sequence[int],
-        places: Places | None = None,
     ) -> Int[Tensor, "B *S"]:
-        probs = probs if places is None else places.spread(probs)
+        probs = probs.dense() if isinstance(probs, TokenProbs) else probs
         out = torch.full_like(key, -1)
         each = key[0].numel() if len(key) else 0
         distributions, keys, asked = (
@@ -105,6 +104,9 @@ class Forking:
                 edges[-1] = 1.0
                 out.view(-1)[i] = self.branches[who[i // each]].ask(keys[i], edges)
         return out
+
+    def uniforms(self, key: Int[Tensor, "B"]) -> None:
+        """None are known: every pick is a question of its own."""
 
 
 class Free:

@@ -15,7 +15,7 @@ from draftwood.core.legality import Shape
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import DraftProbs, Draw, Proposal
 from draftwood.core.round import Round
-from draftwood.core.sampling.shaping import top
+from draftwood.core.sampling.truncation import top
 from draftwood.core.tree import TokenTree
 from draftwood.errors import need_at_least
 from draftwood.trees.grow import best_of

@@ -46,9 +46,9 @@ def grow(base: Proposal, limit: Limit, policy: TreePolicy, rnd: Round, step: Ste
         growth = policy.expand(growth, q, allowed, limit, rnd)
     q_index = torch.nn.functional.pad(growth.q_index, (0, growth.tree.num_nodes - growth.q_index.shape[1]), value=-1)
     tree = growth.tree
-    if rnd.shaping.any_greedy and policy.draw is not Draw.GIVEN:
+    if rnd.sampler.any_greedy and policy.draw is not Draw.GIVEN:
         # Their tokens were taken, not drawn: no distribution stands behind them, and none is needed where the target's is one token.
-        greedy = rnd.shaping.greedy()[:, None]
+        greedy = rnd.sampler.greedy()[:, None]
         tree = replace(tree, copies=torch.where(greedy, 0, tree.copies))
         q_index = torch.where(greedy, -1, q_index)
     return Proposal(tree, policy.draw, growth.q, q_index, passes=passes, fault=fault)

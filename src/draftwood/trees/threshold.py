@@ -82,11 +82,11 @@ class Threshold:
         batch, width = allowed.shape
         left = q.prob.view(batch, width, -1).double()  # [B, F, W] not yet drawn
         columns = left.shape[-1]
-        greedy = rnd.shaping.greedy()[:, None]
+        greedy = rnd.sampler.greedy()[:, None]
 
         def worth(left: Float[Tensor, "B F W"], whole: Float[Tensor, "B F"]) -> Float[Tensor, "B F"]:
             """Of the next draw: what is left of the distribution; of a greedy row the best of it, which is what it takes."""
-            mass = torch.where(greedy, left.amax(-1), whole) if rnd.shaping.any_greedy else whole
+            mass = torch.where(greedy, left.amax(-1), whole) if rnd.sampler.any_greedy else whole
             return carry.reach * mass
 
         value, best = torch.where(allowed, worth(left, torch.ones_like(carry.reach)), 0.0), carry.best

@@ -23,15 +23,17 @@ from draftwood.core.host import put
 from draftwood.core.legality import RULES, Shape
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.round import Round, some
-from draftwood.core.sampling.support import Support
+from draftwood.core.sampling.draft_probs import Aligned
+from draftwood.core.sampling.probs import TokenProbs
 from draftwood.core.scored import Scored
 from draftwood.core.tree import SCORED, TokenTree
 from draftwood.core.verdict import Verdict
 from draftwood.verifiers.draws import of
 from draftwood.verifiers.family import Families, Family
-from draftwood.verifiers.line import at_once, missing, pairs_at, unless_empty
+from draftwood.verifiers.node_probs import node_probs
 from draftwood.verifiers.onward import Judge, Judged, Nodes, Rows, drawn, inner, onward
-from draftwood.verifiers.pair import Pair, pair_at
+
+_AT_LEAST, _ENTRIES = 64, 2**20  # distributions asked for together, and entries of packed ones that they may have
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def judge_drawn(
     if target.plain:
         return judge_line(proposal, target, rnd, start, where)
     return judge_chain(
-        proposal, target, rnd, start, where, lambda here, pair: ((here.copies > 0).int().argmax(1), pair.q)
+        proposal, target, rnd, start, where, lambda here, both: ((here.copies > 0).int().argmax(1), both.q)
     )
 
 
@@ -70,36 +72,59 @@ def judge_line(
     tree = proposal.tree
     nodes, count = line(tree, start, where)
     w = torch.ones_like(start, dtype=torch.float64)
-    last, after, pairs = start, None, None
+    last, after, p = start, None, None
     first = step = 0
     while (first := first + step) < nodes.shape[1] - 1:
-        step = max(1, at_once(pairs) // max(tree.batch, 1))
+        step = max(1, at_once(p) // max(tree.batch, 1))
         here, child = nodes[:, first : first + step], nodes[:, first + 1 : first + step + 1]
         here = here[:, : child.shape[1]]
         position = torch.arange(first, first + here.shape[1], device=here.device)
         asked = (position < count[:, None]) & (w > 0)[:, None]
         if not some(asked):
             break
-        row, column = asked.nonzero().unbind(1)
-        pairs = pairs_at(proposal, target, row, here[asked], child[asked])
+        sequence, column = asked.nonzero().unbind(1)
+        p, q, ratio = along_chains(proposal, target, sequence, here[asked], child[asked])
         top, bottom = (torch.ones_like(here, dtype=torch.float64) for _ in range(2))  # where nothing is asked w stays
-        top[asked], bottom[asked] = pairs.top, pairs.bottom
+        top[asked], bottom[asked] = ratio
         along = weights(w, top, bottom)
         before, w = along[:, :-1], along[:, -1]
         chance = torch.zeros_like(top)
-        chance[asked] = share(pairs.missing(before[asked]), before[asked])
+        chance[asked] = share(p.minus(q, before[asked]).mass(), before[asked])
         kept = rnd.coin("accept", here, chance, asked & (before > 0))
         if not some(kept):
             continue
         place = (kept * (1 + torch.arange(kept.shape[1], device=kept.device))).argmax(1, keepdim=True)
         hit = kept.any(1)
         last = torch.where(hit, here.gather(1, place)[:, 0], last)
-        index = torch.zeros_like(here).index_put_((row, column), torch.arange(len(row), device=row.device))
-        found = pairs.left(index.gather(1, place)[:, 0], before.gather(1, place)[:, 0])
+        each = torch.arange(len(sequence), device=here.device)
+        index = torch.zeros_like(here).index_put_((sequence, column), each).gather(1, place)[:, 0]
+        rest_p, rest_q = p.take(index).table(), q.take(index).table()
+        found = rest_p.unless_empty(rest_p.minus(rest_q, before.gather(1, place)[:, 0]))
         after = found if after is None else after.put(found, hit)
     end = nodes.gather(1, count[:, None])[:, 0]
     last = torch.where(rnd.coin("accept", end, w, where & (w > 0)), end, last)
     return last, token_after(target, rnd, last, where, inner(tree), after)
+
+
+def along_chains(
+    proposal: Proposal, target: Scored, sequence: Int[Tensor, "R"], node: Int[Tensor, "R"], child: Int[Tensor, "R"]
+) -> tuple[TokenProbs, TokenProbs, tuple[Float[Tensor, "R"], Float[Tensor, "R"]]]:
+    """p and q at any nodes of any sequences, over p's tokens; and p and q of the child that was drawn at each. Packed where
+    sampling leaves few tokens: a table would be as wide as the broadest distribution, which may have thousands where most
+    have a dozen."""
+    assert proposal.q is not None
+    token, index = proposal.tree.tokens[sequence, child], proposal.q_indices()[sequence, node]
+    p = target.probs(node, sequence)
+    p = p if p.ids is None else replace(p, prob=p.prob.double())
+    ratio = p.at(token).double(), proposal.q.at(index, token, target.vocab_size).double()
+    return p, proposal.q.over(p, index), ratio
+
+
+def at_once(before: TokenProbs | None) -> int:
+    """How many distributions to ask for together, judging by the last ones."""
+    if before is None or before.ids is None:
+        return _AT_LEAST
+    return max(_AT_LEAST, _ENTRIES * len(before) // max(len(before.ids), 1))
 
 
 def chains_apart(
@@ -160,7 +185,7 @@ def weights(w: Float[Tensor, "B"], top: Float[Tensor, "B L"], bottom: Float[Tens
 class Follow(Protocol):
     """Which child goes on the chain, and the distribution it was drawn from; where the chain goes on."""
 
-    def __call__(self, here: Family, pair: Pair, /) -> tuple[Int[Tensor, "B"], Float[Tensor, "B W"]]: ...
+    def __call__(self, here: Family, both: Aligned, /) -> tuple[Int[Tensor, "B"], TokenProbs]: ...
 
 
 def judge_chain(
@@ -176,24 +201,23 @@ def judge_chain(
     goes_on, families = inner(target.tree), Families.of(target.tree)
     node, last, alive = start, start, where
     w = torch.ones_like(start, dtype=torch.float64)
-    after: Support | None = None
+    after: TokenProbs | None = None
     for _ in range(1 + max(target.host_tree.deepest, default=0)):
         going = goes_on.gather(1, node[:, None])[:, 0] & alive
         last = torch.where(rnd.coin("accept", node, w, alive & ~going), node, last)
         if not bool(going.any()):
             break
         here = families.at(torch.where(going, node, start))
-        pair = pair_at(proposal, target, here, going)
-        place, q = follow(here, pair)
-        p = pair.p.to(q.dtype)
-        rest = missing(w, p, q)
-        total = rest.sum(-1, dtype=torch.float64)
-        kept = rnd.coin("accept", node, share(total, w), going)
+        both = node_probs(proposal, target, here, going)
+        place, q = follow(here, both)
+        p = replace(both.p, prob=both.p.prob.to(q.prob.dtype))
+        rest = p.minus(q, w)
+        kept = rnd.coin("accept", node, share(rest.mass(), w), going)
         last = torch.where(kept, node, last)
         if some(kept):
-            left = replace(pair.support, prob=unless_empty(rest, p))
+            left = p.unless_empty(rest)
             after = left if after is None else after.put(left, kept)
-        w = weight(w, p, q, pair.columns.gather(1, place[:, None]))
+        w = weight(w, p.prob, q.prob, both.columns.gather(1, place[:, None]))
         alive = going & (w > 0)
         node = torch.where(alive, of(here.child, place), node)
     return last, token_after(target, rnd, last, where, goes_on, after)
@@ -205,14 +229,14 @@ def token_after(
     last: Int[Tensor, "B"],
     where: Bool[Tensor, "B"],
     judged: Bool[Tensor, "B N"],
-    after: Support | None,
+    after: TokenProbs | None,
 ) -> Int[Tensor, "B"]:
     """Drawn from what judging left of the distribution at the last node kept, or from the target's own where nothing was judged."""
     fresh = where & ~judged.gather(1, last[:, None])[:, 0]
     if after is None or some(fresh):
-        probs = target.support(torch.where(fresh, last, 0), fresh)
+        probs = target.probs(torch.where(fresh, last, 0), where=fresh)
         after = probs if after is None else after.put(probs, fresh)
-    return rnd.pick_among("residual", last, after.prob, where, after.places)
+    return rnd.pick("residual", last, after, where)
 
 
 def weight(

@@ -1,22 +1,10 @@
-"""What the rules for several draws read at a node: which distribution the draws came from, and in which order they come."""
+"""In which order the draws at a node come."""
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
-from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round, some
-
-
-def probs_at(
-    proposal: Proposal, node: Int[Tensor, "B"], where: Bool[Tensor, "B"], like: Float[Tensor, "B V"]
-) -> Float[Tensor, "B V"]:
-    """q of the children of one node per row, over the columns and in the precision of `like`; zeros elsewhere, and
-    everywhere where nothing was drawn."""
-    if proposal.q is None:
-        return torch.zeros_like(like)
-    rows = proposal.q_indices().gather(1, node[:, None])[:, 0]
-    return proposal.q.dense(torch.where(where, rows, -1), like.shape[-1]).to(like.dtype)
 
 
 def order(

@@ -41,14 +41,17 @@ class Families:
     def of(tree: TokenTree) -> "Families":
         batch, nodes = tree.tokens.shape
         index = torch.arange(nodes, device=tree.tokens.device)
+        each = torch.arange(batch, device=index.device)
+        if nodes == 1:  # a bare root, as in plain decoding
+            nobody = torch.zeros_like(tree.tokens)
+            return Families(nobody[..., None], nobody + _NO_TOKEN, nobody, each)
         scored = tree.live & (tree.role == SCORED) & (index > 0)
         above, order = torch.where(scored, tree.parents, nodes).sort(dim=1, stable=True)
         place = index - torch.searchsorted(above, above)  # among siblings
-        most = max(1, int(torch.where(above < nodes, place, -1).max()) + 1) if batch and nodes > 1 else 1
+        most = max(1, int(torch.where(above < nodes, place, -1).max()) + 1) if batch else 1
         table = torch.zeros(batch, nodes * most + 1, dtype=torch.int64, device=index.device)
         table.scatter_(1, torch.where(above < nodes, above * most + place, nodes * most), order)
         token = torch.where(index > 0, tree.tokens, _NO_TOKEN)
-        each = torch.arange(batch, device=index.device)
         return Families(table[:, :-1].view(batch, nodes, most), token, tree.copies, each)
 
     def at(self, node: Int[Tensor, "B"], rows: Int[Tensor, "B"] | None = None) -> Family:

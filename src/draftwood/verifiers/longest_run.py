@@ -20,7 +20,6 @@ from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
-from draftwood.verifiers.draws import probs_at
 from draftwood.verifiers.onward import verdict_at
 from draftwood.verifiers.rejection import ratio, try_children
 from draftwood.verifiers.walk import walk
@@ -56,9 +55,14 @@ def _furthest(proposal: Proposal, target: Scored, rnd: Round, begins: Bool[Tenso
         parent = tree.parents[:, n].clamp_min(0)
         tried = tree.live[:, n] & ~begins[:, n] & kept.gather(1, parent[:, None])[:, 0]
         if some(tried):
-            p, token = target.probs(parent[:, None])[:, 0], tree.tokens[:, n : n + 1]
-            chance = ratio(p, probs_at(proposal, parent, tried, p), token)
-            # A greedy row's tokens are taken, not drawn: kept if the target wants them.
-            chance = torch.where(tree.copies[:, n] > 0, chance, p.gather(1, token)[:, 0])
+            token, index = tree.tokens[:, n], proposal.q_indices().gather(1, parent[:, None])[:, 0]
+            p = target.probs(parent, where=tried).at(token)
+            q = (
+                torch.zeros_like(p)
+                if proposal.q is None
+                else proposal.q.at(index, token, target.vocab_size).to(p.dtype)
+            )
+            # A greedy sequence's tokens are taken, not drawn: kept if the target wants them.
+            chance = torch.where(tree.copies[:, n] > 0, ratio(p, q), p)
             kept[:, n] |= rnd.coin("accept", torch.full_like(parent, n), chance, tried)
     return (tree.depths() * kept).argmax(1)

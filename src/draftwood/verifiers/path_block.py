@@ -9,7 +9,7 @@ its own and below(x) the draft's mass on lower tokens, its next token has the di
 and the block rule is exact with skew in q's place. The target scores all paths, because ranks need p.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -19,12 +19,13 @@ from draftwood.core.forward import Needs
 from draftwood.core.legality import RULES, Shape
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.round import Round
+from draftwood.core.sampling.draft_probs import Aligned
+from draftwood.core.sampling.probs import TokenProbs
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
 from draftwood.verifiers.block import chains_apart, judge_chain
 from draftwood.verifiers.family import Family
 from draftwood.verifiers.onward import Judged, Nodes, Rows, onward
-from draftwood.verifiers.pair import Pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +64,21 @@ class _Chosen:
     )  # A and J, divided by A + J: the distribution depends on their ratio alone
     own: Float[Tensor, "B"] = field(init=False)
 
-    def __call__(self, here: Family, pair: Pair) -> tuple[Int[Tensor, "B"], Float[Tensor, "B W"]]:
+    def __call__(self, here: Family, both: Aligned) -> tuple[Int[Tensor, "B"], TokenProbs]:
         if self.paths is None or self.counted:
             self.paths = here.copies.sum(1)
             self.lower, self.own = (torch.full_like(here.node, x, dtype=torch.float64) for x in (0, 1))
-        p, q = pair.p.double(), pair.q.double()
+        p, q = both.p.prob.double(), both.q.prob.double()
         q = q / q.sum(-1, keepdim=True).clamp_min(torch.finfo(q.dtype).tiny)
         rank, below = ranked(p, q)
-        place = _highest(pair.columns, here.copies > 0, rank)
+        place = _highest(both.columns, here.copies > 0, rank)
         probs = skew(q, below, self.lower, self.own, self.paths)
-        column = pair.columns.gather(1, place[:, None])
+        column = both.columns.gather(1, place[:, None])
         lower = self.lower + self.own * below.gather(1, column)[:, 0]
         own = self.own * q.gather(1, column)[:, 0]
         whole = (lower + own).clamp_min(torch.finfo(q.dtype).tiny)
         self.lower, self.own = lower / whole, own / whole
-        return place, probs
+        return place, replace(both.q, prob=probs)
 
 
 def ranked(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"]) -> tuple[Int[Tensor, "B V"], Float[Tensor, "B V"]]:

@@ -10,7 +10,7 @@ probability min(1, p/won), else the token comes from norm((p - won)+): together 
 the pairs among the best ranked tokens are decided by coins, whose chances a small linear programme finds.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Literal
 
@@ -29,8 +29,8 @@ from draftwood.core.verdict import Verdict
 from draftwood.errors import OptionError, need_at_least
 from draftwood.verifiers.draws import of, order
 from draftwood.verifiers.family import Family
-from draftwood.verifiers.pair import pair_at
-from draftwood.verifiers.rejection import ratio, residual
+from draftwood.verifiers.node_probs import node_probs
+from draftwood.verifiers.rejection import ratio
 from draftwood.verifiers.selection_lp import best_chances
 from draftwood.verifiers.walk import walk
 
@@ -66,27 +66,28 @@ class Selection:
 def _choose(
     proposal: Proposal, target: Scored, rnd: Round, here: Family, alive: Bool[Tensor, "B"], size: int
 ) -> Int[Tensor, "B"]:
-    pair = pair_at(proposal, target, here, alive)
+    found = node_probs(proposal, target, here, alive)
     token, count = torch.full_like(here.node, -1), here.copies.sum(1)
-    drawn, rest = alive & (count > 0), pair.p  # [B, W]
+    drawn, rest = alive & (count > 0), found.p
     draws = order(here.copies, rnd, here.node, drawn).unbind(1)
     if draws and some(drawn):
         # Sums over all columns make the winner's distribution, which has to be the true one: float64, and a sum of one, whose
         # rounding would enter every meeting anew.
-        p, q = pair.p.double(), pair.q.double()
+        p, q = found.p.prob.double(), found.q.prob.double()
         q = q / q.sum(-1, keepdim=True).clamp_min(1e-300)
         winner, won = draws[0], q
         for turn, other in enumerate(draws[1:], 1):
             playing = drawn & (count > turn)
             if not bool(playing.any()):
                 break
-            both = [pair.columns.gather(1, place[:, None]) for place in (winner, other)]
+            both = [found.columns.gather(1, place[:, None]) for place in (winner, other)]
             everyone = on_host(p.device) and bool(playing.all())  # there it costs nothing to ask who they are
             if on_host(p.device) and not everyone:
-                rows = playing.nonzero()[:, 0]
-                contest = play(p[rows], won[rows], q[rows], size, playing[rows])
-                chance = p.new_ones(len(p)).index_copy_(0, rows, contest.chance(*(x[rows] for x in both)))
-                won = won.index_copy(0, rows, contest.won)
+                some_play = playing.nonzero()[:, 0]
+                contest = play(*(x[some_play] for x in (p, won, q)), size, playing[some_play])
+                chances = contest.chance(*(x[some_play] for x in both))
+                chance = p.new_ones(len(p)).index_copy_(0, some_play, chances)
+                won = won.index_copy(0, some_play, contest.won)
             else:
                 contest = play(p, won, q, size, playing)
                 chance = contest.chance(*both)
@@ -94,11 +95,13 @@ def _choose(
             # A ranking alone leaves nothing to chance.
             stays = rnd.coin("select", here.node, chance, playing, turn) if size else chance > 0
             winner = torch.where(playing & ~stays, other, winner)
-        kept = ratio(p, won, pair.columns.gather(1, winner[:, None]))
+        column = found.columns.gather(1, winner[:, None])
+        kept = ratio(p.gather(1, column)[:, 0], won.gather(1, column)[:, 0])
         token = torch.where(rnd.coin("accept", here.node, kept, drawn), of(here.token, winner), token)
         if some(alive & (token < 0)):
-            rest = torch.where(drawn[:, None], residual(p, won), p)
-    after = pair.pick(rnd, here.node, rest, alive & (token < 0))
+            rest = replace(rest, prob=p)
+            rest = rest.put(rest.residual(replace(rest, prob=won)), drawn)
+    after = rnd.pick("residual", here.node, rest, alive & (token < 0))
     return torch.where(token < 0, after, token)
 
 

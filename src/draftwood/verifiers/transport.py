@@ -7,7 +7,7 @@ nowhere negative: as long as a <= rho beta. The smallest such rho keeps most; it
 p and q are read once per node, not once per draw.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -25,7 +25,7 @@ from draftwood.core.verdict import Verdict
 from draftwood.errors import OptionError
 from draftwood.verifiers.draws import of, order
 from draftwood.verifiers.family import Family
-from draftwood.verifiers.pair import pair_at
+from draftwood.verifiers.node_probs import node_probs
 from draftwood.verifiers.walk import walk
 
 _HAIR = 1e-8  # how far from the best rho the search may end, as a share of it: far below what acceptance would show
@@ -55,20 +55,20 @@ class Transport:
 def _choose(
     proposal: Proposal, target: Scored, rnd: Round, here: Family, alive: Bool[Tensor, "B"], least: float
 ) -> Int[Tensor, "B"]:
-    pair = pair_at(proposal, target, here, alive)
-    p, q = pair.p, pair.q  # [B, W]
+    both = node_probs(proposal, target, here, alive)
+    p, q = both.p.prob, both.q.prob  # [B, W]
     token, count = torch.full_like(here.node, -1), here.copies.sum(1)
     trying, rest = alive & (count > 0), p
     place = order(here.copies, rnd, here.node, trying)  # [B, n]
     if place.shape[1] and some(trying):
         rho = best_rho(p, q, count).clamp_min(least).to(p.dtype)
-        kept = _kept(p, q, rho, pair.columns.gather(1, place))
+        kept = _kept(p, q, rho, both.columns.gather(1, place))
         first = rnd.pick("accept", here.node, _first(kept, count), trying)
         hit = trying & (first < place.shape[1])
         token = torch.where(hit, of(here.token, of(place, first.clamp(0, place.shape[1] - 1))), token)
         if some(alive & (token < 0)):
             rest = torch.where((count > 0)[:, None], _rest(p, q, rho, count), p)
-    after = pair.pick(rnd, here.node, rest, alive & (token < 0))
+    after = rnd.pick("residual", here.node, replace(both.p, prob=rest), alive & (token < 0))
     return torch.where(token < 0, after, token)
 
 

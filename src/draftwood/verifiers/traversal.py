@@ -22,14 +22,14 @@ from draftwood.core.forward import Needs
 from draftwood.core.legality import RULES, Shape
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.round import Round
-from draftwood.core.sampling.support import Support
+from draftwood.core.sampling.draft_probs import Aligned
+from draftwood.core.sampling.probs import TokenProbs
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
 from draftwood.verifiers.block import chains_apart, heaviness, share, token_after
 from draftwood.verifiers.family import Families, Family
-from draftwood.verifiers.line import missing
+from draftwood.verifiers.node_probs import node_probs
 from draftwood.verifiers.onward import Judged, Nodes, Rows, drawn, inner, onward
-from draftwood.verifiers.pair import Pair, pair_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,32 +71,32 @@ class _Stack:
         at = self.at(level)
         return self.p[at, column], self.q[at, column]
 
-    def left(self, level: Int[Tensor, "B"]) -> Support | None:
-        """What is left of p, and of which tokens; None if no distribution was asked for."""
+    def left(self, level: Int[Tensor, "B"]) -> TokenProbs | None:
+        """What is left of p; None if no distribution was asked for."""
         if self.p is None:
             return None
         at = self.at(level)
-        return Support(self.p[at], None if self.ids is None else self.ids[at], self.vocab_size)
+        return TokenProbs(self.p[at], self.vocab_size, None if self.ids is None else self.ids[at])
 
-    def add(self, rows: Int[Tensor, "R"], level: Int[Tensor, "B"], pair: Pair, here: Family) -> None:
-        """The distributions of a node just reached, in some rows; the stack gets as wide as the widest so far."""
-        ids, width = pair.support.ids, pair.p.shape[1]
+    def add(self, rows: Int[Tensor, "R"], level: Int[Tensor, "B"], both: Aligned, here: Family) -> None:
+        """The distributions of a node just reached, in some sequences; the stack gets as wide as the widest so far."""
+        p, q, ids, width = both.p.prob, both.q.prob, both.p.ids, both.p.prob.shape[1]
         assert self.p is None or (ids is None) == (self.ids is None), "columns are tokens, or they are not"
         if self.p is None or self.q is None:
             shape = (len(self.first) * self.levels, width)
             # Never read before it is written, and of many levels most are never reached: so it is not filled.
-            self.p, self.q, self.vocab_size = pair.p.new_empty(shape), pair.q.new_empty(shape), pair.support.vocab_size
+            self.p, self.q, self.vocab_size = p.new_empty(shape), q.new_empty(shape), both.p.vocab_size
             self.ids = None if ids is None else ids.new_full(shape, self.vocab_size)
         elif self.ids is not None and width > self.p.shape[1]:
             wide = max(width, 2 * self.p.shape[1])
             self.p, self.q, self.ids = _wide(self.p, wide), _wide(self.q, wide), _wide(self.ids, wide, self.vocab_size)
         at, width = self.at(level)[rows], self.p.shape[1]
-        self.p.index_copy_(0, at, _wide(pair.p, width))
-        self.q.index_copy_(0, at, _wide(pair.q, width))
+        self.p.index_copy_(0, at, _wide(p, width))
+        self.q.index_copy_(0, at, _wide(q, width))
         if self.ids is not None and ids is not None:
             self.ids.index_copy_(0, at, _wide(ids, width, self.vocab_size))
             # Empty places of a family are the root's, which nobody asks for.
-            self.columns = self.columns.index_copy(0, rows, self.columns[rows].scatter(1, here.child, pair.columns))
+            self.columns = self.columns.index_copy(0, rows, self.columns[rows].scatter(1, here.child, both.columns))
 
     def settle(
         self, rows: Int[Tensor, "R"], level: Int[Tensor, "B"], w: Float[Tensor, "B"], token: Int[Tensor, "B"]
@@ -166,14 +166,14 @@ def _make(
     rows = where.nonzero()[:, 0]
     if len(rows):
         here = families.at(node[rows], rows)
-        stack.add(rows, level, pair_of(proposal, target, rows, here), here)
+        stack.add(rows, level, node_probs(proposal, target, here, sequences=rows), here)
 
 
 def settle(
     w: Float[Tensor, "B"], p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], token: Int[Tensor, "B 1"]
 ) -> tuple[Float[Tensor, "B"], Float[Tensor, "B V"], Float[Tensor, "B V"]]:
     """What a parent is left with when a child was rejected: weight, distribution and draft distribution."""
-    rest = missing(w, p, q)
+    rest = (w.to(p.dtype)[:, None] * p - q).clamp_min_(0)
     total = rest.sum(-1, keepdim=True)
     q = q.scatter(1, token, 0.0)
     mass = q.sum(-1, keepdim=True)

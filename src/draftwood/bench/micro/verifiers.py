@@ -23,8 +23,8 @@ from draftwood.core.proposal import DraftProbs, Draw, Proposal
 from draftwood.core.protocols import TreePolicy, Verifier
 from draftwood.core.round import Round
 from draftwood.core.sampling.params import SamplingParams
-from draftwood.core.sampling.shaping import Shaping
-from draftwood.core.sampling.support import Cutter
+from draftwood.core.sampling.probs import SamplingKernels
+from draftwood.core.sampling.sampler import Sampler
 from draftwood.core.scored import Scored
 from draftwood.core.tree import TokenTree
 from draftwood.models.loading.load import Loaded
@@ -121,15 +121,15 @@ def measure(
     found = known_rules() if rules is None else rules
     tokens = loaded.model.vocab_size if vocab_size is None else vocab_size
     stage = Stage(loaded.model, [context] * max(batches), NODES)
-    cut = stage.model.forward(flat(0, context, stage.tokens(1), [-1], head=True), stage.cache).cut
+    kernels = stage.model.forward(flat(0, context, stage.tokens(1), [-1], head=True), stage.cache).kernels
     stage.cache.commit([0], [[]])
-    world, least = World(tokens, top_p, cut), min(batches)
+    world, least = World(tokens, top_p, kernels), min(batches)
     able = {name: rule for name, rule in found.items() if rule is not None}
     case = Case(stage, context, {}, {}, {})
     for draft in DRAFTS:
         for batch in batches:
             case.add(world, draft, batch, able)
-    whole = World(tokens, 1.0, cut)
+    whole = World(tokens, 1.0, kernels)
     for draft in DRAFTS:  # every token has a probability: only for one size, which is enough to compare
         case.add(whole, draft, least, able, ALL)
     if rules is None and find_spec("scipy") is not None:
@@ -221,8 +221,8 @@ def _said(goal: str, beyond: list[str]) -> str:
 class World:
     """Pairs of distributions that nodes take turns with, and the drafts and rounds over them."""
 
-    def __init__(self, vocab_size: int, top_p: float, cut: Cutter | None = None, seed: int = 0) -> None:
-        self.vocab_size, self.top_p, self.cut = vocab_size, top_p, cut
+    def __init__(self, vocab_size: int, top_p: float, kernels: SamplingKernels | None = None, seed: int = 0) -> None:
+        self.vocab_size, self.top_p, self.kernels = vocab_size, top_p, kernels
         noise = torch.Generator().manual_seed(seed)
         rank = torch.arange(1, vocab_size + 1, dtype=torch.float32).log()
         fall = torch.empty(DISTRIBUTIONS, 1).uniform_(*FALL, generator=noise)
@@ -231,10 +231,10 @@ class World:
         places = torch.randperm(vocab_size, generator=noise)  # likely tokens stand anywhere
         self.logits = p[:, places].contiguous()
         # One row of a batch may be shaped like any other: the same options for all.
-        shaping = Shaping([SamplingParams(temperature=1.0, top_p=top_p)], "cpu")
-        self.q = DraftProbs(torch.cat([shaping.probs(row[None, None])[0] for row in q[:, places]]))
-        self.p = torch.cat([shaping.probs(row[None, None])[0] for row in self.logits])
-        self.best = None if cut is None else self.logits.argmax(-1)
+        sampler = Sampler([SamplingParams(temperature=1.0, top_p=top_p)], "cpu")
+        self.q = DraftProbs(torch.cat([sampler.dense(row[None, None])[0] for row in q[:, places]]))
+        self.p = torch.cat([sampler.dense(row[None, None])[0] for row in self.logits])
+        self.best = None if kernels is None else self.logits.argmax(-1)
 
     def place(self, row: int, nodes: Tensor) -> Tensor:
         """Which pair of distributions a node has."""
@@ -279,8 +279,7 @@ class World:
 
     def scored(self, place: Tensor, tree: TokenTree, rnd: Round) -> Scored:
         """As the backend would have said it. Which logit is the greatest it knows from the pass that is timed beside."""
-        said = scored(self.logits, place, tree, rnd, self.cut)
-        return said if self.best is None else Scored(replace(said.output, best=self.best), tree, rnd)
+        return scored(self.logits, place, tree, rnd, self.kernels, self.best)
 
     def describe(self) -> dict[str, float]:
         """How sharp and how near the distributions are."""

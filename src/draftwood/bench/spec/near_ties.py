@@ -17,8 +17,8 @@ from draftwood.core.request import Request
 from draftwood.core.review import Chain, score
 from draftwood.core.round import TARGET, Round
 from draftwood.core.sampling.keys import digits
-from draftwood.core.sampling.random import split
 from draftwood.core.sampling.params import SamplingParams
+from draftwood.core.sampling.random import split
 
 NEAR = 3e-4
 
@@ -72,7 +72,7 @@ def parting(
         logits = scored.logits(root)[0, 0].double()
         return Parting(place, (x, y), float(logits.max() - torch.minimum(logits[x], logits[y])))
     uniforms = digits(rnd.key(TARGET, torch.tensor([0])))[0].tolist()
-    return Parting(place, (x, y), _step_margin(scored.probs(root)[0, 0].double(), x, y, uniforms))
+    return Parting(place, (x, y), _step_margin(scored.probs(root[:, 0]).dense()[0].double(), x, y, uniforms))
 
 
 def _step_margin(probs: torch.Tensor, x: int, y: int, uniforms: list[float]) -> float:

@@ -71,7 +71,7 @@ class Recording:
         for column in verdict.path.unbind(1):  # one text at a time, so a column is one node
             probs = rows.gather(1, column.clamp_min(0)[:, None])[:, 0]
             if len(self.p) < self.most and int(column[0]) >= 0 and int(probs[0]) >= 0 and proposal.q is not None:
-                self.p.append(target.probs(column[:, None])[0, 0].float())
+                self.p.append(target.probs(column).dense()[0].float())
                 self.q.append(proposal.q.dense(probs, target.vocab_size)[0].float())
         return verdict
 

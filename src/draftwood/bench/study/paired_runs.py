@@ -112,7 +112,7 @@ def _timed(rule: Verifier, proposal: Proposal, target: Scored, rnd: Round) -> tu
     """With a view of the pass that nobody has used before: what one rule computed must not serve the next. What a round has
     anyway (the tree as lists, its options, its seeds) is there before the clock starts."""
     fresh = Scored(target.output, target.tree, rnd, target.host_tree)
-    assert rnd.shaping is not None and rnd.seeds is not None
+    assert rnd.sampler is not None and rnd.seeds is not None
     start = perf_counter()
     verdict = rule.verify(proposal, fresh, rnd)
     return verdict, perf_counter() - start
@@ -123,7 +123,7 @@ def root_of(proposal: Proposal, target: Scored) -> Root:
     tree = proposal.tree
     node = torch.zeros_like(tree.tokens[:1, 0])
     children = tree.take(node).children(node)[0]
-    p = target.probs(torch.zeros_like(tree.tokens[:, :1]))[0, 0].float()
+    p = target.probs(torch.zeros_like(tree.tokens[:, 0])).dense()[0].float()
     copies = torch.where(children, tree.copies[0], 0)
     row = proposal.q_indices()[:1, 0]
     q = torch.zeros_like(p) if proposal.q is None else proposal.q.dense(row, target.vocab_size)[0].to(p.dtype)
