@@ -216,7 +216,9 @@ class Decoder(nn.Module):
         logits = h.new_zeros(0, self.vocab_size)
         if stop == self.num_layers and len(x.want):
             logits = self.head(h[x.want])
-        return ForwardOutput(logits=logits, hidden=h, logits_index=logit_places(x.want, x.size), features=features, tokens=x)
+        return ForwardOutput(
+            logits=logits, hidden=h, logits_index=logit_places(x.want, x.size), features=features, tokens=x
+        )
 
     def _run(self, group: range, h: Tensor, ctx: _Pass, plan: LayerPlan) -> Tensor:
         """Layers whose attentions read the same input (usually one), then their MLPs one after another."""

@@ -25,7 +25,7 @@ from draftwood.core.protocols import Cache
 from draftwood.errors import ModelError, WeightsError
 from draftwood.models.hf import trial as hf_trial
 from draftwood.models.hf.cache import Pack, Windows, packs, transformers_cache, tree_mask
-from draftwood.models.loading.checkpoint import read_config
+from draftwood.models.loading.checkpoint import check_finite, read_config
 from draftwood.models.loading.load import Loaded, fingerprint
 from draftwood.models.loading.resolve import resolve
 from draftwood.models.loading.tokenizer import Tokenizer
@@ -69,6 +69,7 @@ class HFModel:
         """Learn what a module keeps per token, then try it on a tree. ModelError if it cannot be trusted with one."""
         net = net.eval().requires_grad_(False)
         name = name or type(net).__name__
+        check_finite(net.named_parameters(), name)  # before the trial, whose error would blame the attention mask
         model = cls(net, name, **hf_trial.learn(net, name))
         hf_trial.check(model)
         return model

@@ -94,7 +94,7 @@ def dequantise(header: Header, info: TensorInfo) -> np.ndarray:
         finite = np.isfinite(array.sum(dtype=np.float64))
     if not finite:
         raise WeightsError(
-            f"{header.path}: tensor {info.name!r} ({label}) holds infinite or undefined weights\n"
+            f"{header.path}: tensor {info.name!r} ({label}) holds infinite or undefined (NaN) weights\n"
             "hint: the file is damaged; download it again and compare its checksum"
         )
     return array
