@@ -20,9 +20,9 @@ from torch import Tensor
 
 from draftwood.core.config import ModelConfig
 from draftwood.errors import OptionError
-from draftwood.models.backends import int8
+from draftwood.models.backends import int8_weights
 from draftwood.models.backends.choose import AUTO, INT8, int8_decoder, precision, supported
-from draftwood.models.loading import int8_copy
+from draftwood.models.loading import int8_cache
 from draftwood.models.loading.checkpoint import Checkpoint, check_finite, read_config
 from draftwood.models.loading.origin import Origin, remember
 from draftwood.models.loading.resolve import resolve
@@ -67,11 +67,13 @@ def load(name: str, *, dtype: str | torch.dtype = AUTO, device: str | torch.devi
     device = check_device(device)
     chosen = precision(dtype, device)
     if name.startswith("hf:"):
-        from draftwood.models.hf import model as hf
+        from draftwood.models.hf.model import load as load_transformers
 
         if dtype == INT8:
             raise OptionError(f"{name} is run by transformers, which has no int8 backend here\nhint: leave out dtype")
-        return hf.load(name.removeprefix("hf:"), chosen if isinstance(chosen, torch.dtype) else torch.float32, device)
+        return load_transformers(
+            name.removeprefix("hf:"), chosen if isinstance(chosen, torch.dtype) else torch.float32, device
+        )
     if chosen == INT8:
         found = _load_int8(name)
         if found is not None:
@@ -121,13 +123,13 @@ def _load_int8(name: str) -> Loaded | None:
     config, tokenizer = _read(place.folder, name)
     if not supported(config):
         return None
-    copy = int8_copy.find(place)
+    copy = int8_cache.find(place)
     if copy is not None:
-        weights, note = int8.load(copy, config)
+        weights, note = int8_weights.load(copy, config)
         return Loaded(name, config, int8_decoder(config, weights), tokenizer, note["fingerprint"])
     config, tensors, tokenizer = load_weights(name)
     mark = fingerprint(config, tensors)
-    weights = int8_copy.make(place, config, tensors, mark)
+    weights = int8_cache.make(place, config, tensors, mark)
     return Loaded(name, config, int8_decoder(config, weights), tokenizer, mark)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from draftwood.core.config import ModelConfig
 from draftwood.errors import ModelError, WeightsError
-from draftwood.models.loading.gguf import TYPES, Header, TensorInfo
+from draftwood.models.loading.gguf.header import TYPES, Header, TensorInfo
 
 WHOLE = {
     "token_embd.weight": "model.embed_tokens.weight",
@@ -31,7 +31,7 @@ IN_LAYER = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-ROPE_FREQS = "rope_freqs.weight"  # becomes RopeScaling, see gguf_config
+ROPE_FREQS = "rope_freqs.weight"  # becomes RopeScaling, see gguf/config.py
 LAYER = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 
 

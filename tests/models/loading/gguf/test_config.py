@@ -6,8 +6,8 @@ import pytest
 
 from draftwood.core.config import ModelConfig, RopeScaling
 from draftwood.errors import ModelError
-from draftwood.models.loading.gguf import read_header
-from draftwood.models.loading.gguf_config import read_config, recover_scaling
+from draftwood.models.loading.gguf.config import read_config, recover_scaling
+from draftwood.models.loading.gguf.header import read_header
 
 
 def test_what_a_file_leaves_out_follows_from_the_rest(write_gguf, tiny: ModelConfig):

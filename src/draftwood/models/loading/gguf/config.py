@@ -7,8 +7,8 @@ import numpy as np
 
 from draftwood.core.config import Family, ModelConfig, RopeScaling
 from draftwood.errors import ModelError
-from draftwood.models.loading.gguf import Header
-from draftwood.models.loading.gguf_weights import ROPE_FREQS, dequantise
+from draftwood.models.loading.gguf.header import Header
+from draftwood.models.loading.gguf.weights import ROPE_FREQS, dequantise
 
 # A file of architecture "llama" may hold a Mistral model: the two differ in the sliding window alone.
 ARCHITECTURES: dict[str, Family] = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
