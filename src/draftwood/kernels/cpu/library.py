@@ -47,7 +47,7 @@ class Shape(ctypes.Structure):
     ]
 
 
-class Rows(ctypes.Structure):
+class CacheLayout(ctypes.Structure):
     _fields_ = [("slot_stride", c_int64), ("head_stride", c_int64), ("rows", c_void_p)]
 
 
@@ -56,7 +56,7 @@ class Pass(ctypes.Structure):
         ("tokens", c_int32),
         ("segments", c_int32),
         ("segment", POINTER(Segment)),
-        ("cache", Rows),
+        ("cache", CacheLayout),
         ("stores", POINTER(Store)),
         ("positions", c_void_p),
         ("cos", c_void_p),
