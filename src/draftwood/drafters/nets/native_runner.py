@@ -100,8 +100,8 @@ class Int8Runner:
         out, logits = torch.empty_like(hidden), torch.empty(reader.head.rows)
         prob, tokens = (c_float * steps)(), (c_int64 * steps)()
         outside = library.calls.draftwood_line(
-            byref(self._shape), byref(reader), byref(native_pass.pointers), ids.data_ptr(), hidden.data_ptr(), out.data_ptr(),
-            logits.data_ptr(), temperature, None if words is None else words.data_ptr(), steps, prob, tokens,
+            byref(self._shape), byref(reader), byref(native_pass.pointers), ids.data_ptr(), hidden.data_ptr(),
+            out.data_ptr(), logits.data_ptr(), temperature, None if words is None else words.data_ptr(), steps, prob, tokens,
         )  # fmt: skip
         if outside:
             raise DrafterError(f"a token id is outside the vocabulary of {self.target.vocab_size}: {ids.tolist()[:16]}")

@@ -15,7 +15,7 @@ from draftwood.core.forward import ALL, FINAL, CacheSpec, ForwardInput, ForwardO
 from draftwood.core.protocols import Cache
 from draftwood.kernels.cpu import library as native
 from draftwood.kernels.cpu.library import Library
-from draftwood.models.backends.int8_native_pass import NativePass, Stores, Rotations, logit_room, matrix, shape_of
+from draftwood.models.backends.int8_native_pass import NativePass, Rotations, Stores, logit_room, matrix, shape_of
 from draftwood.models.backends.int8_weights import PRODUCTS, Int8Weights, LayerWeights
 from draftwood.models.backends.nucleus import Nucleus
 from draftwood.models.backends.quantised_blocks import Packed, take_rows
@@ -142,7 +142,7 @@ class NativeDecoder:
         return out.view(*hidden.shape[:-1], head.rows)
 
     def subset(self, ids: Tensor) -> tuple[Packed, native.Matrix]:
-        """Some LM-head rows as a matrix of their own. Kept, because a trimmed vocabulary stays the same from call to call."""
+        """Some LM-head rows as a matrix of their own; kept, because a trimmed vocabulary rarely changes."""
         key = ids.cpu().contiguous().numpy().tobytes()
         found = self._subsets.get(key)
         if found is None:

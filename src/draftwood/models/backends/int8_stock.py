@@ -57,8 +57,8 @@ class StockLinear:
     ) -> None:
         if digits.shape[-1] > _LONGEST:
             raise ModelError(
-                f"a product over {digits.shape[-1]} columns does not fit into int32\n"
-                f"hint: at most {_LONGEST} columns; use dtype float32"
+                f"a product over {digits.shape[-1]} columns does not fit into int32, at most {_LONGEST} do\n"
+                "hint: use dtype float32"
             )
         self.digits, self.steps, self.size, self.bias = digits, steps, size, bias
         self._parts = [(d.flatten(0, 1), s) for d, s in zip(digits, steps, strict=True)]

@@ -257,7 +257,7 @@ def _tokens(value: Any) -> list[int]:
 
 
 def _fingerprint(config: ModelConfig | HFConfig, net: nn.Module) -> str:
-    """Equal to the fingerprint without hf: where our decoder knows the family, so that heads trained on one fit the other."""
+    """For a family that our decoder knows, equal to the fingerprint without hf:, so that heads fit both."""
     weights = dict(net.named_parameters())
     if isinstance(config, ModelConfig):
         return fingerprint(config, weights)
