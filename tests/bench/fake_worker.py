@@ -4,7 +4,7 @@ import os
 import sys
 import time
 
-from draftwood.bench.spec.worker import main
+from draftwood.bench.spec.worker_main import main
 
 FAIL, DIE, HANG = 901, 902, 903  # as the last token of a prompt
 

@@ -6,7 +6,7 @@ import pytest
 
 from draftwood.bench.spec.peers import Settings
 from draftwood.bench.spec.peers.llamacpp import LlamaCpp, gguf_file
-from draftwood.bench.spec.process import Process
+from draftwood.bench.spec.worker_process import WorkerProcess
 from draftwood.errors import DraftwoodError, OptionError
 
 PROMPT = [1, 4093, 198, 504, 3575, 282, 4649, 314, 7042, 30, 378, 3575, 282, 4649, 314]
@@ -83,7 +83,7 @@ def test_it_answers_the_very_prompt_and_forgets_it(name: str):
         gguf_file("smollm2")
     except DraftwoodError:
         pytest.skip("the embedded model is not installed")
-    process = Process(name)
+    process = WorkerProcess(name)
     try:
         process.open(Settings("smollm2", 1, 12, eos=(2,)))
         first, second = (process.call("answer", method=name, prompt=PROMPT * 2, index=0) for _ in range(2))
