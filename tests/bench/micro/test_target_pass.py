@@ -83,7 +83,7 @@ def _starting_with(model: Decoder, token: int) -> DenseCache:
 
 
 def test_a_context_the_model_cannot_hold_is_refused():
-    with pytest.raises(OptionError, match="260 tokens, the model holds 256"):
+    with pytest.raises(OptionError, match="260 positions, the model holds 256"):
         Stage(tiny_decoder(), [250], 10)
 
 

@@ -125,12 +125,12 @@ def results_log_of(out: Path | None, questions: Path) -> Path | None:
     writable(out)
     if out is None:
         return None
-    if out.suffix == ".jsonl":
-        raise OptionError(f"{out} would be its own results log\nhint: name it {out.with_suffix('.json')}")
     if questions.resolve() in (out.resolve(), out.with_suffix(".jsonl").resolve()):
         raise OptionError(
             f"{out} would overwrite the questions, or its results log would\nhint: another name for --out"
         )
+    if out.suffix == ".jsonl":
+        raise OptionError(f"{out} would be its own results log\nhint: name it {out.with_suffix('.json')}")
     return out.with_suffix(".jsonl")
 
 

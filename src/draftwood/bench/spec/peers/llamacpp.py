@@ -37,7 +37,7 @@ def weight_type(file: Path) -> str:
     for tensor in read_header(file).tensors.values():
         sizes[tensor.type] += tensor.num_bytes
     (kind, _), *_ = sizes.most_common(1)
-    return f"{TYPES[kind][0]} weights"
+    return TYPES[kind][0]
 
 
 class LlamaCpp:
