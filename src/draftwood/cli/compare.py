@@ -16,7 +16,7 @@ TIE = 0.02  # closer than any timing here can tell
 
 def same_text_promised(llm: "LLM", params: "SamplingParams") -> bool:
     """Whether the recipe owes the plain text itself, not only its distribution: greedy, or by following the target's draws."""
-    from draftwood.bench.spec.comparable import not_compared
+    from draftwood.bench.spec.text_equality import not_compared
 
     return not not_compared(llm.recipe, params.temperature)
 

@@ -1,8 +1,8 @@
-"""ranks: how often the first, second, third .. sibling is the accepted one, level by level, in real answers.
+"""profile: how often the first, second, third .. sibling is the accepted one, level by level, in real answers.
 
-A fixed tree is only as good as the acceptance it was made for. Here a wide one is drafted and judged, and at every node
-that the rule came to, each child is counted as tried and the accepted one as kept. Which children a node has is settled
-before anything is drawn, so the counts are not biased by what was drawn.
+A tree of a fixed shape is made for one profile of acceptance. To measure it, a wide tree is drafted and verified. At every
+node on the accepted path each child counts as tried and the accepted one as kept. The shape is fixed before anything is
+drawn, so the counts are unbiased.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from draftwood import recipes
-from draftwood.bench.study.capture import ask, engine, need_prompts
+from draftwood.bench.study.single_prompt import ask, engine, need_prompts
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.forward import Needs
 from draftwood.core.legality import RULES, Shape
@@ -28,14 +28,14 @@ from draftwood.trees.profile import positional
 from draftwood.trees.shaped import Shaped
 from draftwood.verifiers.rejection import Rejection
 
-SPARE = 256  # rows of a slot beyond prompt and answer: these trees are large
-FIRST, SECOND = 0.6, 0.2  # the tree that is tried is made for these, and for half as much with every further sibling
+SPARE = 256  # cache entries of a slot beyond prompt and answer: these trees are large
+FIRST, SECOND = 0.6, 0.2  # acceptance for which the measured tree is shaped; halved with every further sibling
 
 Say = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Ranks:
+class SiblingCounts:
     """Counts by depth of the parent and by sibling."""
 
     tried: list[list[int]]
@@ -46,12 +46,11 @@ class Ranks:
         return self.kept[depth][sibling] / tried if tried else None
 
     def acceptance(self) -> tuple[float, ...]:
-        """Of all depths together, made falling: where a later sibling did better, by chance, both get what they have
-        together. Siblings that were never accepted are left out. Those that few nodes had may have been lucky; together
-        they are not accepted more often than always."""
+        """Over all depths, non-increasing: where a later sibling has a higher rate by chance, both get their pooled rate.
+        Siblings that were never accepted are left out. The sum is at most 1."""
         pools: list[list[int]] = []  # kept, tried, siblings
         for sibling in range(len(self.tried[0])):
-            pools.append([sum(row[sibling] for row in self.kept), sum(row[sibling] for row in self.tried), 1])
+            pools.append([sum(level[sibling] for level in self.kept), sum(level[sibling] for level in self.tried), 1])
             while len(pools) > 1 and pools[-1][0] * pools[-2][1] > pools[-2][0] * pools[-1][1]:
                 last = pools.pop()
                 pools[-1] = [a + b for a, b in zip(pools[-1], last, strict=True)]
@@ -61,7 +60,7 @@ class Ranks:
 
 @dataclass(slots=True)
 class Counting:
-    """Rejection, counting which sibling it accepts."""
+    """Rejection that counts which sibling it accepts."""
 
     width: int
     needs: Needs = Needs()
@@ -105,8 +104,8 @@ def measure(
     max_tokens: int = 64,
     seed: int = 0,
     say: Say = lambda done, total: None,
-) -> Ranks:
-    """One answer to each prompt; the recipe lends its drafter."""
+) -> SiblingCounts:
+    """One answer to each prompt, with the recipe's drafter."""
     need_prompts(prompts)
     drafter = recipes.drafter(recipe, loaded.model) if isinstance(recipe, str) else recipe.drafter
     if Draw.DISTINCT not in drafter.draws:
@@ -114,14 +113,14 @@ def measure(
             f"{type(drafter).__name__} cannot draw different siblings\nhint: eagle3, fast_draft, medusa, ..."
         )
     tree = Shaped(positional([FIRST, *(SECOND / 2**i for i in range(width - 1))], nodes, depth))
-    book = Counting(max(tree.parents.count(p) for p in set(tree.parents)))
+    counter = Counting(max(tree.parents.count(p) for p in set(tree.parents)))
     for i, prompt in enumerate(prompts):
         say(i, len(prompts))
         size = Fixed(depth=tree.depth, nodes=tree.num_nodes)
-        whole = Recipe(drafter=drafter, policy=tree, verifier=book, controller=size)
+        whole = Recipe(drafter=drafter, policy=tree, verifier=counter, controller=size)
         params = SamplingParams(temperature=temperature, top_p=top_p, seed=seed + i, max_tokens=max_tokens)
         ask(engine(loaded, whole, [prompt], max_tokens, SPARE), prompt, params, i + 1)
     say(len(prompts), len(prompts))
-    if not any(map(any, book.kept)):
-        raise OptionError("nothing was accepted\nhint: longer answers, or a drafter that guesses")
-    return Ranks(book.tried, book.kept)
+    if not any(map(any, counter.kept)):
+        raise OptionError("nothing was accepted\nhint: longer answers, or a drafter with a higher acceptance")
+    return SiblingCounts(counter.tried, counter.kept)
