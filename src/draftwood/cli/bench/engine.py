@@ -51,7 +51,7 @@ def engine(
     sizes, trees = whole_numbers("batches", batches), whole_numbers("nodes", nodes) if nodes else []
     loaded = load(model, dtype=dtype)
     prompts = read_prompts(loaded, questions, count)
-    params = SamplingParams(temperature=temperature, max_tokens=max_tokens)
+    params = SamplingParams(temperature=temperature, seed=0, max_tokens=max_tokens)
     console, costs = open_console(), []
     source = provenance(loaded.backend)
     with console.status("starting") as status:
