@@ -294,7 +294,8 @@ def test_more_prompts_than_may_wait_are_queued(loaded: Loaded) -> None:
 
 
 def test_conversations_are_answered_together(llm: LLM) -> None:
-    talks: list[Conversation] = ["Name a fruit.", [{"role": "user", "content": [{"type": "text", "text": "Name a colour."}]}]]
+    parts = [{"type": "text", "text": "Name a colour."}]
+    talks: list[Conversation] = ["Name a fruit.", [{"role": "user", "content": parts}]]
     both = llm.chat(talks, max_tokens=6)
     assert [r.text for r in both] == [llm.chat(q, max_tokens=6).text for q in ("Name a fruit.", "Name a colour.")]
     with pytest.raises(OptionError, match="a stream answers one conversation, got 2"):
