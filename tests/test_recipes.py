@@ -40,8 +40,6 @@ def needed(name: str, target: Any, folder: Path) -> dict[str, Any]:
     texts = (str(folder / "text.txt"),)
     files = {"draft": "first:2", "inner": inner, "counts": str(folder / "counts.npy"), "texts": texts}
     chosen = {key: value for key, value in files.items() if key in recipes.options(name)}
-    if "draft" in chosen:  # one of the two is enough
-        chosen.pop("inner", None)
     if "weights" in recipes.options(name):
         head = random_head(KINDS.get(name, name), target)
         chosen["weights"] = str(write_head(folder / "head.safetensors", head))
@@ -173,7 +171,9 @@ def test_shape_of_a_recipe_that_only_lends_its_drafter_is_refused(name: str) -> 
     target = tiny_decoder()
     outer = f"{name}:weights=none" if "weights" in recipes.options(name) else name
     recipes.build(f"{outer}:inner=speculative_sampling:draft=first:2", target)
-    with pytest.raises(OptionError, match=r"'depth' would be lost\nhint: leave depth out, or put it before inner="):
+    with pytest.raises(
+        OptionError, match=r"'depth' would have no effect\nhint: leave depth out, or put it before inner="
+    ):
         recipes.build(f"{outer}:inner=speculative_sampling:depth=3:draft=first:2", target)
 
 
@@ -203,17 +203,15 @@ HUGE = 10**30
     ],
 )
 def test_a_draft_without_end_is_refused_at_once(words: str) -> None:
-    name = words.partition(":")[0]
-    drafts = "draft=first:1" if "draft" in recipes.options(name) else "inner=speculative_sampling:draft=first:1"
     with pytest.raises(OptionError, match="4096"):
-        recipes.build(f"{words.format(HUGE)}:{drafts}", tiny_decoder(2))
+        recipes.build(f"{words.format(HUGE)}:inner=speculative_sampling:draft=first:1", tiny_decoder(2))
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ("dynamic_mcsd:weights=none:threshold=0.9:inner=speculative_sampling:draft=first:1", "without a net"),
-        ("canonical_multi_draft:size=9:draft=first:1", "has no size"),
+        ("canonical_multi_draft:size=9:inner=speculative_sampling:draft=first:1", "only with solver=lp"),
     ],
 )
 def test_an_option_that_nobody_would_heed_is_refused(words: str, said: str) -> None:
@@ -230,7 +228,7 @@ def test_an_option_that_nobody_would_heed_is_refused(words: str, said: str) -> N
         ("sequoia", "speculative_sampling"),
         ("sequoia:nodes=9:inner=dyspec:ahead=2:inner=eagle3:weights=w", "eagle3:weights=w"),
         ("dynamic_mcsd:weights=none:roots=target:inner=fast_draft", "fast_draft"),
-        ("mcsd:draft=first:2:widths=2,2", "mcsd:draft=first:2"),
+        ("mcsd:widths=2,2:inner=speculative_sampling:depth=2:draft=first:2", "speculative_sampling:draft=first:2"),
         ("mcsd:inner=eagle3", "eagle3"),
         ("vocab_trim:rows=64:inner=eagle3", "vocab_trim:rows=64:inner=eagle3"),
     ],

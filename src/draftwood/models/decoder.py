@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from draftwood.core.config import ModelConfig
 from draftwood.core.forward import ALL, FINAL, CacheSpec, ForwardInput, ForwardOutput, LayerPlan, Segment, logit_places
 from draftwood.core.protocols import Cache
-from draftwood.models.backends.int8 import NORMS, PRODUCTS
-from draftwood.models.backends.reference import ReferenceLinear
+from draftwood.models.backends.float_linear import FloatLinear
+from draftwood.models.backends.int8_weights import NORMS, PRODUCTS
 from draftwood.models.rope import angles, frequencies, rotate
 from draftwood.models.stacked_attention import float_attention, float_attention_mask
 
@@ -131,19 +131,19 @@ class Decoder(nn.Module):
         weights = {name: t.to(device=device, dtype=dtype) for name, t in tensors.items()}
         backend = Backend()
 
-        def joined(index: int, names: tuple[str, ...]) -> ReferenceLinear:
+        def joined(index: int, names: tuple[str, ...]) -> FloatLinear:
             prefix = f"model.layers.{index}."
             biases = [weights[f"{prefix}{n}.bias"] for n in names if f"{prefix}{n}.bias" in weights]
             weight = torch.cat([weights[f"{prefix}{n}.weight"] for n in names])
-            return ReferenceLinear(weight, torch.cat(biases) if biases else None)
+            return FloatLinear(weight, torch.cat(biases) if biases else None)
 
         def layer(index: int) -> Layer:
             named = {name: f"model.layers.{index}.{theirs}.weight" for name, theirs in NORMS.items()}
             norms = {name: weights[theirs] for name, theirs in named.items() if theirs in weights}
             return Layer(config, index, {name: joined(index, n) for name, n in PRODUCTS.items()}, norms, backend)
 
-        embedding = ReferenceLinear(weights["model.embed_tokens.weight"])
-        head = embedding if config.tie_embeddings else ReferenceLinear(weights["lm_head.weight"])
+        embedding = FloatLinear(weights["model.embed_tokens.weight"])
+        head = embedding if config.tie_embeddings else FloatLinear(weights["lm_head.weight"])
         layers = [layer(i) for i in range(config.num_layers)]
         return Decoder(config, embedding, layers, weights["model.norm.weight"], head, backend)
 
@@ -216,7 +216,9 @@ class Decoder(nn.Module):
         logits = h.new_zeros(0, self.vocab_size)
         if stop == self.num_layers and len(x.want):
             logits = self.head(h[x.want])
-        return ForwardOutput(logits=logits, hidden=h, logits_index=logit_places(x.want, x.size), features=features, tokens=x)
+        return ForwardOutput(
+            logits=logits, hidden=h, logits_index=logit_places(x.want, x.size), features=features, tokens=x
+        )
 
     def _run(self, group: range, h: Tensor, ctx: _Pass, plan: LayerPlan) -> Tensor:
         """Layers whose attentions read the same input (usually one), then their MLPs one after another."""

@@ -17,11 +17,9 @@ from typing import Any
 from draftwood.core.protocols import Drafter, Model
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.errors import CompositionError, OptionError, UnknownNameError
-from draftwood.option_parsing import converted, listed
+from draftwood.option_parsing import DRAFTER, checked, converted, keywords, marked
 
 GROUP = "draftwood.recipes"
-_SHAPES = frozenset({"depth", "nodes", "widths", "beam", "paths", "draw", "method", "threshold", "ahead", "delta"})
-_OF_SHAPE = _SHAPES | {"width", "roots", "acceptance", "verifier", "counted", "solver", "size"}
 
 
 def names() -> list[str]:
@@ -54,23 +52,19 @@ def paper(name: str) -> Paper:
 
 def options(name: str) -> dict[str, inspect.Parameter]:
     """The options of a recipe: the keyword arguments of its build()."""
-    parameters = inspect.signature(load(name).build).parameters
-    return {key: value for key, value in parameters.items() if value.kind is inspect.Parameter.KEYWORD_ONLY}
+    return keywords(load(name).build)
 
 
 def build(name: str, target: Model, **chosen: Any) -> Recipe:
-    """A recipe for this target, with its parts checked against each other."""
+    """A recipe for this target. Its options are checked against the signature, its parts against each other."""
     name, words = parted(name)
-    known = options(name)
-    chosen = {**converted(name, load(name).build, known, words), **chosen}
-    unknown = sorted(set(chosen) - set(known))
-    if unknown:
-        raise OptionError(f"{name} has no option {unknown[0]!r}\nhint: it has {', '.join(known) or 'none'}")
-    recipe: Recipe = load(name).build(target, **listed(name, load(name).build, chosen))
+    make = load(name).build
+    chosen = {**converted(name, make, options(name), words), **chosen}
+    recipe: Recipe = make(target, **checked(name, make, chosen))
     try:
         recipe.check(target)
     except CompositionError as error:
-        if "inner" not in known or recipe.policy.draw in recipe.drafter.draws:
+        if "inner" not in options(name) or recipe.policy.draw in recipe.drafter.draws:
             raise
         raise CompositionError(
             f"{error}\n      here: another inner, for example inner=fast_draft or inner=eagle3"
@@ -79,33 +73,35 @@ def build(name: str, target: Model, **chosen: Any) -> Recipe:
 
 
 def drafter(name: str, target: Model) -> Drafter:
-    """The drafter of a recipe, for a recipe that shapes and judges its guesses in its own way. Options of shape and rule are
-    refused there: nobody would heed them."""
+    """The drafter of a recipe, for another recipe with its own tree and rule. Options of the lender's tree and rule are
+    refused, because they would have no effect."""
     inner = name
     while inner:
-        words = {key: value for key, _, value in (word.partition("=") for word in parted(inner)[1])}
-        lost = sorted(_OF_SHAPE & words.keys())
+        inner, chosen = _chosen(whole := inner)
+        lost = sorted(chosen.keys() - marked(load(inner).build, DRAFTER))
         if lost:
             raise OptionError(
-                f"{inner!r}: only its drafter is used, {lost[0]!r} would be lost\n"
+                f"{whole!r}: only its drafter is used, {lost[0]!r} would have no effect\n"
                 f"hint: leave {lost[0]} out, or put it before inner= where it is meant for the outer recipe"
             )
-        inner = words.get("inner", "")
+        inner = chosen.get("inner", "")
     return build(name, target).drafter
 
 
 def lender(name: str) -> str:
-    """The recipe whose drafter this one uses, as `inner` takes it: recipes that borrow theirs unwrapped, and without options
-    of shape and rule. One that changes what it borrows, such as a trimmed vocabulary, lends its own."""
+    """The recipe that this one borrows its drafter from, with the options of that drafter only. A recipe that changes
+    the drafter, for example trims its vocabulary, lends its own."""
+    name, chosen = _chosen(name)
+    own = marked(load(name).build, DRAFTER)
+    if own == {"inner"}:
+        return lender(chosen.get("inner") or options(name)["inner"].default)
+    return ":".join([name, *(f"{key}={value}" for key, value in chosen.items() if key in own)])
+
+
+def _chosen(name: str) -> tuple[str, dict[str, str]]:
+    """A name and its options as text."""
     name, words = parted(name)
-    known = options(name)
-    values = {key: value for key, _, value in (word.partition("=") for word in words)}
-    if "inner" in known:
-        inner = values.get("inner", known["inner"].default)
-        # Where the drafter is another's, weights are of something beside it.
-        if inner and not known.keys() - _OF_SHAPE - {"inner", "draft", "weights"}:
-            return lender(inner)
-    return ":".join([name, *(word for word in words if word.partition("=")[0] not in _OF_SHAPE)])
+    return name, {key: value for key, _, value in (word.partition("=") for word in words)}
 
 
 @cache

@@ -12,6 +12,7 @@ from draftwood.core.train_plan import TrainPlan
 from draftwood.drafters.learners.plans import feature_plan, middle_taps
 from draftwood.drafters.nets.find import load_head
 from draftwood.drafters.nets.run import feature_drafter
+from draftwood.option_parsing import Count, OfDrafter, Size
 from draftwood.trees.best_first import BestFirst
 from draftwood.verifiers.match import Match
 
@@ -21,7 +22,9 @@ PAPER = Paper(
 )
 
 
-def build(target: Model, *, weights: str = "auto", depth: int = 3, beam: int = 1, nodes: int = 3) -> Recipe:
+def build(
+    target: Model, *, weights: OfDrafter[str] = "auto", depth: Size = 3, beam: Count = 1, nodes: Size = 3
+) -> Recipe:
     """`nodes`: drafted tokens that the target checks in one pass."""
     return Recipe(
         drafter=feature_drafter(load_head(weights, target, "eagle3", "eagle3"), target),

@@ -4,6 +4,7 @@ from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.protocols import Model
 from draftwood.core.recipe import Paper, Recipe
+from draftwood.option_parsing import Count, OfDrafter, Size
 from draftwood.trees.paths import Paths
 from draftwood.verifiers.path_block import PathBlock
 
@@ -13,7 +14,12 @@ PAPER = Paper(
 
 
 def build(
-    target: Model, *, inner: str = "speculative_sampling", paths: int = 2, depth: int = 4, counted: bool = True
+    target: Model,
+    *,
+    inner: OfDrafter[str] = "speculative_sampling",
+    paths: Count = 2,
+    depth: Size = 4,
+    counted: bool = True,
 ) -> Recipe:
     """`counted`: the rule looks at how many paths share a node; exact even if one path ends another."""
     return Recipe(

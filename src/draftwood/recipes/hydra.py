@@ -10,6 +10,7 @@ from draftwood.core.train_plan import TrainPlan
 from draftwood.drafters.learners.plans import parallel_plan
 from draftwood.drafters.nets.find import load_head
 from draftwood.drafters.nets.run import heads_drafter, levels
+from draftwood.option_parsing import Count, OfDrafter, Size
 from draftwood.trees.best_first import BestFirst
 from draftwood.verifiers.match import Match
 
@@ -19,7 +20,9 @@ PAPER = Paper(
 )
 
 
-def build(target: Model, *, weights: str = "auto", depth: int | None = None, beam: int = 4, nodes: int = 8) -> Recipe:
+def build(
+    target: Model, *, weights: OfDrafter[str] = "auto", depth: Size | None = None, beam: Count = 4, nodes: Size = 8
+) -> Recipe:
     """`nodes`: drafted tokens that the target checks in one pass. `depth`: at most, and by default, the number of heads."""
     head = load_head(weights, target, "hydra", "hydra")
     return Recipe(

@@ -4,6 +4,7 @@ from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.protocols import Model
 from draftwood.core.recipe import Paper, Recipe
+from draftwood.option_parsing import OfDrafter, Share, Size
 from draftwood.trees.profile import positional
 from draftwood.trees.shaped import Shaped
 from draftwood.verifiers.rejection import Rejection
@@ -14,10 +15,10 @@ PAPER = Paper(title="Sequoia: Scalable, Robust, and Hardware-aware Speculative D
 def build(
     target: Model,
     *,
-    inner: str = "speculative_sampling",
-    acceptance: tuple[float, ...] = (0.6, 0.2, 0.1),
-    nodes: int = 12,
-    depth: int = 8,
+    inner: OfDrafter[str] = "speculative_sampling",
+    acceptance: tuple[Share, ...] = (0.6, 0.2, 0.1),
+    nodes: Size = 12,
+    depth: Size = 8,
 ) -> Recipe:
     """`inner`: the recipe whose drafter is used, with its options. `acceptance`: how often the first, second, .. sibling is
     the accepted one, of all times that their parent is accepted."""

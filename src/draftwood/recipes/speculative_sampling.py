@@ -3,31 +3,32 @@
 from functools import partial
 from typing import Literal
 
-from draftwood import recipes
 from draftwood.cache.dense import DenseCache
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.proposal import Draw
-from draftwood.core.protocols import Cache, Drafter, Model
+from draftwood.core.protocols import Cache, Model
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.drafters.autoregressive import Autoregressive
 from draftwood.drafters.features import MARGIN
 from draftwood.errors import CompositionError, OptionError
 from draftwood.models.backends.choose import like
 from draftwood.models.loading.load import load
+from draftwood.option_parsing import OfDrafter, Size
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 from draftwood.verifiers.rejection import Rejection
 
 PAPER = Paper(title="Fast Inference from Transformers via Speculative Decoding", arxiv="2211.17192")
-FIRST = "first:10"  # the default here and in the recipes that share this drafter; no second download, a poor guesser
 
 
 def build(
-    target: Model, *, draft: str = "first:10", depth: int = 4, verifier: Literal["rejection", "match"] = "rejection"
+    target: Model,
+    *,
+    draft: OfDrafter[str] = "first:10",
+    depth: Size = 4,
+    verifier: Literal["rejection", "match"] = "rejection",
 ) -> Recipe:
     """`draft`: a model's name or path, or "first:N" for the target's own first N layers."""
-    if verifier not in ("rejection", "match"):
-        raise OptionError(f"verifier cannot be {verifier!r}\nhint: 'rejection' or 'match'")
     exact = verifier == "rejection"
     return Recipe(
         drafter=small_model(draft, target),
@@ -42,13 +43,6 @@ def small_model(draft: str, target: Model) -> Autoregressive:
     """The drafter of this recipe, for others that shape and judge its guesses differently."""
     model = draft_model(draft, target)
     return Autoregressive(model, partial(_cache, model))
-
-
-def drafter_of(draft: str, inner: str, target: Model) -> Drafter:
-    """`inner`: the recipe whose drafter it is, with its options; none: a model, as `draft` says."""
-    if inner and draft != FIRST:
-        raise OptionError(f"draft {draft!r} and inner {inner!r} both name what drafts\nhint: one of them is enough")
-    return recipes.drafter(inner, target) if inner else small_model(draft, target)
 
 
 def draft_model(draft: str, target: Model) -> Model:

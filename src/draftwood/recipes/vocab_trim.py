@@ -13,6 +13,7 @@ from draftwood.core.recipe import Paper, Recipe
 from draftwood.core.train_plan import Build, Made, TrainPlan
 from draftwood.drafters.combine import VocabTrim
 from draftwood.drafters.frequent import count_written, counts_bytes, counts_name, most_frequent, read_counts
+from draftwood.option_parsing import Count, OfDrafter
 
 PAPER = Paper(
     title="VOCABTRIM: Vocabulary Pruning for Efficient Speculative Decoding in LLMs",
@@ -20,7 +21,13 @@ PAPER = Paper(
 )
 
 
-def build(target: Model, *, inner: str = "speculative_sampling", rows: int = 8192, counts: str = "auto") -> Recipe:
+def build(
+    target: Model,
+    *,
+    inner: OfDrafter[str] = "speculative_sampling",
+    rows: OfDrafter[Count] = 8192,
+    counts: OfDrafter[str] = "auto",
+) -> Recipe:
     """`inner`: the recipe whose drafter is trimmed, with its options: eagle3:nodes=8."""
     return trimmed(inner, target, most_frequent(read_counts(counts, target), rows, target))
 

@@ -93,7 +93,9 @@ def tokens(ids: Sequence[int], parents: Sequence[int] | None = None, *, slot: in
 
 
 def join(*parts: ForwardInput) -> ForwardInput:
-    columns = {f: torch.cat([getattr(p, f) for p in parts]) for f in ("ids", "slots", "positions", "rows", "parents")}
+    columns = {
+        f: torch.cat([getattr(p, f) for p in parts]) for f in ("ids", "slots", "positions", "entries", "parents")
+    }
     return ForwardInput(**columns, want=torch.arange(len(columns["ids"])))
 
 
@@ -194,7 +196,7 @@ def test_tree_run_level_by_level_says_the_same(kind):
     cache = new_cache(kind)
     whole = tokens(TREE, PARENTS)
     for part in (slice(0, 1), slice(1, 3), slice(3, 6), slice(6, 7)):
-        columns = {f: getattr(whole, f)[part] for f in ("ids", "slots", "positions", "rows", "parents")}
+        columns = {f: getattr(whole, f)[part] for f in ("ids", "slots", "positions", "entries", "parents")}
         said = model(kind).forward(ForwardInput(**columns, want=torch.arange(len(columns["ids"]))), cache).logits
         for i, logits in zip(range(len(TREE))[part], said, strict=True):
             assert close(logits, plain(kind, path(i))[-1])
@@ -353,9 +355,8 @@ def test_name_that_cannot_be_fetched_says_so(monkeypatch):
 
 
 def test_without_transformers_the_hint_says_what_to_install(monkeypatch):
-    for name in [n for n in sys.modules if n.startswith("draftwood.models.hf.model")]:
-        if name != "draftwood.models.loading.hf_config":
-            monkeypatch.delitem(sys.modules, name)
+    for name in [n for n in sys.modules if n.startswith("draftwood.models.hf")]:
+        monkeypatch.delitem(sys.modules, name)
     import draftwood.models
 
     monkeypatch.delattr(draftwood.models, "hf", raising=False)

@@ -19,8 +19,8 @@ from draftwood.core.forward import ALL, ForwardInput, LayerPlan
 from draftwood.errors import OptionError
 from draftwood.kernels.cpu.library import Library
 from draftwood.models.backends.choose import open_library
-from draftwood.models.backends.int8 import PRODUCTS
-from draftwood.models.backends.memory import large_pages
+from draftwood.models.backends.int8_weights import PRODUCTS
+from draftwood.models.backends.large_pages import large_pages
 from draftwood.models.loading.load import Loaded
 
 CHAIN, TREE = "chain", "tree"

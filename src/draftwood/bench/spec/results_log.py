@@ -15,9 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from draftwood.bench.spec.answer import Answer
 from draftwood.errors import OptionError
-from draftwood.models.loading.lock import locked
 
 
 class ResultsLog:
@@ -37,9 +38,11 @@ class ResultsLog:
         if self.path is None:
             yield
             return
-        with locked(self.path.with_suffix(".lock"), wait=False) as held:
-            if not held:
-                raise OptionError(f"another run is writing {self.path}\nhint: wait for it, or use another --out")
+        try:
+            lock = FileLock(self.path.with_suffix(".lock")).acquire(blocking=False)
+        except Timeout:
+            raise OptionError(f"another run is writing {self.path}\nhint: wait for it, or use another --out") from None
+        with lock:
             yield
 
     def open(self) -> int:

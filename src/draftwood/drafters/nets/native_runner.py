@@ -16,10 +16,10 @@ from draftwood.drafters.nets.runner import places
 from draftwood.drafters.nets.store import Head
 from draftwood.errors import DrafterError
 from draftwood.kernels.cpu import library as native
-from draftwood.models.backends.blocks import Packed, pack, take_rows
-from draftwood.models.backends.int8 import PRODUCTS, LayerWeights, Product
-from draftwood.models.backends.native import NativeDecoder, native_layer
-from draftwood.models.backends.native_pass import NativePass, Stores, Turns, logit_room, matrix, shape_of
+from draftwood.models.backends.int8_native import NativeDecoder, native_layer
+from draftwood.models.backends.int8_native_pass import NativePass, Stores, Turns, logit_room, matrix, shape_of
+from draftwood.models.backends.int8_weights import PRODUCTS, LayerWeights, Product
+from draftwood.models.backends.quantised_blocks import Packed, pack, take_rows
 
 
 class Int8Runner:

@@ -11,8 +11,8 @@ from draftwood.errors import OptionError
 from draftwood.kernels.cpu import build, levels
 from draftwood.kernels.cpu.levels import SWITCH, wanted
 from draftwood.kernels.cpu.library import Library
-from draftwood.models.backends.int8 import Int8Weights
-from draftwood.models.loading import folder_cache as store
+from draftwood.models.backends.int8_weights import Int8Weights
+from draftwood.models.loading import folder_cache
 
 AUTO, INT8 = "auto", "int8"
 FLOATS = ("float32", "float64", "bfloat16", "float16")
@@ -51,10 +51,10 @@ def int8_decoder(config: ModelConfig, weights: Int8Weights) -> Any:
     """On the best kernels this machine runs, or on stock operations."""
     library = open_library()
     if library is not None:
-        from draftwood.models.backends.native import NativeDecoder
+        from draftwood.models.backends.int8_native import NativeDecoder
 
         return NativeDecoder(config, weights, library)
-    from draftwood.models.backends.stock import StockDecoder
+    from draftwood.models.backends.int8_stock import StockDecoder
 
     return StockDecoder(config, weights)
 
@@ -67,7 +67,7 @@ def open_library() -> Library | None:
 @cache
 def _open(names: tuple[str, ...]) -> Library | None:
     for level in wanted():
-        path = build.library(level, store.cache_dir() / "kernels")
+        path = build.library(level, folder_cache.cache_dir() / "kernels")
         try:
             if path is not None:
                 return Library.open(level.name, path)

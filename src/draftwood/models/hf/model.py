@@ -1,7 +1,7 @@
 """Any transformers causal LM behind the Model protocol: load("hf:org/name"), load("hf:folder").
 
 Trees run with an explicit mask, explicit positions and a cache whose rows are ours. Before its first token a model is
-tried on a small tree (hf_trial.py); one that does not honour the mask is refused. Code that a model brings along is
+tried on a small tree (model_check.py); one that does not honour the mask is refused. Code that a model brings along is
 never run.
 """
 
@@ -23,9 +23,9 @@ from draftwood.core.config import ModelConfig
 from draftwood.core.forward import ALL, FINAL, CacheSpec, ForwardInput, ForwardOutput, LayerPlan, logit_places
 from draftwood.core.protocols import Cache
 from draftwood.errors import ModelError, WeightsError
-from draftwood.models.hf import trial as hf_trial
+from draftwood.models.hf import model_check
 from draftwood.models.hf.cache import Pack, Windows, packs, transformers_cache, tree_mask
-from draftwood.models.loading.checkpoint import read_config
+from draftwood.models.loading.checkpoint import check_finite, read_config
 from draftwood.models.loading.load import Loaded, fingerprint
 from draftwood.models.loading.resolve import resolve
 from draftwood.models.loading.tokenizer import Tokenizer
@@ -69,8 +69,9 @@ class HFModel:
         """Learn what a module keeps per token, then try it on a tree. ModelError if it cannot be trusted with one."""
         net = net.eval().requires_grad_(False)
         name = name or type(net).__name__
-        model = cls(net, name, **hf_trial.learn(net, name))
-        hf_trial.check(model)
+        check_finite(net.named_parameters(), name)  # before the trial, whose error would blame the attention mask
+        model = cls(net, name, **model_check.learn(net, name))
+        model_check.check(model)
         return model
 
     @property

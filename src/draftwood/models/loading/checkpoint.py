@@ -5,7 +5,7 @@ bytes are read when somebody uses them.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +38,30 @@ def read_json(path: Path) -> dict[str, Any]:
     return raw
 
 
-def read_config(folder: Path) -> ModelConfig:
-    """The ModelConfig of a folder; end tokens from config.json and generation_config.json together."""
+def read_config(folder: Path, name: str | None = None) -> ModelConfig:
+    """The ModelConfig of a folder; end tokens from config.json and generation_config.json together.
+
+    `name` is what the user calls the model, for hints; without one it is the folder.
+    """
     path = folder / "config.json"
     if not path.is_file():
         raise ModelError(
             f"{folder}: no config.json\nhint: a model folder holds config.json, *.safetensors and tokenizer.json"
         )
-    return hf_config.parse(read_json(path), read_json(folder / "generation_config.json"), where=path.as_posix())
+    generation = read_json(folder / "generation_config.json")
+    return hf_config.parse(read_json(path), generation, where=path.as_posix(), name=name or folder.as_posix())
+
+
+def check_finite(tensors: Iterable[tuple[str, Tensor]], where: str) -> None:
+    """Read every weight once; WeightsError names the first tensor with infinite or undefined ones."""
+    for name, tensor in tensors:
+        total = tensor.sum(dtype=torch.promote_types(tensor.dtype, torch.float32))
+        # One read of the tensor; a second only where the sum overflowed.
+        if not torch.isfinite(total) and not torch.isfinite(tensor).all():
+            raise WeightsError(
+                f"{where}: tensor {name!r} holds infinite or undefined (NaN) weights\n"
+                "hint: the file is damaged, or the model was saved from a training run that diverged; download it again"
+            )
 
 
 class Checkpoint(Mapping[str, Tensor]):
@@ -70,15 +86,6 @@ class Checkpoint(Mapping[str, Tensor]):
         if config.tie_embeddings and HEAD in self._files:
             self._drop_tied_head()
         return self
-
-    def check_finite(self) -> None:
-        """Read every weight once; WeightsError names the first tensor with infinite or undefined ones."""
-        for name, tensor in self.items():
-            if not torch.isfinite(tensor.sum(dtype=torch.promote_types(tensor.dtype, torch.float32))):
-                raise WeightsError(
-                    f"{self.folder}: tensor {name!r} holds infinite or undefined weights\n"
-                    "hint: the file is damaged; download it again"
-                )
 
     def _add(self, path: Path, listed: set[str] | None) -> None:
         try:

@@ -14,13 +14,15 @@ import hashlib
 import json
 import os
 import shutil
-import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+from platformdirs import user_cache_path
+
 from draftwood.errors import ModelError
-from draftwood.models.loading.lock import locked
 
 MANIFEST = "manifest.json"
 PARTIAL = ".partial"
@@ -35,19 +37,9 @@ def cache_dir() -> Path:
     if chosen:
         return Path(chosen).expanduser().absolute()
     try:
-        return _platform_cache() / "draftwood"
-    except RuntimeError as error:  # Path.home() without a home
+        return user_cache_path("draftwood", appauthor=False, opinion=False)
+    except RuntimeError as error:  # there is no home folder
         raise ModelError(f"no home folder to keep the model cache in: {error}\nhint: set DRAFTWOOD_CACHE") from error
-
-
-def _platform_cache() -> Path:
-    if sys.platform == "win32":
-        local = os.environ.get("LOCALAPPDATA")
-        return Path(local) if local else Path.home() / "AppData" / "Local"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches"
-    chosen = os.environ.get("XDG_CACHE_HOME", "")
-    return Path(chosen) if os.path.isabs(chosen) else Path.home() / ".cache"  # the XDG rule: a relative one is ignored
 
 
 def build(key: str, make: Callable[[Path], None], *, unread: frozenset[str] = frozenset()) -> Path:
@@ -62,7 +54,7 @@ def build(key: str, make: Callable[[Path], None], *, unread: frozenset[str] = fr
         return folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with locked(folder.with_name(key + ".lock")):
+        with FileLock(folder.with_name(key + ".lock")):  # released by the system when its holder ends, however it ends
             if not is_intact(folder, unread):  # another process may have finished it while we waited
                 _sweep(folder.parent, mine=key)
                 _make(folder, make)
@@ -149,9 +141,8 @@ def _sweep(root: Path, *, mine: str) -> None:
         if key == mine:
             shutil.rmtree(partial, ignore_errors=True)
             continue
-        with locked(root / (key + ".lock"), wait=False) as held:
-            if held:
-                shutil.rmtree(partial, ignore_errors=True)
+        with suppress(Timeout), FileLock(root / (key + ".lock"), blocking=False):
+            shutil.rmtree(partial, ignore_errors=True)
 
 
 UNUSABLE = {

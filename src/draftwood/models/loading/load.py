@@ -20,10 +20,10 @@ from torch import Tensor
 
 from draftwood.core.config import ModelConfig
 from draftwood.errors import OptionError
-from draftwood.models.backends import int8
+from draftwood.models.backends import int8_weights
 from draftwood.models.backends.choose import AUTO, INT8, int8_decoder, precision, supported
-from draftwood.models.loading import int8_copy
-from draftwood.models.loading.checkpoint import Checkpoint, read_config
+from draftwood.models.loading import int8_cache
+from draftwood.models.loading.checkpoint import Checkpoint, check_finite, read_config
 from draftwood.models.loading.origin import Origin, remember
 from draftwood.models.loading.resolve import resolve
 from draftwood.models.loading.tensor_names import EMBEDDING
@@ -64,13 +64,16 @@ class Loaded:
 
 def load(name: str, *, dtype: str | torch.dtype = AUTO, device: str | torch.device = "cpu") -> Loaded:
     """Resolve, check and build. ModelError or UnknownNameError says what is wrong, and with which file."""
+    device = check_device(device)
     chosen = precision(dtype, device)
     if name.startswith("hf:"):
-        from draftwood.models.hf import model as hf
+        from draftwood.models.hf.model import load as load_transformers
 
         if dtype == INT8:
             raise OptionError(f"{name} is run by transformers, which has no int8 backend here\nhint: leave out dtype")
-        return hf.load(name.removeprefix("hf:"), chosen if isinstance(chosen, torch.dtype) else torch.float32, device)
+        return load_transformers(
+            name.removeprefix("hf:"), chosen if isinstance(chosen, torch.dtype) else torch.float32, device
+        )
     if chosen == INT8:
         found = _load_int8(name)
         if found is not None:
@@ -86,34 +89,62 @@ def load(name: str, *, dtype: str | torch.dtype = AUTO, device: str | torch.devi
     return Loaded(name, config, Decoder.from_tensors(config, tensors, chosen, device), tokenizer, mark)
 
 
+def check_device(device: str | torch.device) -> torch.device:
+    """The device, if torch can put a tensor on it; OptionError says why it cannot."""
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise OptionError(f"device cannot be {device!r}\nhint: cpu, cuda or cuda:N") from error
+    if found.type == "cpu":
+        return found
+    try:
+        torch.empty(1, device=found)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise OptionError(
+            f"device {device} cannot be used: {str(error).splitlines()[0]}\nhint: {_device_hint()}"
+        ) from error
+    return found
+
+
+def _device_hint() -> str:
+    if torch.version.cuda is None and torch.version.hip is None:
+        return "leave out device to run on the CPU, or install a torch built for your GPU"
+    count = torch.cuda.device_count()
+    return (
+        f"torch sees {count} GPUs, numbered from 0"
+        if count
+        else "torch finds no GPU; leave out device to run on the CPU"
+    )
+
+
 def _load_int8(name: str) -> Loaded | None:
     """From the packed copy if there is one; None if the backend cannot hold the model."""
     place = resolve(name, light=True)
-    config, tokenizer = _read(place.folder)
+    config, tokenizer = _read(place.folder, name)
     if not supported(config):
         return None
-    copy = int8_copy.find(place)
+    copy = int8_cache.find(place)
     if copy is not None:
-        weights, note = int8.load(copy, config)
+        weights, note = int8_weights.load(copy, config)
         return Loaded(name, config, int8_decoder(config, weights), tokenizer, note["fingerprint"])
     config, tensors, tokenizer = load_weights(name)
     mark = fingerprint(config, tensors)
-    weights = int8_copy.make(place, config, tensors, mark)
+    weights = int8_cache.make(place, config, tensors, mark)
     return Loaded(name, config, int8_decoder(config, weights), tokenizer, mark)
 
 
 def load_weights(name: str) -> tuple[ModelConfig, Mapping[str, Tensor], Tokenizer]:
     """Config, memory-mapped tensors by Hugging Face name, and tokenizer; all checked, nothing copied."""
     place = resolve(name)
-    tensors = Checkpoint.open(place.folder, read_config(place.folder))  # before the tokenizer: the shapes say more
-    config, tokenizer = _read(place.folder)
+    tensors = Checkpoint.open(place.folder, read_config(place.folder, name))  # before the tokenizer: shapes say more
+    config, tokenizer = _read(place.folder, name)
     if not place.ours:  # a copy of our own was checked when made, and its checksum just now
-        tensors.check_finite()
+        check_finite(tensors.items(), str(place.folder))
     return config, tensors, tokenizer
 
 
-def _read(folder: Path) -> tuple[ModelConfig, Tokenizer]:
-    config = read_config(folder)
+def _read(folder: Path, name: str) -> tuple[ModelConfig, Tokenizer]:
+    config = read_config(folder, name)
     tokenizer = Tokenizer.from_folder(folder)
     config = replace(config, eos_token_ids=tuple(dict.fromkeys(config.eos_token_ids + tokenizer.eos_token_ids)))
     tokenizer.check(config)

@@ -81,7 +81,7 @@ def packaged_file(alias: str) -> Path:
 
 
 def _converted(path: Path, light: bool) -> Place:
-    from draftwood.models.loading.convert_gguf import converted
+    from draftwood.models.loading.gguf.convert import converted
 
     return Place(converted(path, light=light), ours=True)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from draftwood.core.config import ModelConfig
 from draftwood.errors import ModelError, WeightsError
-from draftwood.models.loading.gguf import TYPES, Header, TensorInfo
+from draftwood.models.loading.gguf.header import TYPES, Header, TensorInfo
 
 WHOLE = {
     "token_embd.weight": "model.embed_tokens.weight",
@@ -31,7 +31,7 @@ IN_LAYER = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-ROPE_FREQS = "rope_freqs.weight"  # becomes RopeScaling, see gguf_config
+ROPE_FREQS = "rope_freqs.weight"  # becomes RopeScaling, see gguf/config.py
 LAYER = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 
 
@@ -94,7 +94,7 @@ def dequantise(header: Header, info: TensorInfo) -> np.ndarray:
         finite = np.isfinite(array.sum(dtype=np.float64))
     if not finite:
         raise WeightsError(
-            f"{header.path}: tensor {info.name!r} ({label}) holds infinite or undefined weights\n"
+            f"{header.path}: tensor {info.name!r} ({label}) holds infinite or undefined (NaN) weights\n"
             "hint: the file is damaged; download it again and compare its checksum"
         )
     return array

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from draftwood.errors import TokenizerError
-from draftwood.models.loading.gguf import Header, read_header
-from draftwood.models.loading.gguf_tokenizer import convert
+from draftwood.models.loading.gguf.header import Header, read_header
+from draftwood.models.loading.gguf.tokenizer import convert
 
 GOLDEN = {
     "Hello, world!": [19556, 28, 905, 17],
@@ -106,7 +106,7 @@ def test_bos_is_added_as_the_file_says(write_gguf, keys, adds: bool):
 
 
 def test_user_defined_tokens_are_found_whole_and_shown(write_gguf):
-    from draftwood.models.loading.gguf_tokenizer import USER_DEFINED
+    from draftwood.models.loading.gguf.tokenizer import USER_DEFINED
 
     kinds = [1] * 256 + [3, USER_DEFINED] + [1] * 6
     backend, _ = convert(read_header(write_gguf(tensors={}, **{"tokenizer.ggml.token_type": kinds})))

@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from draftwood.errors import WeightsError
-from draftwood.models.loading import folder_cache as store
-from draftwood.models.loading import gguf_tokenizer, gguf_weights, hf_config
+from draftwood.models.loading import folder_cache, hf_config
 from draftwood.models.loading.checkpoint import SINGLE
-from draftwood.models.loading.gguf import read_header
-from draftwood.models.loading.gguf_config import read_config
-from draftwood.models.loading.safetensors_file import write_float32
+from draftwood.models.loading.gguf import tokenizer, weights
+from draftwood.models.loading.gguf.config import read_config
+from draftwood.models.loading.gguf.header import read_header
+from draftwood.models.loading.safetensors_writer import write_float32
 from draftwood.models.loading.tensor_names import check_names
 from draftwood.models.loading.tokenizer import Tokenizer
 
@@ -35,7 +35,9 @@ def converted(path: Path, *, light: bool = False) -> Path:
     `light`: do not read the weights to compare them with their checksum; for callers that will not use them.
     """
     unread = frozenset({SINGLE}) if light else frozenset[str]()
-    return store.build(f"gguf{VERSION}-{_digest(path)[:32]}", lambda folder: convert(path, folder), unread=unread)
+    return folder_cache.build(
+        f"gguf{VERSION}-{_digest(path)[:32]}", lambda folder: convert(path, folder), unread=unread
+    )
 
 
 def convert(path: Path, folder: Path) -> None:
@@ -45,15 +47,15 @@ def convert(path: Path, folder: Path) -> None:
     """
     header = read_header(path)
     config = read_config(header)
-    shapes = gguf_weights.hf_shapes(header)
+    shapes = weights.hf_shapes(header)
     check_names(config, shapes, where=str(path))
-    backend, tokenizer_config = gguf_tokenizer.convert(header)
+    backend, tokenizer_config = tokenizer.convert(header)
     _write_json(folder / "config.json", hf_config.unparse(config) | {"dtype": "float32"})
     _write_json(folder / "tokenizer_config.json", tokenizer_config)
     # Written by us, not by the library: that one hides a full disk in an error of its own.
     (folder / "tokenizer.json").write_text(backend.to_str(), "utf-8")
     Tokenizer.from_folder(folder).check(config)
-    write_float32(folder / SINGLE, shapes, gguf_weights.tensors(header, config))
+    write_float32(folder / SINGLE, shapes, weights.tensors(header, config))
 
 
 def _write_json(path: Path, value: Mapping[str, object]) -> None:
@@ -69,7 +71,7 @@ def _digest(path: Path) -> str:
     # ctime changes with every write and cannot be set back, so a restored time stamp hides nothing.
     seen = [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
     name = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:32]
-    note = store.cache_dir() / "seen" / f"{name}.json"
+    note = folder_cache.cache_dir() / "seen" / f"{name}.json"
     try:
         remembered = json.loads(note.read_text("utf-8"))
         if remembered["seen"] == seen:
@@ -77,7 +79,7 @@ def _digest(path: Path) -> str:
     except (OSError, ValueError, KeyError, TypeError):
         pass
     try:
-        digest = store.sha256(path)
+        digest = folder_cache.sha256(path)
     except OSError as error:
         raise WeightsError(f"{path}: cannot be read: {error}") from error
     if time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) > SETTLED_NS:

@@ -65,6 +65,11 @@ def check(model: "HFModel") -> None:
             raise
         except Exception as error:  # shapes, keywords and types that one family in a hundred does not take
             raise _refusal(model.name, f"{type(error).__name__}: {error}") from error
+    if not chain.isfinite().all():
+        raise ModelError(
+            f"{model.name}: its logits overflow in {str(model.dtype).removeprefix('torch.')}; its weights are finite\n"
+            "hint: use dtype float32 or bfloat16, which do not overflow as early as float16"
+        )
     error = float(torch.tensor([_gap(seen.logits[place], right) for place, right in alone.items()]).max())  # NaN wins
     allowed, blunder = _allowed(chain, alone[3])
     if not error <= allowed:

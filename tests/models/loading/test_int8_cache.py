@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from draftwood.errors import WeightsError
-from draftwood.models.backends.int8 import DATA, Int8Weights
-from draftwood.models.loading import int8_copy, load
+from draftwood.models.backends.int8_weights import DATA, Int8Weights
+from draftwood.models.loading import int8_cache, load
 from draftwood.models.loading.checkpoint import Checkpoint
 
 
@@ -17,7 +17,7 @@ from draftwood.models.loading.checkpoint import Checkpoint
 def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of its own that keeps even tiny models. What runs the weights is of no interest here."""
     monkeypatch.setenv("DRAFTWOOD_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(int8_copy, "WORTH_KEEPING", 0)
+    monkeypatch.setattr(int8_cache, "WORTH_KEEPING", 0)
     monkeypatch.setattr(load, "int8_decoder", lambda config, weights: weights)
     return tmp_path / "cache" / "models"
 
@@ -70,14 +70,14 @@ def test_copy_of_a_converted_file_is_found_by_its_name(write_gguf, copies, float
     first, mark = loaded(path)
     (copy,) = folders(copies)
     converted = [p for p in copies.iterdir() if p.is_dir() and p != copy]
-    assert [f"int8-{int8_copy.VERSION}-{p.name}" for p in converted] == [copy.name]
+    assert [f"int8-{int8_cache.VERSION}-{p.name}" for p in converted] == [copy.name]
     floats_closed()
     second, again = loaded(path)
     assert same(first, second) and mark == again
 
 
 def test_small_model_leaves_no_copy(write_folder, copies, monkeypatch):
-    monkeypatch.setattr(int8_copy, "WORTH_KEEPING", 64 << 20)
+    monkeypatch.setattr(int8_cache, "WORTH_KEEPING", 64 << 20)
     loaded(write_folder())
     assert folders(copies) == []
 
@@ -92,7 +92,7 @@ def test_changed_weights_get_a_new_copy(write_folder, copies, make_weights):
 def test_other_way_of_packing_gets_a_new_copy(write_folder, copies, monkeypatch):
     folder = write_folder()
     loaded(folder)
-    monkeypatch.setattr(int8_copy, "VERSION", 99)
+    monkeypatch.setattr(int8_cache, "VERSION", 99)
     loaded(folder)
     assert [path.name.split("-")[1] for path in folders(copies)] == ["1", "99"]
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from draftwood.cache.dense import DenseCache
 from draftwood.core.config import ModelConfig
 from draftwood.core.forward import ALL, FINAL, ForwardInput, ForwardOutput, LayerPlan
-from draftwood.models.backends import int8
-from draftwood.models.backends.native import NativeDecoder
+from draftwood.models.backends import int8_weights
+from draftwood.models.backends.int8_native import NativeDecoder
 from draftwood.models.decoder import Decoder
 from draftwood.testing.batch_invariance import batch_invariance_faults
 from draftwood.testing.tiny import CONFIG
@@ -60,7 +60,7 @@ def snapped(weight: Tensor) -> Tensor:
 
 def ours(name: str, level: str = BEST, **kwargs: Any) -> NativeDecoder:
     config = CONFIGS[name]
-    return NativeDecoder(config, int8.from_tensors(config, tensors(name, **kwargs)), opened(level))
+    return NativeDecoder(config, int8_weights.from_tensors(config, tensors(name, **kwargs)), opened(level))
 
 
 def reference(name: str, dtype: torch.dtype = torch.float64, *, four_bits: bool = False, **changes: Any) -> Decoder:
@@ -288,7 +288,7 @@ def test_padding_reads_as_nothing_wherever_it_stands():
 def test_weights_that_are_no_numbers_give_no_best_token(place, level):
     weights = {key: t.clone() for key, t in tensors("llama").items()}
     weights[place].view(-1)[5] = torch.nan
-    _, output = begun(NativeDecoder(CONFIG, int8.from_tensors(CONFIG, weights), opened(level)))
+    _, output = begun(NativeDecoder(CONFIG, int8_weights.from_tensors(CONFIG, weights), opened(level)))
     assert output.logits.isnan().all() and output.best is not None and output.best.tolist() == [-1] * DONE
 
 
@@ -299,7 +299,7 @@ def test_token_that_is_no_number_spoils_only_what_sees_it():
     text[20] = 60
     _, right = begun(ours("llama 3x48"), text)
     weights["model.embed_tokens.weight"][60, 3] = torch.nan
-    _, output = begun(NativeDecoder(config, int8.from_tensors(config, weights), opened(BEST)), text)
+    _, output = begun(NativeDecoder(config, int8_weights.from_tensors(config, weights), opened(BEST)), text)
     assert output.best is not None and right.best is not None
     assert torch.equal(output.logits[:20], right.logits[:20]) and torch.equal(output.best[:20], right.best[:20])
     assert output.best[20:].tolist() == [-1] * (DONE - 20)

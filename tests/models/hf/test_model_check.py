@@ -7,7 +7,7 @@ import torch
 import transformers
 from torch import Tensor
 
-from draftwood.errors import ModelError
+from draftwood.errors import ModelError, WeightsError
 from draftwood.models.hf.model import HFModel
 
 pytestmark = pytest.mark.slow
@@ -90,6 +90,22 @@ def test_family_that_cannot_follow_a_tree_is_refused(config, why):
     with pytest.raises(ModelError, match="does not honour tree masks") as refused:
         HFModel.wrap(net)
     assert why in str(refused.value)
+
+
+def test_undefined_weights_are_named_and_not_blamed_on_the_mask():
+    net = llama()
+    with torch.no_grad():
+        net.model.layers[1].mlp.up_proj.weight[3, 4] = torch.nan
+    with pytest.raises(WeightsError, match=r"^org/net: tensor 'model.layers.1.mlp.up_proj.weight' holds .*NaN"):
+        HFModel.wrap(net, "org/net")
+
+
+def test_logits_that_overflow_are_not_blamed_on_the_mask():
+    net = llama().half()
+    with torch.no_grad():
+        net.lm_head.weight.fill_(6e4)
+    with pytest.raises(ModelError, match=r"^org/net: its logits overflow in float16.*\nhint: use dtype float32"):
+        HFModel.wrap(net, "org/net")
 
 
 def test_rows_are_those_a_model_really_keeps():

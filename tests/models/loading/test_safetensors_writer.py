@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from draftwood.models.loading.safetensors_file import write_float32
+from draftwood.models.loading.safetensors_writer import write_float32
 
 SHAPES = {"a": (3, 5), "b": (7,), "c": (2, 2, 2)}
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from draftwood.models.backends.blocks import Packed, pack, take_rows, unpack
+from draftwood.models.backends.quantised_blocks import Packed, pack, take_rows, unpack
 
 NOISE = torch.Generator()
 

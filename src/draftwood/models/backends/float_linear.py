@@ -5,7 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 
-class ReferenceLinear(nn.Module):
+class FloatLinear(nn.Module):
     """y = x W^T + b in the dtype of W. Not batch-invariant: a row's last bits may depend on how many rows run with it."""
 
     def __init__(self, weight: Float[Tensor, "out in"], bias: Float[Tensor, "out"] | None = None) -> None:

@@ -14,7 +14,7 @@ from draftwood.core.config import ModelConfig
 from draftwood.core.forward import ForwardInput, Segment
 from draftwood.core.protocols import Cache
 from draftwood.kernels.cpu import library as native
-from draftwood.models.backends.blocks import Packed
+from draftwood.models.backends.quantised_blocks import Packed
 from draftwood.models.rope import angles, frequencies
 
 _POSITIONS = 1024  # cosines are made this many at a time

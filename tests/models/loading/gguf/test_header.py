@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from draftwood.errors import WeightsError
-from draftwood.models.loading.gguf import TYPES, read_header
+from draftwood.models.loading.gguf.header import TYPES, read_header
 
 
 def text(value: str) -> bytes:
@@ -172,6 +172,6 @@ def test_a_missing_file_is_named(tmp_path: Path):
 def test_reading_a_header_needs_no_gguf_package(child_env, write_gguf):
     import subprocess
 
-    code = "import sys; from pathlib import Path; from draftwood.models.loading.gguf import read_header; "
+    code = "import sys; from pathlib import Path; from draftwood.models.loading.gguf.header import read_header; "
     code += "read_header(Path(sys.argv[1])); assert 'gguf' not in sys.modules"
     subprocess.run([sys.executable, "-c", code, str(write_gguf())], env=child_env(), check=True)

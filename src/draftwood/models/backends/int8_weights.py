@@ -14,8 +14,8 @@ from torch import Tensor
 
 from draftwood.core.config import ModelConfig
 from draftwood.errors import WeightsError
-from draftwood.models.backends.blocks import Packed, pack
-from draftwood.models.backends.memory import large_pages
+from draftwood.models.backends.large_pages import large_pages
+from draftwood.models.backends.quantised_blocks import Packed, pack
 
 INDEX, DATA = "int8.json", "int8.bin"
 _ALIGN = 64  # a cache line

@@ -10,9 +10,9 @@ import torch
 
 from draftwood.core.config import ModelConfig
 from draftwood.errors import WeightsError
-from draftwood.models.loading import gguf_weights
-from draftwood.models.loading.gguf import TYPES, read_header
-from draftwood.models.loading.gguf_config import read_config
+from draftwood.models.loading.gguf import weights as gguf_weights
+from draftwood.models.loading.gguf.config import read_config
+from draftwood.models.loading.gguf.header import TYPES, read_header
 
 
 def halves(block: bytes, count: int) -> tuple[float, ...]:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from draftwood.bench.micro.target_pass import Probe
-from draftwood.models.backends.memory import large_pages
+from draftwood.models.backends.large_pages import large_pages
 
 SMAPS = Path("/proc/self/smaps")
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from draftwood.core.config import ModelConfig
 from draftwood.errors import ModelError
 from draftwood.models.attention import each_alone
-from draftwood.models.backends.blocks import GROUP, Packed, unpack
 from draftwood.models.backends.fixed_point import WIDEST_HEAD, exp_gate, fixed_point_attention
-from draftwood.models.backends.int8 import Int8Weights, LayerWeights, Product
+from draftwood.models.backends.int8_weights import Int8Weights, LayerWeights, Product
+from draftwood.models.backends.quantised_blocks import GROUP, Packed, unpack
 from draftwood.models.decoder import Backend, Decoder, Layer
 
 # Digits end at 64, not at 127: processors without a dot product of bytes add two products in 16 bits, shifting one

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from draftwood.core.config import ModelConfig
 from draftwood.errors import WeightsError
-from draftwood.models.backends import int8
-from draftwood.models.backends.blocks import Packed, pack, unpack
-from draftwood.models.backends.int8 import INDEX, Int8Weights
+from draftwood.models.backends import int8_weights
+from draftwood.models.backends.int8_weights import INDEX, Int8Weights
+from draftwood.models.backends.quantised_blocks import Packed, pack, unpack
 from draftwood.testing.tiny import CONFIG, tiny_weights
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -28,7 +28,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 def made(name: str) -> tuple[ModelConfig, dict[str, Tensor], Int8Weights]:
     config = replace(CONFIG, **SHAPES[name])
     tensors = tiny_weights(1, config)
-    return config, tensors, int8.from_tensors(config, tensors)
+    return config, tensors, int8_weights.from_tensors(config, tensors)
 
 
 def flat(weights: Int8Weights) -> dict[str, Packed | Tensor]:
@@ -46,7 +46,7 @@ def test_products_are_the_tensors_of_the_checkpoint_joined(name):
     config, tensors, weights = made(name)
     assert len(weights.layers) == config.num_layers
     for i, layer in enumerate(weights.layers):
-        for ours, theirs in int8.PRODUCTS.items():
+        for ours, theirs in int8_weights.PRODUCTS.items():
             names = [f"model.layers.{i}.{n}" for n in theirs]
             right = torch.cat([tensors[f"{n}.weight"] for n in names])
             assert torch.equal(unpack(layer.products[ours].weight), unpack(pack(right)))
@@ -54,7 +54,7 @@ def test_products_are_the_tensors_of_the_checkpoint_joined(name):
             assert (bias is not None) == (f"{names[0]}.bias" in tensors)
             if bias is not None:
                 assert torch.equal(bias, torch.cat([tensors[f"{n}.bias"] for n in names]))
-        for ours, theirs in int8.NORMS.items():
+        for ours, theirs in int8_weights.NORMS.items():
             key = f"model.layers.{i}.{theirs}.weight"
             assert (ours in layer.norms) == (key in tensors)
             assert ours not in layer.norms or torch.equal(layer.norms[ours], tensors[key])
@@ -66,8 +66,8 @@ def test_products_are_the_tensors_of_the_checkpoint_joined(name):
 @pytest.mark.parametrize("name", SHAPES)
 def test_file_gives_back_every_byte(name, tmp_path: Path):
     config, _, weights = made(name)
-    int8.save(weights, tmp_path, {"fingerprint": "abc"})
-    loaded, note = int8.load(tmp_path, config)
+    int8_weights.save(weights, tmp_path, {"fingerprint": "abc"})
+    loaded, note = int8_weights.load(tmp_path, config)
     assert note == {"fingerprint": "abc"}
     left, right = flat(weights), flat(loaded)
     assert left.keys() == right.keys()
@@ -99,10 +99,10 @@ def test_pass_reads_every_product_and_the_head_once():
 )  # fmt: skip
 def test_missing_entry_is_named(name, entry, tmp_path: Path):
     config, _, weights = made(name)
-    int8.save(weights, tmp_path, {})
+    int8_weights.save(weights, tmp_path, {})
     index = json.loads((tmp_path / INDEX).read_text())
     left = [e for e in index["tensors"] if e["name"] != entry]
     assert len(left) == len(index["tensors"]) - 1
     (tmp_path / INDEX).write_text(json.dumps(index | {"tensors": left}))
     with pytest.raises(WeightsError, match=f"has no {entry}\n"):
-        int8.load(tmp_path, config)
+        int8_weights.load(tmp_path, config)

@@ -7,8 +7,8 @@ import numpy as np
 
 from draftwood.core.config import Family, ModelConfig, RopeScaling
 from draftwood.errors import ModelError
-from draftwood.models.loading.gguf import Header
-from draftwood.models.loading.gguf_weights import ROPE_FREQS, dequantise
+from draftwood.models.loading.gguf.header import Header
+from draftwood.models.loading.gguf.weights import ROPE_FREQS, dequantise
 
 # A file of architecture "llama" may hold a Mistral model: the two differ in the sliding window alone.
 ARCHITECTURES: dict[str, Family] = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
@@ -32,10 +32,7 @@ def read_config(header: Header) -> ModelConfig:
     meta = header.metadata
     arch = meta.get("general.architecture")
     if arch not in ARCHITECTURES:
-        raise ModelError(
-            f"{header.path}: architecture {arch!r} is not supported\n"
-            f"hint: GGUF files of {', '.join(ARCHITECTURES)} are; other models may run as hf:NAME through transformers"
-        )
+        raise _unsupported(header, f"architecture {arch!r} is not supported; known: {', '.join(ARCHITECTURES)}")
     if _integer(header, "split.count", 1) > 1:
         raise ModelError(
             f"{header.path}: one of {meta['split.count']} parts of a split model\nhint: merge the parts with gguf-split"
@@ -43,7 +40,7 @@ def read_config(header: Header) -> ModelConfig:
     for key, neutral in NEUTRAL.items():
         value = _scalar(header, f"{arch}.{key}", neutral)
         if value != neutral:
-            raise ModelError(f"{header.path}: {arch}.{key} = {value} is not supported")
+            raise _unsupported(header, f"{arch}.{key} = {value} is not supported")
     heads = _integer(header, f"{arch}.attention.head_count")
     hidden = _integer(header, f"{arch}.embedding_length")
     head_dim = _integer(header, f"{arch}.attention.key_length", hidden // max(heads, 1))
@@ -81,6 +78,13 @@ def read_config(header: Header) -> ModelConfig:
     )
 
 
+def _unsupported(header: Header, what: str) -> ModelError:
+    return ModelError(
+        f"{header.path}: {what}\n"
+        "hint: load the model's Hugging Face folder as hf:NAME, which runs it through transformers"
+    )
+
+
 def _token(header: Header, name: str) -> int | None:
     key = f"tokenizer.ggml.{name}_token_id"
     return _integer(header, key) if key in header.metadata else None
@@ -89,7 +93,7 @@ def _token(header: Header, name: str) -> int | None:
 def _rope_scaling(header: Header, arch: str, theta: float, head_dim: int) -> RopeScaling | None:
     kind = header.metadata.get(f"{arch}.rope.scaling.type", "none")
     if kind not in ("none", "linear"):
-        raise ModelError(f"{header.path}: rope scaling {kind!r} is not supported\nhint: linear and Llama 3 scaling are")
+        raise _unsupported(header, f"rope scaling {kind!r} is not supported; known: linear, and that of Llama 3")
     factor = _real(header, f"{arch}.rope.scaling.factor", 1.0) if kind == "linear" else 1.0
     if ROPE_FREQS not in header.tensors:
         return RopeScaling("linear", factor) if factor != 1.0 else None

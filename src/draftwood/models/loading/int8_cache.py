@@ -12,8 +12,8 @@ from torch import Tensor
 
 from draftwood.core.config import ModelConfig
 from draftwood.errors import ModelError
-from draftwood.models.backends import int8
-from draftwood.models.loading import folder_cache as store
+from draftwood.models.backends import int8_weights
+from draftwood.models.loading import folder_cache
 from draftwood.models.loading.resolve import Place
 
 VERSION = 1  # raise it when the same weights should be packed differently
@@ -26,17 +26,17 @@ def find(place: Place) -> Path | None:
     """The finished copy for a model's folder, if there is one."""
     if not _large(place):
         return None
-    folder = store.cache_dir() / "models" / _key(place)
-    return folder if store.is_intact(folder) else None
+    folder = folder_cache.cache_dir() / "models" / _key(place)
+    return folder if folder_cache.is_intact(folder) else None
 
 
-def make(place: Place, config: ModelConfig, tensors: Mapping[str, Tensor], mark: str) -> int8.Int8Weights:
+def make(place: Place, config: ModelConfig, tensors: Mapping[str, Tensor], mark: str) -> int8_weights.Int8Weights:
     """Pack, and keep the copy if the cache can be written. `mark` is the fingerprint of the float weights."""
-    weights = int8.from_tensors(config, tensors)
+    weights = int8_weights.from_tensors(config, tensors)
     if not _large(place):
         return weights
     try:
-        store.build(_key(place), lambda folder: int8.save(weights, folder, {"fingerprint": mark}))
+        folder_cache.build(_key(place), lambda folder: int8_weights.save(weights, folder, {"fingerprint": mark}))
     except ModelError as error:
         log.warning("the int8 weights are not kept: %s", error)
     return weights

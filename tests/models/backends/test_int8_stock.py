@@ -12,9 +12,9 @@ from draftwood.cache.dense import DenseCache
 from draftwood.core.forward import ALL, FINAL, ForwardInput, LayerPlan
 from draftwood.errors import ModelError
 from draftwood.models.attention import torch_attention
-from draftwood.models.backends import int8, stock
-from draftwood.models.backends.blocks import pack, unpack
-from draftwood.models.backends.stock import StockDecoder, StockLinear, split
+from draftwood.models.backends import int8_stock, int8_weights
+from draftwood.models.backends.int8_stock import StockDecoder, StockLinear, split
+from draftwood.models.backends.quantised_blocks import pack, unpack
 from draftwood.models.decoder import Decoder
 from draftwood.models.loading.tensor_names import expected
 from draftwood.testing.batch_invariance import batch_invariance_faults
@@ -41,7 +41,7 @@ def tensors(name: str) -> dict[str, Tensor]:
 
 def ours(name: str) -> StockDecoder:
     config = replace(CONFIG, **FAMILIES[name])
-    return StockDecoder(config, int8.from_tensors(config, tensors(name)))
+    return StockDecoder(config, int8_weights.from_tensors(config, tensors(name)))
 
 
 def reference(name: str) -> Decoder:
@@ -76,7 +76,7 @@ def test_float_backend_has_not():
 
 
 def test_float_attention_among_exact_products_is_noticed(monkeypatch):
-    monkeypatch.setattr(stock, "BACKEND", replace(stock.BACKEND, attention=torch_attention))
+    monkeypatch.setattr(int8_stock, "BACKEND", replace(int8_stock.BACKEND, attention=torch_attention))
     faults = list(batch_invariance_faults(ours("llama"), trees=5))
     assert faults and all("tap 0" not in fault for fault in faults)
 
@@ -162,7 +162,7 @@ def test_large_matrix_lies_in_parts(monkeypatch):
     weight = torch.randn(100, 32, generator=torch.Generator().manual_seed(1))
     x = torch.randn(3, 32, generator=torch.Generator().manual_seed(2))
     whole = StockLinear.from_packed(pack(weight))
-    monkeypatch.setattr(stock, "_PART", 40)
+    monkeypatch.setattr(int8_stock, "_PART", 40)
     parts = StockLinear.from_packed(pack(weight))
     assert len(parts.digits) == 3
     ids = torch.tensor([99, 0, 48, 47, 96])
@@ -196,4 +196,4 @@ def test_shape_that_could_overflow_is_refused():
         StockLinear(torch.zeros(1, 2, 1, 200_000, dtype=torch.int8), torch.zeros(1, 1, 1, dtype=torch.float64), 1)
     wide = replace(CONFIG, head_dim=1024)
     with pytest.raises(ModelError, match="1024"):
-        StockDecoder(wide, int8.from_tensors(CONFIG, tensors("llama")))
+        StockDecoder(wide, int8_weights.from_tensors(CONFIG, tensors("llama")))

@@ -8,9 +8,9 @@ import pytest
 
 from draftwood.core.config import ModelConfig
 from draftwood.errors import ModelError, TokenizerError, WeightsError
-from draftwood.models.loading import convert_gguf as convert
-from draftwood.models.loading import folder_cache as store
+from draftwood.models.loading import folder_cache
 from draftwood.models.loading.checkpoint import Checkpoint, read_config
+from draftwood.models.loading.gguf import convert
 from draftwood.models.loading.tokenizer import Tokenizer
 
 
@@ -80,8 +80,8 @@ def test_an_unchanged_file_is_not_hashed_again(cache: Path, write_gguf, monkeypa
     trust_time_stamps(monkeypatch)
     convert.converted(path)
     hashed: list[Path] = []
-    real = store.sha256
-    monkeypatch.setattr(store, "sha256", lambda file: hashed.append(file) or real(file))
+    real = folder_cache.sha256
+    monkeypatch.setattr(folder_cache, "sha256", lambda file: hashed.append(file) or real(file))
     convert.converted(path)
     assert path not in hashed and hashed  # the copy was checked
 
