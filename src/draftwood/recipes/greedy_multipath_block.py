@@ -16,7 +16,7 @@ PAPER = Paper(
 def build(
     target: Model,
     *,
-    inner: OfDrafter[str] = "speculative_sampling",
+    inner: OfDrafter[str] = "auto",
     paths: Count = 2,
     depth: Size = 4,
     counted: bool = True,

@@ -15,7 +15,7 @@ PAPER = Paper(title="Sequoia: Scalable, Robust, and Hardware-aware Speculative D
 def build(
     target: Model,
     *,
-    inner: OfDrafter[str] = "speculative_sampling",
+    inner: OfDrafter[str] = "auto",
     acceptance: tuple[Share, ...] = (0.6, 0.2, 0.1),
     nodes: Size = 12,
     depth: Size = 8,
