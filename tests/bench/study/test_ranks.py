@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from draftwood.bench.study.ranks import Counting, Ranks, measure
+from draftwood.bench.study.ranks import measure
 from draftwood.core.recipe import Recipe
 from draftwood.errors import OptionError
 from draftwood.models.loading.load import Loaded, load
+from draftwood.recipes.sizing.ranks import Counting, Ranks
 from draftwood.testing.contracts import Always
 from draftwood.testing.exact import leaves
 from draftwood.testing.table_drafter import TableDrafter

@@ -4,7 +4,10 @@ from draftwood.core.protocols import Model
 from draftwood.drafters.nets.find import command, ships
 
 AUTO = "auto"
-TRAINED = {"eagle3": "eagle3", "fast_draft": "language"}  # recipes whose drafters can draw, and the kind of their weights
+TRAINED = {
+    "eagle3": "eagle3",
+    "fast_draft": "language",
+}  # recipes whose drafters can draw, and the kind of their weights
 
 
 def candidates(target: Model) -> list[tuple[str, str]]:
