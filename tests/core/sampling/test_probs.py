@@ -44,9 +44,10 @@ def test_arithmetic_says_the_same_in_every_layout() -> None:
     for each in layouts():
         assert torch.allclose(each.mass(), torch.ones(3, dtype=torch.float64))
         assert each.at(torch.tensor([4, 1, 2])).tolist() == torch.tensor([1.0, 0.0, 0.3]).tolist()
-        own = q if each.ids is None else q[each.owner(), each.ids] if each.count is not None else None
-        if own is None:
-            own = torch.nn.functional.pad(q, (0, 1)).gather(1, each.ids)
+        own = q
+        if each.ids is not None:
+            whole = torch.nn.functional.pad(q, (0, 1))
+            own = whole.gather(1, each.ids) if each.count is None else q[each.owner(), each.ids]
         left = each.minus(TokenProbs(own, 6, each.ids, each.count), w)
         assert torch.allclose(left.dense(), (w[:, None] * packed().dense() - q).clamp_min(0))
 
