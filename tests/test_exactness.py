@@ -18,12 +18,13 @@ from hypothesis import strategies as st
 
 from draftwood import recipes
 from draftwood.core import proposal_checks as check
+from draftwood.core.draw import RULES, Draw, Shape
 from draftwood.core.forward import ForwardOutput
-from draftwood.core.legality import RULES, Shape
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import DraftProbs, Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.recipe import Recipe
 from draftwood.core.round import TARGET, Round
+from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.sampling.keys import fold, word
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.sampling.probs import TokenProbs

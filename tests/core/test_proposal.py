@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from draftwood.core.draw import Draw
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw, Proposal, Started
+from draftwood.core.proposal import Proposal, Started
 from draftwood.core.tree import AHEAD, TokenTree
 from draftwood.testing.contracts import toy_round
 from draftwood.testing.table_drafter import TableDrafter

@@ -6,9 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from draftwood.core.draw import Draw
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import DraftProbs, Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.proposal_checks import BAD_PROBS, faults, is_valid
+from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import AHEAD, TokenTree
 from draftwood.errors import DrafterError
 from draftwood.testing.contracts import toy_round

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 import native_levels
+from draftwood.core.draw import Draw, Shape
 from draftwood.core.forward import ForwardOutput
-from draftwood.core.legality import Shape
-from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.recipe import Recipe
 from draftwood.core.sampling import draft_probs
 from draftwood.core.sampling.draft_probs import Aligned, DraftProbs

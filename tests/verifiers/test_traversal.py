@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
+from draftwood.core.draw import Draw
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.sampling.probs import TokenProbs

@@ -1,38 +1,18 @@
-"""Proposal: a tree of guesses together with the distributions its drawn tokens came from."""
+"""Proposal: a tree of drafted tokens together with the distributions they were drawn from. Growth: a tree in the making."""
 
 from dataclasses import dataclass, replace
-from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core.draw import Draw
 from draftwood.core.host import host
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import SCORED, TokenTree
-from draftwood.errors import OptionError
 
 T = TypeVar("T", int, float)
-
-
-class Draw(Enum):
-    """How nodes with copies > 0 were picked. It decides which rules are exact."""
-
-    GIVEN = "given"  # none drawn: no distribution stands behind the tokens
-    IID = "iid"  # independent draws, equal ones merged and counted in `copies`
-    DISTINCT = "distinct"  # without replacement, siblings in draw order
-
-    @property
-    def ranked(self) -> bool:
-        """Whether siblings are different tokens. Greedy rows then need a distribution that knows more than the best of them."""
-        return self is not Draw.IID
-
-
-def need_draw(part: str, draw: object) -> None:
-    """OptionError, in the name of the part, if this is none."""
-    if not isinstance(draw, Draw):
-        raise OptionError(f"{part}: draw cannot be {draw!r}\nhint: {', '.join(map(str, Draw))}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -195,6 +175,29 @@ class Proposal:
             q_index=self.q_indices().to(device),
             started=started,
         )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Growth:
+    """A tree in the making, passed between the calls of a policy: the tree so far, the nodes whose children come next, the
+    distributions drawn from, and what the policy carries on for itself."""
+
+    tree: TokenTree
+    frontier: Int[Tensor, "B F"]  # -1 pads; an empty frontier ends growth
+    q: DraftProbs | None
+    q_index: Int[Tensor, "B M"]  # nodes beyond M have no distribution
+    carry: Any = None
+    level: int | None = None  # depth of the frontier, where it is the same for all of it
+
+    @staticmethod
+    def at_roots(base: Proposal) -> "Growth":
+        """Start below the root of a bare proposal."""
+        return Growth(base.tree, torch.zeros_like(base.tree.tokens[:, :1]), base.q, base.q_indices(), level=0)
+
+    def deeper(self, tree: TokenTree, frontier: Int[Tensor, "B F"], carry: Any) -> "Growth":
+        """One more level of given nodes: a grown tree, whose new nodes have no distribution, and the next frontier in it."""
+        level = None if self.level is None else self.level + 1
+        return replace(self, tree=tree, frontier=frontier, carry=carry, level=level)
 
 
 def _padded(rows: list[list[T]], width: int, fill: T) -> list[list[T]]:

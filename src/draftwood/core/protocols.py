@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core.draw import Draw, Shape
 from draftwood.core.forward import CacheSpec, ForwardInput, ForwardOutput, LayerPlan, Needs, Segment
-from draftwood.core.growth import Growth
-from draftwood.core.legality import Shape
 from draftwood.core.limit import Limit, Load
-from draftwood.core.proposal import DraftProbs, Draw, Proposal
+from draftwood.core.proposal import Growth, Proposal
 from draftwood.core.round import Round
+from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Outcome, Verdict
 

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from enum import Enum
 from inspect import signature
 
+from draftwood.core.draw import RULES, Draw, Legal, Shape, legal_rules
 from draftwood.core.forward import FINAL, Needs
-from draftwood.core.legality import RULES, Legal, Shape, legal_rules
-from draftwood.core.proposal import Draw
 from draftwood.core.protocols import Drafter, LengthController, Model, Scheduler, TreePolicy, Verifier, Watcher
 from draftwood.errors import CompositionError
 

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core.draw import Draw
 from draftwood.core.host import host, put
-from draftwood.core.proposal import Draw
 from draftwood.core.request import Request
 from draftwood.core.sampling.keys import fold, word
 from draftwood.core.sampling.probs import TokenProbs

@@ -21,10 +21,11 @@ from jaxtyping import Int
 from torch import Tensor
 
 from draftwood.core.batch import Batch, Work
+from draftwood.core.draw import Draw
 from draftwood.core.host import host
 from draftwood.core.host_tree import HostTree
 from draftwood.core.limit import Limit, Load
-from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.request import Request
 from draftwood.core.review import Chain, review, staged_rows
 from draftwood.core.round import Borrowed, Round

@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from draftwood.core.draw import Draw
 from draftwood.core.forward import ForwardInput, Needs
 from draftwood.core.host_tree import HostTree
 from draftwood.core.limit import Limit, Load
-from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.proposal_checks import faults
 from draftwood.core.protocols import Cache, Drafter, LengthController, TreePolicy, Verifier
 from draftwood.core.recipe import Recipe

@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 
+from draftwood.core.draw import Draw
 from draftwood.core.forward import ForwardOutput, Needs
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import TreePolicy
 from draftwood.core.request import Request
 from draftwood.core.round import Round

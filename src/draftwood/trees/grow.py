@@ -7,12 +7,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from draftwood.core.growth import Growth
+from draftwood.core.draw import Draw
 from draftwood.core.host import on_host
 from draftwood.core.limit import Limit, always
-from draftwood.core.proposal import DraftProbs, Draw, Proposal
+from draftwood.core.proposal import Growth, Proposal
 from draftwood.core.protocols import TreePolicy
 from draftwood.core.round import Round, some
+from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 
 Step = Callable[[TokenTree, Int[Tensor, "B F"]], tuple[DraftProbs, Float[Tensor, "B F H"] | None]]

@@ -14,9 +14,9 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from draftwood.core.draw import Draw, Shape
 from draftwood.core.forward import Needs
-from draftwood.core.legality import Shape
-from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict

@@ -15,9 +15,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core.draw import RULES, Draw, Shape
 from draftwood.core.forward import Needs
-from draftwood.core.legality import RULES, Shape
-from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import Aligned
 from draftwood.core.sampling.probs import TokenProbs

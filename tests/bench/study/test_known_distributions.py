@@ -3,8 +3,8 @@
 import torch
 
 from draftwood.bench.study.known_distributions import drafted, known_rules, round_of, scored
-from draftwood.core.legality import RULES
-from draftwood.core.proposal import DraftProbs, Draw
+from draftwood.core.draw import RULES, Draw
+from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.trees.static import Static
 from draftwood.verifiers.match import Match
 from draftwood.verifiers.rejection import Rejection

@@ -17,11 +17,12 @@ from torch import Tensor
 from draftwood.bench.micro.target_pass import Stage, clock, flat, order, spread
 from draftwood.bench.statistics import Ratio, mean, ratio_of_pairs
 from draftwood.bench.study.known_distributions import drafted, known_rules, round_of, scored
+from draftwood.core.draw import RULES, Draw, Shape
 from draftwood.core.forward import ForwardInput
-from draftwood.core.legality import RULES, Shape
-from draftwood.core.proposal import DraftProbs, Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import TreePolicy, Verifier
 from draftwood.core.round import Round
+from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.sampling.probs import SamplingKernels
 from draftwood.core.sampling.sampler import Sampler

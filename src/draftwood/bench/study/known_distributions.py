@@ -10,13 +10,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from draftwood.core.draw import RULES
 from draftwood.core.forward import ForwardOutput
-from draftwood.core.legality import RULES
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import DraftProbs, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import TreePolicy, Verifier
 from draftwood.core.request import Request
 from draftwood.core.round import Round
+from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.sampling.probs import SamplingKernels
 from draftwood.core.scored import Scored

@@ -14,9 +14,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.bench.micro.target_pass import order
+from draftwood.core.draw import Draw, Shape
 from draftwood.core.forward import ForwardOutput, Needs
-from draftwood.core.legality import Shape
-from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import Verifier
 from draftwood.core.round import Round
 from draftwood.core.scored import Scored

@@ -24,7 +24,7 @@ from draftwood.bench.study.paired_runs import PairedRound, PairedRules, Root
 from draftwood.bench.study.rule_trees import Tree, trees
 from draftwood.bench.study.single_prompt import ask, engine, need_prompts
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.legality import Shape, legal_rules
+from draftwood.core.draw import Shape, legal_rules
 from draftwood.core.protocols import Drafter, TreePolicy, Verifier
 from draftwood.core.recipe import Recipe
 from draftwood.core.sampling.params import SamplingParams
@@ -163,7 +163,9 @@ def measure(
     paired = PairedRules(able, trials if temperature > 0 else 1, every)
     controller = Fixed(depth=tree[1].depth, nodes=tree[1].nodes)
     whole = Recipe(drafter=drafter[1], policy=policy, verifier=paired, controller=controller, watch=(paired.watch,))
-    llm = engine(loaded, whole, prompts, max_tokens)  # one engine for all prompts: fresh memory is slow and would disturb the times
+    llm = engine(
+        loaded, whole, prompts, max_tokens
+    )  # one engine for all prompts: fresh memory is slow and would disturb the times
     groups: list[int] = []
     for i, prompt in enumerate(prompts):
         params = SamplingParams(temperature=temperature, top_p=top_p, seed=seed + i, max_tokens=max_tokens)
