@@ -2,7 +2,7 @@
 
 The engine itself is enumerated: each coin and pick is forked, and the probabilities of all outcomes are added up. Rules and
 draws come from the table of legal pairings, so a new one without a case fails here. Numbers of fixtures and of planted
-mistakes are exact results for the named distributions; what concerns the inside of one rule or policy stands in its own file.
+mistakes are exact results for the named distributions; what concerns one rule or policy alone stands in its own file.
 """
 
 import inspect

@@ -128,7 +128,7 @@ def test_distribution_that_is_no_probability_is_found_where_something_was_drawn_
         (lambda: replace(drawn(), tree=replace(drawn().tree, parents=drawn().tree.parents.int())), "parents is torch.int32"),
         (lambda: replace(drawn(), q_index=drawn().q_indices()[:, :2]), "q_index has shape"),
         (lambda: replace(drawn(), q_index=drawn().q_indices() + 1), "q_index names distribution 6, only 6 are stored"),
-        (lambda: replace(drawn(), q=DraftProbs(torch.ones(6, 4) / 4)), "a draft distribution has 4 columns, the target 7 tokens"),
+        (lambda: replace(drawn(), q=DraftProbs(torch.ones(6, 4) / 4)), "distribution has 4 columns, the target 7 tokens"),
         (lambda: replace(drawn(), q=DraftProbs(torch.ones(6, 2) / 2, torch.tensor([0, 7]))), "outside the target's 7"),
         (lambda: replace(drawn(), q=DraftProbs(torch.ones(6, 2) / 2, torch.tensor([0, 1, 2]))), "outside the target's 7"),
     ],

@@ -93,7 +93,7 @@ def test_no_formula_exceeds_its_bound_and_one_draw_makes_all_equal(
 
 
 def tournament(p: list[float], q: list[float], k: int, plays_always: bool = False) -> float:
-    """Selection by enumerating every k draws, with arithmetic of its own: the share of p that the winner's distribution has."""
+    """Selection by enumerating every pair of draws: the share of p that the winner's distribution covers."""
     tokens, won = range(len(p)), dict(enumerate(q))
     for _ in range(k - 1):
         rank = {t: -p[t] + won[t] * q[t] for t in tokens}

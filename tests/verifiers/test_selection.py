@@ -1,4 +1,4 @@
-"""Selection: the winner of a tournament has a known distribution, and rejection under that distribution gives the target's."""
+"""Selection: the winner of a tournament has a known distribution, and rejection under it gives the target's."""
 
 from collections.abc import Callable
 from dataclasses import replace

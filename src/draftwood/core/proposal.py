@@ -31,7 +31,7 @@ class Proposal:
     tree: TokenTree
     draw: Draw = Draw.GIVEN
     q: DraftProbs | None = None  # child distributions of expanded nodes only
-    q_index: Int[Tensor, "B N"] | None = None  # row of q for each node's children, -1 if it has none
+    q_index: Int[Tensor, "B N"] | None = None  # distribution of q for each node's children, -1 if it has none
     started: Started | None = None
     passes: int = 0  # model passes that drafting took, and their seconds: for the cost model and for honest accounts
     pass_seconds: float = 0.0
@@ -49,7 +49,7 @@ class Proposal:
 
     def with_given(self, tokens: list[list[int]], parents: list[list[int]], score: list[list[float]]) -> "Proposal":
         """Given nodes below bare roots, from lists that may differ in length; parents count the root as 0."""
-        width = max((len(row) for row in tokens), default=0)
+        width = max(map(len, tokens), default=0)
         if width == 0:
             return self
         device = self.tree.tokens.device
@@ -87,19 +87,19 @@ class Proposal:
         """`other`'s given nodes grafted on by longest shared prefix; ours keep their numbers, draws and distributions.
 
         Only given nodes may be grafted: a drawn node of a second drafter beside drawn siblings of the first would need
-        one distribution for both. Grafted nodes rank below all of ours: were they above, a drawn token that happens to be given,
-        too, would survive a budget because of what it is.
+        one distribution for both. Grafted nodes rank below all of ours: were they above, a drawn token that is also given
+        would survive a budget because of which token it is.
         """
         if other.tree.copies.any():
             raise ValueError("only given nodes can be merged into a tree; the other proposal holds drawn ones")
-        rows = [self._graft(b, other.tree) for b in range(self.tree.batch)]
-        width = max((len(row) for row in rows), default=0)
+        grafted = [self._graft(b, other.tree) for b in range(self.tree.batch)]
+        width = max(map(len, grafted), default=0)
         if width == 0:
             return self
-        pad = [row + [(0, -1, 0.0, 0)] * (width - len(row)) for row in rows]
+        pad = [nodes + [(0, -1, 0.0, 0)] * (width - len(nodes)) for nodes in grafted]
         device = self.tree.tokens.device
         parents, tokens, score, source = (
-            torch.tensor([[node[i] for node in row] for row in pad], device=device) for i in range(4)
+            torch.tensor([[node[i] for node in nodes] for nodes in pad], device=device) for i in range(4)
         )
         lowest, highest = self.tree.score.amin(1, keepdim=True), other.tree.score.amax(1, keepdim=True)
         tree = self._append(parents, tokens, score.to(lowest.dtype) + lowest - highest - 1, source)
@@ -122,11 +122,11 @@ class Proposal:
             )
         return tree
 
-    def _graft(self, row: int, other: TokenTree) -> list[tuple[int, int, float, int]]:
+    def _graft(self, sequence: int, other: TokenTree) -> list[tuple[int, int, float, int]]:
         ours = {}
         mine = self.tree
         for i, (parent, token, live) in enumerate(
-            zip(host(mine.parents[row]), host(mine.tokens[row]), host(mine.live[row]), strict=True)
+            zip(*(host(x[sequence]) for x in (mine.parents, mine.tokens, mine.live)), strict=True)
         ):
             if live and i:
                 ours[parent, token] = i
@@ -134,7 +134,7 @@ class Proposal:
         where = {0: 0}
         columns = (other.parents, other.tokens, other.live, other.score, other.source)
         for i, (parent, token, live, score, source) in enumerate(
-            zip(*(host(column[row]) for column in columns), strict=True)
+            zip(*(host(column[sequence]) for column in columns), strict=True)
         ):
             if i == 0 or not live:
                 continue
@@ -148,7 +148,7 @@ class Proposal:
     def reroot(self, node: Int[Tensor, "B"], nodes: int) -> "Proposal":
         """The subtree below `node` as a proposal of its own, node first, in `nodes` columns, everything SCORED.
 
-        A row with node -1 has nothing to carry over: it becomes a dead tree whose root the caller replaces.
+        A sequence with node -1 has nothing to carry over: it becomes a dead tree whose root the caller replaces.
         """
         below = self.tree.ancestors().gather(2, node.clamp_min(0)[:, None, None].expand(-1, self.tree.num_nodes, 1))
         inside = below[..., 0] & self.tree.live & (node >= 0)[:, None]
@@ -157,12 +157,12 @@ class Proposal:
         q_index = torch.where(tree.live, self._follow(self.q_indices(), order, nodes, -1), -1)
         return replace(self, tree=tree, q_index=q_index, started=None)
 
-    def take(self, rows: Int[Tensor, "R"]) -> "Proposal":
-        """Some rows of the batch. Distributions are kept whole: `q_index` points into them."""
+    def take(self, sequences: Int[Tensor, "R"]) -> "Proposal":
+        """Some sequences of the batch. Distributions are kept whole: `q_index` points into them."""
         started = self.started
         if started is not None:
-            started = Started(started.layers, started.hidden[rows], started.entries[rows])
-        return replace(self, tree=self.tree.take(rows), q_index=self.q_indices()[rows], started=started)
+            started = Started(started.layers, started.hidden[sequences], started.entries[sequences])
+        return replace(self, tree=self.tree.take(sequences), q_index=self.q_indices()[sequences], started=started)
 
     def to(self, device: torch.device | str) -> "Proposal":
         started = self.started
@@ -200,5 +200,5 @@ class Growth:
         return replace(self, tree=tree, frontier=frontier, carry=carry, level=level)
 
 
-def _padded(rows: list[list[T]], width: int, fill: T) -> list[list[T]]:
-    return [row + [fill] * (width - len(row)) for row in rows]
+def _padded(lists: list[list[T]], width: int, fill: T) -> list[list[T]]:
+    return [x + [fill] * (width - len(x)) for x in lists]

@@ -98,8 +98,8 @@ def _fitting(drafter: str, supplied: frozenset[Draw], wanted: Draw) -> str:
     """What to take instead of a policy or a drafter that do not fit each other."""
     if supplied == frozenset({Draw.GIVEN}):
         return (
-            f"{drafter} draws from no distribution: take Chain(Draw.GIVEN) or BestFirst() with Match(), or a drafter that has one, "
-            "such as Autoregressive or Features"
+            f"{drafter} draws from no distribution: take Chain(Draw.GIVEN) or BestFirst() with Match(), or a drafter that "
+            "has one, such as Autoregressive or Features"
         )
     return f"a policy of {_values(supplied)} draws, or a drafter that supplies {wanted.value} ones"
 

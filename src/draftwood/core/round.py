@@ -1,4 +1,4 @@
-"""Round: the B rows that decode together now, with their chance and their one road from logits to distributions."""
+"""Round: the B sequences that decode together now, with their random numbers and their draft distributions."""
 
 from copy import copy
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Borrowed:
 
 
 class Round:
-    """B rows of a round. `lengths` counts known tokens, the root being the last of them."""
+    """B sequences of a round. `lengths` counts known tokens, the root being the last of them."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Round:
         return self._sampler
 
     def roots(self) -> Int[Tensor, "B"]:
-        """The newest known token of each row."""
+        """The newest known token of each sequence."""
         return put([r.root for r in self.requests], self.device)
 
     def probs(
@@ -122,12 +122,12 @@ class Round:
         return logits, failed
 
     def temperature(self) -> list[float] | None:
-        """What each row's logits are divided by, if a ranked distribution needs nothing else: for drafters whose models can rank by
-        themselves. None: somebody's options ask for `probs`."""
+        """What the logits of each sequence are divided by, if its ranked distribution needs nothing else: for drafters whose
+        models rank by themselves. None: some options need `probs`."""
         return self.sampler.temperature() if all(r.params.plain for r in self.requests) else None
 
     def key(self, purpose: str, at: Int[Tensor, "B *S"], turn: int | Int[Tensor, "S"] = 0) -> Int[Tensor, "B *S"]:
-        """The place of one random number. For TARGET, `at` is the depth below the root; otherwise the node."""
+        """The key of one random number. For TARGET, `at` is the depth below the root; otherwise the node."""
         shape = (-1,) + (1,) * (at.ndim - 1)
         if purpose == TARGET and not self.stream:
             return fold(self._begun(purpose).view(shape), (self.lengths - 1).view(shape) + at)
@@ -156,7 +156,7 @@ class Round:
         where: Bool[Tensor, "B *S"],
         turn: int | Int[Tensor, "S"] = 0,
     ) -> Bool[Tensor, "B *S"]:
-        """True with probability `prob`, in the rows where it is asked."""
+        """True with probability `prob`, in the sequences where it is asked."""
         if not some(where):
             return torch.zeros_like(where)
         return self.noise.coin(self.key(purpose, at, turn), prob, where, self.ids)
@@ -175,14 +175,14 @@ class Round:
         return self.noise.pick(self.key(purpose, at, turn), probs, where, self.ids)
 
     def guess(self, depth: Int[Tensor, "B"], probs: Float[Tensor, "B V"], where: Bool[Tensor, "B"]) -> Int[Tensor, "B"]:
-        """What a draft distribution would emit with the target's own uniform of that position: a good guess, never a draw. A greedy
-        row's guess is its best token."""
+        """The token that a draft distribution gives with the target's own uniform of that position: a good guess, never a
+        draw. For a greedy sequence the best token."""
         return self.noise.pick(self.key(TARGET, depth), self.sampler.certain(probs), where, self.ids)
 
     def sample(
         self, at: Int[Tensor, "B *S"], probs: Float[Tensor, "B *S W"], where: Bool[Tensor, "B *S"], turn: int = 0
     ) -> Int[Tensor, "B *S"]:
-        """A token drawn for a draft; a greedy row takes the best one, with no chance in it."""
+        """A token drawn for a draft; a greedy sequence takes the best one, without chance."""
         return self.pick("draft", at, self.sampler.certain(probs), where, turn)
 
     def draw(
@@ -206,8 +206,8 @@ class Round:
         return torch.stack(drawn, dim=-1)
 
     def inner(self, stream: str) -> "Round":
-        """The same rows with noise of their own: for rules that run inside a drafter. Sharing coins with the outer
-        rule would bias the output."""
+        """The same sequences with random numbers of their own: for rules that run inside a drafter. Sharing coins with the
+        outer rule would bias the output."""
         return Round(
             self.slots,
             self.lengths,
@@ -220,20 +220,20 @@ class Round:
         )
 
     def trimmed(self, columns: Int[Tensor, "W"]) -> "Round":
-        """The same rows and noise; drafters with a head use these of its rows alone. Trims inside trims meet."""
+        """The same sequences and random numbers; drafters use only these LM-head rows. Nested calls use those of both."""
         other = copy(self)
         outer = self.columns
         columns = columns.to(self.device)
         other.columns = columns if outer is None else columns[torch.isin(columns, outer)]
         return other
 
-    def take(self, rows: list[int]) -> "Round":
-        """Some rows of the round, with the same noise."""
-        index = torch.tensor(rows, device=self.device, dtype=torch.int64)
+    def take(self, sequences: list[int]) -> "Round":
+        """Some sequences of the round, with the same random numbers."""
+        index = torch.tensor(sequences, device=self.device, dtype=torch.int64)
         return Round(
             self.slots[index],
             self.lengths[index],
-            tuple(self.requests[b] for b in rows),
+            tuple(self.requests[b] for b in sequences),
             origin={tap: x[index] for tap, x in self.origin.items()},
             columns=self.columns,
             target=self.target,
@@ -243,6 +243,6 @@ class Round:
 
 
 def some(mask: Bool[Tensor, "*S"]) -> bool:
-    """Whether there is anything to do. On an accelerator it always says yes: asking would stop the device, which is dearer
-    than a few operations for nobody. Loops, whose steps are many operations, ask."""
+    """Whether anything is set. On an accelerator always True: reading the mask would make the host wait, which costs more
+    than a few operations without effect. Loops, whose steps are many operations, read theirs."""
     return mask.device.type != "cpu" or bool(mask.any())

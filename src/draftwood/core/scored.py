@@ -75,8 +75,8 @@ class Scored:
         q_index: Int[Tensor, "R"],
         tokens: Int[Tensor, "R C"],
     ) -> Aligned:
-        """The same, together with the distributions `q_index` of q over the same columns; `tokens` have columns of their own,
-        `vocab_size` being no token."""
+        """The same, together with the distributions `q_index` of q over the same columns; `tokens` have columns of their
+        own, and `vocab_size` is no token."""
         if self.plain:
             _, at, listed = self._adjusted(nodes, sequences)
             at = at if where is None else torch.where(where, at, -1)
@@ -131,7 +131,7 @@ class Scored:
     def _adjusted(
         self, nodes: Int[Tensor, "R"], sequences: Int[Tensor, "R"] | None
     ) -> tuple[ForwardOutput, Int[Tensor, "R"], list[int]]:
-        """A pass's logits with the options of each sequence along each node's path, the row of each node, and whose it is."""
+        """Logits with the options of each sequence along each node's path, the row of each node, and whose it is."""
         output, at = self.output, self.output.logits_index[self._places(nodes, sequences)]
         listed = list(range(self.rnd.batch)) if sequences is None else host(sequences)
         if self.plain:

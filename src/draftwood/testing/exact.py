@@ -1,7 +1,7 @@
 """The exact tester: runs the engine itself on every outcome of every coin, and adds up what comes out.
 
-Each row of a batch is one branch. A branch answers its coins and picks from a script; where the script ends, it takes the
-first possible answer and notes the others, which become branches of their own. A branch's probability is the product of
+Each sequence of a batch is one branch. A branch answers its coins and picks from a script; where the script ends, it takes
+the first possible answer and notes the others, which become branches of their own. A branch's probability is the product of
 its answers', so the emitted distribution is known to rounding, not estimated. Small vocabularies only.
 
 Coins and picks are functions of one uniform per key, and so they are here: a branch remembers for every key the interval
@@ -97,10 +97,10 @@ class Forking:
             key.flatten().tolist(),
             where.flatten().tolist(),
         )
-        for i, row in enumerate(distributions):
-            total = sum(row)
+        for i, each_prob in enumerate(distributions):
+            total = sum(each_prob)
             if asked[i] and total > 0:
-                edges = [0.0, *(x / total for x in accumulate(row))]
+                edges = [0.0, *(x / total for x in accumulate(each_prob))]
                 edges[-1] = 1.0
                 out.view(-1)[i] = self.branches[who[i // each]].ask(keys[i], edges)
         return out
@@ -110,7 +110,7 @@ class Forking:
 
 
 class Free:
-    """Estimates of a house where time costs nothing."""
+    """A cost model in which time costs nothing."""
 
     def pass_seconds(self, tokens: int, context: int = 0) -> float:
         return 1.0
@@ -193,7 +193,8 @@ def probs_of(found: Sequence[Leaf]) -> dict[tuple[int, ...], float]:
 def joint_error(
     found: Sequence[Leaf], probs: Conditional, vocab_size: int, length: int, prompt: Sequence[int] = (0,)
 ) -> float:
-    """Largest |got - p| over all texts of `length` tokens; shorter outcomes are continued with the target's own distribution."""
+    """Largest |got - p| over all texts of `length` tokens; shorter outcomes are continued with the target's own
+    distribution."""
     start = tuple(prompt)
     emitted = probs_of(found)
     worst = 0.0

@@ -40,7 +40,7 @@ class Replay:
             for request, depth in zip(rnd.requests, limit.depth.tolist(), strict=True)
         ]
         return base.with_given(
-            tokens, [list(range(len(row))) for row in tokens], [[-float(i) for i in range(len(row))] for row in tokens]
+            tokens, [list(range(len(x))) for x in tokens], [[-float(i) for i in range(len(x))] for x in tokens]
         )
 
     def _next(self, prompt: tuple[int, ...], place: int, depth: int) -> list[int]:

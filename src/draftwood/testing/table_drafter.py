@@ -1,4 +1,4 @@
-"""TableDrafter: draws from a known distribution without a model or a cache, through the same growing loop as every drafter."""
+"""TableDrafter: draws from a known distribution without a model or a cache, by the growing loop that every drafter uses."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,8 +46,8 @@ class TableDrafter:
             paths = tree.path_tokens(node).tolist()
             logits = torch.tensor(
                 [
-                    [self.probs((*request.known, *(t for t in path if t >= 0))) for path in row]
-                    for request, row in zip(rnd.requests, paths, strict=True)
+                    [self.probs((*request.known, *(t for t in path if t >= 0))) for path in own]
+                    for request, own in zip(rnd.requests, paths, strict=True)
                 ],
                 dtype=torch.float64,
             ).log()

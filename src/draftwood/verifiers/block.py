@@ -1,17 +1,17 @@
 """Block: one decision about a whole drawn chain, instead of one per token.
 
-    w_0 = 1,   w_i = min(1, w_{i-1} p(x_i) / q(x_i))          how much of what the target needs at x_1..x_i arrives there
+    w_0 = 1,   w_i = min(1, w_{i-1} p(x_i) / q(x_i))             the share of the target's demand at x_1..x_i that arrives
     R_i = sum (w_i p_i - q_i)+,   h_i = R_i / (R_i + 1 - w_i)    chance to stop after i tokens, if not later
 
-Every position has a coin of its own, and the last one that comes up counts: an unlikely token may be kept because of what
-follows it. The token after position i has the distribution norm((w_i p_i - q_i)+). At the end of the chain nothing more was drawn,
-so with q = 0 the same lines say h = w and the distribution p.
+Every position has a coin of its own, and the last one that comes up counts: an unlikely token may be accepted because of
+what follows it. The token after position i has the distribution norm((w_i p_i - q_i)+). At the end of the chain nothing
+more was drawn, so with q = 0 the same lines give h = w and the distribution p.
 
-Why it is exact: at position i the distribution w_i p_i must come out. Going on supplies min(w_i p_i, q_i), stopping the rest, R_i in
-all; and as going on fails with probability R_i + 1 - w_i, stopping then with probability h_i is just right.
+Why it is exact: at position i the distribution w_i p_i must come out. Going on supplies min(w_i p_i, q_i), stopping the
+rest, R_i in all; and as going on fails with probability R_i + 1 - w_i, stopping then with probability h_i is just right.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -31,14 +31,14 @@ from draftwood.core.verdict import Verdict
 from draftwood.verifiers.draws import of
 from draftwood.verifiers.family import Families, Family
 from draftwood.verifiers.node_probs import node_probs
-from draftwood.verifiers.onward import Judge, Judged, Nodes, Rows, drawn, inner, onward
+from draftwood.verifiers.onward import Judge, Judged, Mask, Nodes, drawn, inner, onward
 
 _AT_LEAST, _ENTRIES = 64, 2**20  # distributions asked for together, and entries of packed ones that they may have
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Keeps at least as much as rejection on every chain, and on a chain of one token the same."""
+    """Accepts at least as much as rejection on every chain, and on a chain of one token the same."""
 
     needs: Needs = Needs()
     lossless: bool = True
@@ -46,7 +46,7 @@ class Block:
     shapes: frozenset[Shape] = RULES["Block"].shapes
 
     def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
-        def judge(start: Nodes, where: Rows) -> Judged:
+        def judge(start: Nodes, where: Mask) -> Judged:
             return judge_drawn(proposal, target, rnd, start, where)
 
         return onward(proposal.tree, target, rnd, judge)
@@ -55,9 +55,9 @@ class Block:
 def judge_drawn(
     proposal: Proposal, target: Scored, rnd: Round, start: Int[Tensor, "B"], where: Bool[Tensor, "B"]
 ) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
-    """The block rule along the one chain that was drawn below each `start`. Distributions that depend on what stands before them are
-    asked one by one, and only where plain decoding could have come too: options may have left a token that weighs nothing
-    none to follow it."""
+    """The block rule along the one chain that was drawn below each `start`. Distributions that depend on the path are made
+    one by one, and only at nodes that plain decoding could have reached: behind a token of weight 0 options may leave no
+    token."""
     if target.plain:
         return judge_line(proposal, target, rnd, start, where)
     return judge_chain(
@@ -68,7 +68,7 @@ def judge_drawn(
 def judge_line(
     proposal: Proposal, target: Scored, rnd: Round, start: Int[Tensor, "B"], where: Bool[Tensor, "B"]
 ) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
-    """The same, many positions at a time: which they are does not depend on any distribution. For plain distributions."""
+    """The same for plain distributions, many positions at a time: which they are does not depend on any distribution."""
     tree = proposal.tree
     nodes, count = line(tree, start, where)
     w = torch.ones_like(start, dtype=torch.float64)
@@ -115,7 +115,7 @@ def along_chains(
     assert proposal.q is not None
     token, index = proposal.tree.tokens[sequence, child], proposal.q_indices()[sequence, node]
     p = target.probs(node, sequence)
-    p = p if p.ids is None else replace(p, prob=p.prob.double())
+    p = p if p.ids is None else p.using(p.prob.double())
     ratio = p.at(token).double(), proposal.q.at(index, token, target.vocab_size).double()
     return p, proposal.q.over(p, index), ratio
 
@@ -130,21 +130,21 @@ def at_once(before: TokenProbs | None) -> int:
 def chains_apart(
     proposal: Proposal, target: Scored, rnd: Round, other: Judge, among: Bool[Tensor, "B"] | None = None
 ) -> Judge:
-    """Rows without branches are judged by the block rule, which other rules become there, and the others by `other`. A row's
-    own tree decides, never its neighbours'."""
+    """Sequences without branches are judged by the block rule, to which other rules reduce there, the others by `other`. The
+    tree of a sequence decides, never those of the others."""
     host_tree = target.host_tree
     straight = put([a == b for a, b in zip(host_tree.drafted, host_tree.deepest, strict=True)], rnd.device, torch.bool)
     straight = straight if among is None else straight & among
 
-    def judge(start: Nodes, where: Rows) -> Judged:
+    def judge(start: Nodes, where: Mask) -> Judged:
         node, token = start, torch.full_like(start, -1)
-        for rule, rows in ((other, where & ~straight), (line_judge, where & straight)):
-            if bool(rows.any()):
-                found, said = rule(start, rows)
-                node, token = torch.where(rows, found, node), torch.where(rows, said, token)
+        for rule, here in ((other, where & ~straight), (line_judge, where & straight)):
+            if bool(here.any()):
+                found, said = rule(start, here)
+                node, token = torch.where(here, found, node), torch.where(here, said, token)
         return node, token
 
-    def line_judge(start: Nodes, where: Rows) -> Judged:
+    def line_judge(start: Nodes, where: Mask) -> Judged:
         return judge_drawn(proposal, target, rnd, start, where)
 
     return judge
@@ -173,9 +173,9 @@ def _drawn_below(tree: TokenTree, start: Int[Tensor, "B"], chosen: Bool[Tensor, 
 
 
 def weights(w: Float[Tensor, "B"], top: Float[Tensor, "B L"], bottom: Float[Tensor, "B L"]) -> Float[Tensor, "B L+1"]:
-    """w and then min(1, w p/q) one after another; a token that q cannot have drawn weighs nothing.
+    """w and then min(1, w p/q) one after another; 0 from a token on that q cannot have drawn.
 
-    All at once: a product that is cut off at 1 is the whole product, divided by the greatest it had been if that is above 1.
+    All at once: a product cut off at 1 is the whole product, divided by its greatest value so far if that is above 1.
     """
     ratio = torch.where(bottom > 0, top.log() - bottom.log(), -torch.inf)  # as logarithms nothing overflows
     way = torch.cat([w[:, None].log(), ratio], dim=1).cumsum(1)
@@ -196,8 +196,9 @@ def judge_chain(
     where: Bool[Tensor, "B"],
     follow: Follow,
 ) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
-    """The block rule along the chain that `follow` names. The target's distribution is asked at every node that goes on with w > 0,
-    where plain decoding could have come too, and at the end only if it is kept: options may have left it no token at all."""
+    """The block rule along the chain that `follow` names. The target's distribution is made at every node that goes on with
+    w > 0, which plain decoding could have reached, and at the end only if it is accepted: options may have left
+    it no token."""
     goes_on, families = inner(target.tree), Families.of(target.tree)
     node, last, alive = start, start, where
     w = torch.ones_like(start, dtype=torch.float64)
@@ -210,7 +211,7 @@ def judge_chain(
         here = families.at(torch.where(going, node, start))
         both = node_probs(proposal, target, here, going)
         place, q = follow(here, both)
-        p = replace(both.p, prob=both.p.prob.to(q.prob.dtype))
+        p = both.p.using(both.p.prob.to(q.prob.dtype))
         rest = p.minus(q, w)
         kept = rnd.coin("accept", node, share(rest.mass(), w), going)
         last = torch.where(kept, node, last)
@@ -231,7 +232,8 @@ def token_after(
     judged: Bool[Tensor, "B N"],
     after: TokenProbs | None,
 ) -> Int[Tensor, "B"]:
-    """Drawn from what judging left of the distribution at the last node kept, or from the target's own where nothing was judged."""
+    """Drawn from what judging left of the distribution at the last accepted node, or from the target's own where nothing was
+    judged."""
     fresh = where & ~judged.gather(1, last[:, None])[:, 0]
     if after is None or some(fresh):
         probs = target.probs(torch.where(fresh, last, 0), where=fresh)
@@ -242,7 +244,7 @@ def token_after(
 def weight(
     w: Float[Tensor, "B"], p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], token: Int[Tensor, "B 1"]
 ) -> Float[Tensor, "B"]:
-    """min(1, w p/q), in float64, at a child's token; one that q cannot have drawn weighs nothing."""
+    """min(1, w p/q), in float64, at a child's token; 0 for one that q cannot have drawn."""
     return heaviness(w, p.gather(1, token)[:, 0], q.gather(1, token)[:, 0])
 
 

@@ -11,7 +11,8 @@ def order(
     copies: Int[Tensor, "B C"], rnd: Round, node: Int[Tensor, "B"], where: Bool[Tensor, "B"]
 ) -> Int[Tensor, "B n"]:
     """Which of a node's children each of its draws belongs to: in draw order, or where draws were merged in any order,
-    equally likely. n is the greatest number of draws of the batch; what stands behind a row's own number is rubbish.
+    equally likely. n is the greatest number of draws of the batch; what stands behind a sequence's own number has no
+    meaning.
 
     Merged iid copies must come in random order, to the last of them: equal ones together would bias the output. Where
     nothing was merged, the draw order of iid draws is a random order already.
@@ -41,5 +42,5 @@ def merged(copies: Int[Tensor, "B C"]) -> Bool[Tensor, "B"]:
 
 
 def of(x: Int[Tensor, "B C"], place: Int[Tensor, "B"]) -> Int[Tensor, "B"]:
-    """What a table says of one child per row."""
+    """The entry of one child of each sequence."""
     return x.gather(1, place[:, None])[:, 0]

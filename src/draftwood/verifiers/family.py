@@ -1,6 +1,6 @@
 """Families: the children of every node as a table, made once for a tree.
 
-    0 root          child [0] = [1, 2, 0]     0: nobody, for the root is no one's child
+    0 root          child [0] = [1, 2, 0]     0: none, for the root is no child
     ├─ 1 ── 3             [1] = [3, 0, 0]
     └─ 2                  [2] = [0, 0, 0]
 
@@ -15,12 +15,12 @@ from torch import Tensor
 
 from draftwood.core.tree import SCORED, TokenTree
 
-_NO_TOKEN = -2  # nobody's; -1 is what a pick says when there is nothing to pick
+_NO_TOKEN = -2  # of no node; -1 is what a pick returns when there is nothing to pick
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Family:
-    """Children of one node per row that this pass scores, siblings in draw order, empty places last."""
+    """Children of one node of each sequence that this pass scores, siblings in draw order, empty places last."""
 
     node: Int[Tensor, "B"]
     child: Int[Tensor, "B C"]  # 0: none
@@ -54,8 +54,10 @@ class Families:
         token = torch.where(index > 0, tree.tokens, _NO_TOKEN)
         return Families(table[:, :-1].view(batch, nodes, most), token, tree.copies, each)
 
-    def at(self, node: Int[Tensor, "B"], rows: Int[Tensor, "B"] | None = None) -> Family:
-        """Of one node of each row, or of each of some rows."""
-        child = self.child[self.each if rows is None else rows, node]
-        token, copies = (self.token, self.copies) if rows is None else (self.token[rows], self.copies[rows])
+    def at(self, node: Int[Tensor, "B"], sequences: Int[Tensor, "B"] | None = None) -> Family:
+        """Of one node of each sequence, or of each of some."""
+        child = self.child[self.each if sequences is None else sequences, node]
+        token, copies = (
+            (self.token, self.copies) if sequences is None else (self.token[sequences], self.copies[sequences])
+        )
         return Family(node, child, token.gather(1, child), copies.gather(1, child))

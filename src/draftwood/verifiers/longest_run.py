@@ -4,8 +4,9 @@ Every drafted node is kept on its own with probability min(1, p/q); of the targe
 longest run of kept nodes below it wins, the first among equals. That looks at what comes after a token to decide about the
 token: two beginnings with p = (.7, .3), whose next tokens are kept with .4 and .9, come out as (.334, .666).
 
-The round ends in a node that the target has scored, so that the next one can begin with its row: the path is handed over
-less its last node, whose token is the one after it. Rows without such beginnings are judged by rejection, one by one.
+The round ends in a node that the target has scored, so that the next one can begin with its logits: the path is handed over
+less its last node, whose token is the one after it. Sequences without such beginnings are judged by rejection, one token
+after another.
 """
 
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ class LongestRun:
         begins = tree.children(torch.zeros_like(tree.tokens[:, 0])) & (tree.source < 0)
         begun = begins.any(1)
 
-        # A row whose first tokens are drawn: the last kept one is its end, or if none is, the token that took its place.
+        # Where the first tokens are drawn, the last accepted one is the end, or the token that took its place.
         first = walk(tree, lambda here, _, alive: try_children(proposal, target, rnd, here, alive & ~begun))
         end = first.path.gather(1, first.count[:, None])[:, 0]
         end = torch.where(begun, _furthest(proposal, target, rnd, begins), end)

@@ -1,7 +1,7 @@
-"""How often rules keep one of k drafted siblings, by formula: for tables and for tuning, never part of a rule.
+"""How often rules accept one of k drafted siblings, by formula: for tables and for tuning, never part of a rule.
 
-Each function takes distributions p (target) and q (draft), row by row, and gives the acceptance of every row. What has no formula
-(rejection of three or more draws without replacement) is left to the rule itself and a sample.
+Each function takes distributions p (target) and q (draft) and gives the acceptance of every pair of them. What has no
+formula (rejection of three or more draws without replacement) is left to the rule itself and a sample.
 """
 
 import torch

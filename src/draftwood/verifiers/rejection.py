@@ -39,7 +39,7 @@ class Rejection:
 def try_children(
     proposal: Proposal, target: Scored, rnd: Round, here: Family, alive: Bool[Tensor, "B"]
 ) -> Int[Tensor, "B"]:
-    """The token after each node, in the rows where it is asked: a drawn child's, or one from what the others left."""
+    """The token after each node, in the sequences where it is asked: a drawn child's, or one from what the others left."""
     both = node_probs(proposal, target, here, alive)
     token, count = torch.full_like(here.node, -1), here.copies.sum(1)
     trying = alive & (count > 0)

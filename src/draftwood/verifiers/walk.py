@@ -1,7 +1,7 @@
 """The walk every token-level rule shares: choose a token at a node, go on if a child carries it, stop if none does.
 
-A rule returns a token, not a child: whether it is drafted is decided here, so given children and lucky residuals are
-accepted by every rule alike.
+A rule returns a token, not a child: whether it is drafted is decided here, so that every rule accepts given children, and
+residuals that happen to be drafted.
 """
 
 from typing import Protocol

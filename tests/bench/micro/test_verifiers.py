@@ -127,4 +127,4 @@ def test_a_goal_is_reached_or_names_who_is_beyond_it() -> None:
     good = [row("Match", "a tree", 0.05), row("Match", "a tree" + ALL, 0.5), row(LP, "a tree", 2.0)]
     assert verdicts(Measured(good, [], [], {}))[0].startswith("reached")
     said = verdicts(Measured([*good, row("Block", "a chain", 0.2)], [], [], {}))[0]
-    assert said.startswith("not reached") and said.endswith("beyond it: Block on a chain, 1 rows")
+    assert said.startswith("not reached") and said.endswith("beyond it: Block on a chain, 1 sequences")

@@ -1,6 +1,6 @@
 """The distributions that drafted tokens were drawn from, and how they are brought onto the target's tokens."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
@@ -63,7 +63,7 @@ class DraftProbs:
         if p.ids is None:
             return TokenProbs(self.dense(index, p.vocab_size).to(p.prob.dtype), p.vocab_size)
         q = self.at(index[p.owner()], p.ids, p.vocab_size)
-        return replace(p, prob=q.to(p.prob.dtype))
+        return p.using(q.to(p.prob.dtype))
 
     def to(self, device: torch.device | str) -> "DraftProbs":
         return DraftProbs(self.prob.to(device), None if self.ids is None else self.ids.to(device))
@@ -90,7 +90,7 @@ def align(p: TokenProbs, q: DraftProbs | None, q_index: Int[Tensor, "R"], tokens
     is no token, and its column is any."""
     if p.ids is None:
         own = torch.zeros_like(p.prob) if q is None else q.over(p, q_index).prob
-        return Aligned(p, replace(p, prob=own), tokens.clamp_max(p.vocab_size - 1))
+        return Aligned(p, p.using(own), tokens.clamp_max(p.vocab_size - 1))
     p = p.table()
     assert p.ids is not None
     width, most = p.ids.shape[1], tokens.shape[1]
@@ -103,7 +103,7 @@ def align(p: TokenProbs, q: DraftProbs | None, q_index: Int[Tensor, "R"], tokens
     own = torch.zeros_like(prob) if q is None else with_rest(q, q_index, ids, p.vocab_size)
     columns = torch.where(inside, place, torch.arange(width, width + most, device=tokens.device))
     p = TokenProbs(prob, p.vocab_size, ids)
-    return Aligned(p, replace(p, prob=own), columns)
+    return Aligned(p, p.using(own), columns)
 
 
 def with_rest(q: DraftProbs, index: Int[Tensor, "R"], ids: Int[Tensor, "R W"], vocab_size: int) -> Float[Tensor, "R W"]:

@@ -86,8 +86,12 @@ def _mix(x: Word, kind: _Kind) -> Word:
     return x ^ kind.shift(x, 31)
 
 
-def _shift_unsigned(x: Word, bits: int) -> Word:
-    return x >> _BITS[bits] if isinstance(x, np.ndarray) else x >> bits
+def _shift_int(x: Word, bits: int) -> Word:
+    return x >> bits
+
+
+def _shift_array(x: Word, bits: int) -> Word:
+    return x >> _BITS[bits]
 
 
 def _shift_signed(x: Word, bits: int) -> Word:
@@ -104,8 +108,8 @@ def _wrap_none(x: Word) -> Word:
 
 _BITS = {bits: np.uint64(bits) for bits in (11, 27, 30, 31)}
 _HASH = (_GOLDEN, _MIX_1, _MIX_2)
-_INTS = _Kind(_HASH, _shift_unsigned, _wrap_int)
-_ARRAYS = _Kind(tuple(np.uint64(x) for x in _HASH), _shift_unsigned, _wrap_none)
+_INTS = _Kind(_HASH, _shift_int, _wrap_int)
+_ARRAYS = _Kind(tuple(np.uint64(x) for x in _HASH), _shift_array, _wrap_none)
 _TENSORS = _Kind(tuple(x - 2**64 for x in _HASH), _shift_signed, _wrap_none)
 _ONE_TWO = np.array([1, 2], np.uint64)
 

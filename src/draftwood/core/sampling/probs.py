@@ -5,7 +5,7 @@ hundred times smaller, so there are sparse layouts beside the dense one; the ope
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -40,6 +40,10 @@ class TokenProbs:
 
     def __len__(self) -> int:
         return len(self.prob if self.count is None else self.count)
+
+    def using(self, prob: Float[Tensor, "..."]) -> "TokenProbs":
+        """Other probabilities of the same tokens."""
+        return TokenProbs(prob, self.vocab_size, self.ids, self.count, self.owners)
 
     def owner(self) -> Int[Tensor, "Z"]:
         """Of packed distributions: which one each entry belongs to."""
@@ -88,7 +92,7 @@ class TokenProbs:
     def take(self, index: Int[Tensor, "S"]) -> "TokenProbs":
         """Some of the distributions, which may come several times."""
         if self.count is None:
-            return replace(self, prob=self.prob[index], ids=None if self.ids is None else self.ids[index])
+            return TokenProbs(self.prob[index], self.vocab_size, None if self.ids is None else self.ids[index])
         assert self.ids is not None
         count = self.count[index]
         shift = (self.count.cumsum(0) - self.count)[index] - (count.cumsum(0) - count)
@@ -103,12 +107,12 @@ class TokenProbs:
                 self.prob, self.vocab_size, self.ids, self.count.new_zeros(size).index_copy_(0, index, self.count)
             )
         assert self.ids is None
-        return replace(self, prob=self.prob.new_zeros(size, self.vocab_size).index_copy_(0, index, self.prob))
+        return self.using(self.prob.new_zeros(size, self.vocab_size).index_copy_(0, index, self.prob))
 
     def put(self, other: "TokenProbs", where: Bool[Tensor, "R"]) -> "TokenProbs":
         """The distributions of `other` where asked, ours elsewhere."""
         if self.ids is other.ids:
-            return replace(self, prob=torch.where(where[:, None], other.prob, self.prob))
+            return self.using(torch.where(where[:, None], other.prob, self.prob))
         if self.ids is None or other.ids is None:
             return TokenProbs(torch.where(where[:, None], other.dense(), self.dense()), self.vocab_size)
         ours, theirs = self.table(), other.table()
@@ -148,23 +152,23 @@ class TokenProbs:
         if weight is not None:
             w = weight.to(p.dtype)
             p = p * (w[:, None] if self.count is None else w[self.owner()])
-        return replace(self, prob=(p - q.prob).clamp_min_(0))
+        return self.using((p - q.prob).clamp_min_(0))
 
     def unless_empty(self, rest: "TokenProbs") -> "TokenProbs":
         """`rest` where it has mass, ours elsewhere. Rounding leaves nothing of p - q where p and q agree: then p serves."""
-        return replace(self, prob=torch.where((rest.prob > 0).any(-1, keepdim=True), rest.prob, self.prob))
+        return self.using(torch.where((rest.prob > 0).any(-1, keepdim=True), rest.prob, self.prob))
 
     def residual(self, q: "TokenProbs") -> "TokenProbs":
         """norm((p - q)+), or p itself where that is empty."""
         gap = self.minus(q).prob
         total = gap.sum(-1, keepdim=True)
-        return replace(self, prob=torch.where(total > 0, gap / total, self.prob))
+        return self.using(torch.where(total > 0, gap / total, self.prob))
 
     def without(self, column: Int[Tensor, "R 1"]) -> "TokenProbs":
         """Without one column of each, the others renormalised; empty where nothing else is left."""
         left = self.prob.scatter(1, column, 0.0)
         total = left.sum(-1, keepdim=True)
-        return replace(self, prob=torch.where(total > 0, left / total, left))
+        return self.using(torch.where(total > 0, left / total, left))
 
     # Choosing.
 

@@ -77,9 +77,9 @@ class Keyed:
 
 
 def invert(probs: Float[Tensor, "*S W"] | Int[Tensor, "*S W"], u: Float[Tensor, "*S 3"]) -> Int[Tensor, "*S"]:
-    """A column of a distribution (any positive total) from three uniforms: a stretch of columns, a stretch of that, a column.
-    -1 when there is no mass. Few columns, and whole numbers, which have no rounding, take one step, which does not feel
-    empty ones behind them."""
+    """A column of a distribution (any positive total) from three uniforms: a stretch of columns, a stretch of that, a
+    column. -1 when there is no mass. Few columns, and whole numbers, which have no rounding, take one step, so that empty
+    columns behind them change nothing."""
     if probs.shape[-1] <= NARROW or not probs.is_floating_point():
         return choose(probs.double(), u[..., 0])
     cube = split(probs)

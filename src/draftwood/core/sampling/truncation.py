@@ -24,8 +24,8 @@ _CUTS = (64.0, 4.0, 0.0)  # times what a token may have at most if all that are 
 def top(prob: Float[Tensor, "*S W"], k: int) -> tuple[Float[Tensor, "*S k"], Int[Tensor, "*S k"]]:
     """The k greatest of each distribution in falling order, and their columns.
 
-    On a CPU a search of the whole vocabulary is slow, so columns are dealt into groups: the k greatest lie in the k groups with
-    the greatest heads, and only those are searched. Four to eight times faster at ten of 8,192 or 49,152.
+    On a CPU a search of the whole vocabulary is slow, so columns are dealt into groups: the k greatest lie in the k groups
+    with the greatest heads, and only those are searched. Four to eight times faster at ten of 8,192 or 49,152.
     """
     width = prob.shape[-1]
     size = 16 if width < 32768 else 32
@@ -76,58 +76,58 @@ def top_p(prob: Float[Tensor, "B K W"], goals: Float[Tensor, "B"]) -> Float[Tens
 
 def likeliest(prob: Float[Tensor, "R V"], top_p: Float[Tensor, "R"]) -> TokenProbs | None:
     """The most probable tokens until their mass reaches top_p, ties included, with sum 1; where top_p is 1, all that have
-    any, as they are. On the host. None: some row is no distribution.
+    any, as they are. Packed, on the host. None: some are no distributions.
 
     Nothing sorts the vocabulary. Tokens too small to matter are left out by comparison first: all below (1 - top_p) / V can
-    go together, so that bound always serves, and most distributions are served by a higher one. The others are counted into bins
-    by size, and only the bin where the mass is reached is looked at closely.
+    go together, so that bound always serves, and most distributions are served by a higher one. The others are counted into
+    bins by size, and only the bin where the mass is reached is looked at closely.
     """
     values, goal = _array(prob), _array(top_p)
-    rows, vocab_size = values.shape
+    size, vocab_size = values.shape
     least: Array = np.where(goal < 1, (1 - goal) / vocab_size, 0.0)
-    done: list[tuple[Array, Array, Array]] = []  # row, column and probability of tokens
-    left: Array = np.nonzero(np.ones(rows))[0]
+    done: list[tuple[Array, Array, Array]] = []  # owner, column and probability of tokens
+    left: Array = np.nonzero(np.ones(size))[0]
     for factor in _CUTS:
-        part: Array = values if len(left) == rows else values[left]
+        part: Array = values if len(left) == size else values[left]
         cut: Array = np.maximum(least[left] * factor, np.finfo(values.dtype).tiny).astype(values.dtype)
         at: Array = np.flatnonzero(part >= cut[:, None])
-        row, column, found = at // vocab_size, at % vocab_size, part.reshape(-1)[at]
-        mass = np.bincount(row, weights=found, minlength=len(left))
+        owner, column, found = at // vocab_size, at % vocab_size, part.reshape(-1)[at]
+        mass = np.bincount(owner, weights=found, minlength=len(left))
         on: Array = goal[left] < 1
         short: Array = on & (mass < goal[left]) & (factor > 0)
         if not (mass > 0)[~short].all():
             return None
-        stay = _reaching(row, found, np.where(short | ~on, np.inf, goal[left])) & ~short[row]
-        row, column, found = row[stay], column[stay], found[stay]
-        mass = np.bincount(row, weights=found, minlength=len(left))
-        done.append((left[row], column, (found / np.where(on, mass, 1.0)[row]).astype(values.dtype)))
+        stay = _reaching(owner, found, np.where(short | ~on, np.inf, goal[left])) & ~short[owner]
+        owner, column, found = owner[stay], column[stay], found[stay]
+        mass = np.bincount(owner, weights=found, minlength=len(left))
+        done.append((left[owner], column, (found / np.where(on, mass, 1.0)[owner]).astype(values.dtype)))
         left = left[short]
         if not len(left):
             break
-    row, column, found = (np.concatenate(parts) for parts in zip(*done, strict=True))
+    owner, column, found = (np.concatenate(parts) for parts in zip(*done, strict=True))
     if len(done) > 1:
-        order = np.argsort(row, kind="stable")
-        row, column, found = row[order], column[order], found[order]
-    return TokenProbs(_tensor(found), vocab_size, _tensor(column), _tensor(np.bincount(row, minlength=rows)))
+        order = np.argsort(owner, kind="stable")
+        owner, column, found = owner[order], column[order], found[order]
+    return TokenProbs(_tensor(found), vocab_size, _tensor(column), _tensor(np.bincount(owner, minlength=size)))
 
 
-def _reaching(row: Array, found: Array, goal: Array) -> Array:
-    """Which entries are among the greatest of their row that together reach its goal, ties included; all of them where
-    the goal is out of reach."""
-    rows = len(goal)
+def _reaching(owner: Array, found: Array, goal: Array) -> Array:
+    """Which entries are among the greatest of their distribution that together reach its goal, ties included; all of them
+    where the goal is out of reach."""
+    size = len(goal)
     bits = (found.view(np.uint32) >> 17) if found.dtype == np.float32 else (found.view(np.uint64) >> np.uint64(46))
     bins = int(bits.max(initial=0)) - bits.astype(np.int64)  # the greatest first, 64 bins for every halving
     width = int(bins.max(initial=0)) + 1
-    mass = np.bincount(row * width + bins, weights=found, minlength=rows * width).reshape(rows, width).cumsum(1)
+    mass = np.bincount(owner * width + bins, weights=found, minlength=size * width).reshape(size, width).cumsum(1)
     last = (mass < goal[:, None]).sum(1)  # the bin that reaches it
-    edge = np.flatnonzero(bins == last[row])
-    stay = bins < last[row]
+    edge = np.flatnonzero(bins == last[owner])
+    stay = bins < last[owner]
     if len(edge):
-        table = -np.sort(-_table(row[edge], found[edge], rows, 0.0), axis=1)
-        before = np.where(last > 0, mass[np.arange(rows), np.maximum(last - 1, 0)], 0.0)
+        table = -np.sort(-_table(owner[edge], found[edge], size, 0.0), axis=1)
+        before = np.where(last > 0, mass[np.arange(size), np.maximum(last - 1, 0)], 0.0)
         reached = (before[:, None] + table.cumsum(1, dtype=np.float64) < goal[:, None]).sum(1)
         floor = np.take_along_axis(table, np.minimum(reached, table.shape[1] - 1)[:, None], axis=1)[:, 0]
-        stay[edge] = found[edge] >= floor[row[edge]]
+        stay[edge] = found[edge] >= floor[owner[edge]]
     return stay
 
 
@@ -139,11 +139,11 @@ def _tensor(x: Array) -> Tensor:
     return torch.from_numpy(x)  # pyright: ignore[reportUnknownMemberType]
 
 
-def _table(row: Array, x: Array, rows: int, fill: float) -> Array:
-    """Entries of rows one behind the other as a table, each row from the left."""
-    if rows == 1:
+def _table(owner: Array, x: Array, size: int, fill: float) -> Array:
+    """Entries of distributions one after another as a table, each from the left."""
+    if size == 1:
         return x[None]
-    count = np.bincount(row, minlength=rows)
-    table = np.full((rows, int(count.max(initial=0))), fill, dtype=x.dtype)
-    table[row, np.arange(len(x)) - (count.cumsum() - count)[row]] = x
+    count = np.bincount(owner, minlength=size)
+    table = np.full((size, int(count.max(initial=0))), fill, dtype=x.dtype)
+    table[owner, np.arange(len(x)) - (count.cumsum() - count)[owner]] = x
     return table
