@@ -106,6 +106,6 @@ def broken(backend: str) -> Any:
 def test_logits_that_are_not_numbers_end_the_request_with_the_reason(backend, recipe, options):
     made = recipes.build(recipe, broken(backend), **({"draft": "first:2"} if recipe == "speculative_sampling" else {}))
     prompts = [[5, 60, 7, 5, 60, 7, 5], [1, 2, 3, 1, 2, 3, 1]]
-    wrong, right = serve(make_engine(broken(backend), made), prompts, SamplingParams(max_tokens=6, **options))
+    wrong, right = serve(make_engine(broken(backend), made), prompts, SamplingParams(max_tokens=6, seed=1, **options))
     assert wrong.finish_reason == "error" and "logits are not numbers" in (wrong.error or "") and not wrong.output
     assert right.finish_reason == "length" and len(right.output) == 6, "the other request of the batch goes on"

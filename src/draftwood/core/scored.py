@@ -1,6 +1,7 @@
 """Scored: what the target says about a proposal. Distributions are made on demand, for visited nodes only."""
 
 from dataclasses import replace
+from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -93,26 +94,35 @@ class Scored:
             self._best = best_of(self.output.logits) if self.output.best is None else self.output.best
         return self._best[self.output.logits_index[self._token_index]]
 
-    def token(self, nodes: Int[Tensor, "B"], depth: int, where: Bool[Tensor, "B"]) -> Int[Tensor, "B"]:
-        """The target's own token after each node, `depth` below the root: what plain decoding would emit there."""
-        picked = self.rnd.sampler.picked(self.output)
-        routes = [_ARGMAX if self._simple[b] else _KERNELS if picked[b] else _STOCK for b in range(self.rnd.batch)]
-        if not self.plain:  # options may have left no token where none is asked for
+    def token(self, nodes: Int[Tensor, "B"], depth: int, where: Bool[Tensor, "B"] | None = None) -> Int[Tensor, "B"]:
+        """The target's own token after each node, `depth` below the root: what plain decoding would emit there. -1 where
+        none is asked for, or the logits are not numbers."""
+        routes = self._routes
+        if not self.plain and where is not None:  # options may have left no token where none is asked for
             routes = [route if asked else _NOT_ASKED for route, asked in zip(routes, host(where), strict=True)]
-        if len(set(routes)) > 1 or _NOT_ASKED in routes:  # each sequence goes the way that it would go alone
+        if routes.count(routes[0]) < len(routes) or routes[0] == _NOT_ASKED:  # each goes the way that it would go alone
             token = torch.full_like(nodes, -1)
             for route in set(routes) - {_NOT_ASKED}:
                 part = [b for b, other in enumerate(routes) if other == route]
                 index = put(part, nodes.device)
-                token.index_copy_(0, index, self.take(part).token(nodes[index], depth, where[index]))
+                asked = None if where is None else where[index]
+                token.index_copy_(0, index, self.take(part).token(nodes[index], depth, asked))
             return token
-        if all(self._simple):
-            return torch.where(where, self.best().gather(1, nodes.clamp_min(0)[:, None])[:, 0], -1)
+        if routes[0] == _ARGMAX:
+            token = self.best().gather(1, nodes.clamp_min(0)[:, None])[:, 0]
+            return token if where is None else torch.where(where, token, -1)
         key = self.rnd.key(TARGET, torch.full_like(nodes, depth))
         if routes[0] == _KERNELS and (u := self.rnd.noise.uniforms(key)) is not None:
             output, at, _ = self._adjusted(nodes, None)
-            return self.rnd.sampler.pick(output, torch.where(where, at, -1), u)
+            return self.rnd.sampler.pick(output, at if where is None else torch.where(where, at, -1), u)
+        where = torch.ones_like(nodes, dtype=torch.bool) if where is None else where
         return self.rnd.noise.pick(key, self.probs(nodes, where=where), where, self.rnd.ids)
+
+    @cached_property
+    def _routes(self) -> list[int]:
+        """How the own token of each sequence is found."""
+        picked = self.rnd.sampler.picked(self.output)
+        return [_ARGMAX if self._simple[b] else _KERNELS if picked[b] else _STOCK for b in range(self.rnd.batch)]
 
     def feature(self, tap: int, nodes: Int[Tensor, "B K"]) -> Float[Tensor, "B K H"]:
         """Tapped features of some nodes."""

@@ -6,9 +6,12 @@ yields. Exact for every draft, and with the same seed equal to plain decoding to
 
 from dataclasses import dataclass
 
+import torch
+
 from draftwood.core.draw import RULES, Draw, Shape
 from draftwood.core.forward import Needs
 from draftwood.core.host import host
+from draftwood.core.host_tree import verdict
 from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round
 from draftwood.core.scored import Scored
@@ -26,6 +29,9 @@ class Match:
     shapes: frozenset[Shape] = RULES["Match"].shapes
 
     def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
-        if target.simple:  # nothing to draw: the whole walk is a look-up
+        if target.simple:  # nothing to draw: the walk is a look-up
             return target.host_tree.follow(host(target.best()), rnd.device)
+        if proposal.tree.num_nodes == 1:  # plain decoding: one token of each sequence, and nothing to walk
+            token: list[int] = host(target.token(torch.zeros_like(proposal.tree.tokens[:, 0]), 0))
+            return verdict([[0] for _ in token], token, rnd.device)
         return walk(proposal.tree, lambda here, depth, where: target.token(here.node, depth, where))
