@@ -9,9 +9,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from draftwood.core.draw import Draw
-from draftwood.core.host import host, put
+from draftwood.core.host import host, on_host, put
 from draftwood.core.request import Request
-from draftwood.core.sampling.keys import fold, word
+from draftwood.core.sampling.keys import fold, fold_ints, word
 from draftwood.core.sampling.probs import TokenProbs
 from draftwood.core.sampling.processors import adjust
 from draftwood.core.sampling.random import Keyed, Noise
@@ -21,6 +21,9 @@ from draftwood.core.tree import TokenTree
 
 TARGET = "target"
 """The purpose of the target's own samples: keyed by (seed, position) alone, so any draft leaves them unchanged."""
+
+
+_FEW = 16  # keys that are folded faster one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,13 @@ class Round:
         if purpose == TARGET and not self.stream:
             return fold(self._begun(purpose).view(shape), (self.lengths - 1).view(shape) + at)
         return fold(self._begun(purpose).view(shape), at, turn)
+
+    def target_key(self, depth: int) -> Int[Tensor, "B"]:
+        """The keys of the target's own samples, all equally deep below their roots."""
+        if self.stream or self.batch > _FEW or not on_host(self.device):
+            return self.key(TARGET, torch.full_like(self.lengths, depth))
+        seeded, purpose = zip(self.requests, host(self.lengths), strict=True), word(TARGET)
+        return put([fold_ints(r.seed, purpose, length - 1 + depth) for r, length in seeded], self.device)
 
     def _begun(self, purpose: str) -> Int[Tensor, "B"]:
         """What all keys of one purpose begin with. Folding is most of what a coin costs, so it is done once a round."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from draftwood.core.forward import ForwardOutput
 from draftwood.core.host import host, put
 from draftwood.core.host_tree import HostTree
-from draftwood.core.round import TARGET, Round
+from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import Aligned, DraftProbs, align
 from draftwood.core.sampling.probs import TokenProbs
 from draftwood.core.sampling.sampler import best_of
@@ -111,7 +111,7 @@ class Scored:
         if routes[0] == _ARGMAX:
             token = self.best().gather(1, nodes.clamp_min(0)[:, None])[:, 0]
             return token if where is None else torch.where(where, token, -1)
-        key = self.rnd.key(TARGET, torch.full_like(nodes, depth))
+        key = self.rnd.target_key(depth)
         if routes[0] == _KERNELS and (u := self.rnd.noise.uniforms(key)) is not None:
             output, at, _ = self._adjusted(nodes, None)
             return self.rnd.sampler.pick(output, at if where is None else torch.where(where, at, -1), u)

@@ -11,11 +11,10 @@ import torch
 from draftwood.core.draw import RULES, Draw, Shape
 from draftwood.core.forward import Needs
 from draftwood.core.host import host
-from draftwood.core.host_tree import verdict
 from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round
 from draftwood.core.scored import Scored
-from draftwood.core.verdict import Verdict
+from draftwood.core.verdict import HostVerdict, Verdict
 from draftwood.verifiers.walk import walk
 
 
@@ -32,6 +31,7 @@ class Match:
         if target.simple:  # nothing to draw: the walk is a look-up
             return target.host_tree.follow(host(target.best()), rnd.device)
         if proposal.tree.num_nodes == 1:  # plain decoding: one token of each sequence, and nothing to walk
-            token: list[int] = host(target.token(torch.zeros_like(proposal.tree.tokens[:, 0]), 0))
-            return verdict([[0] for _ in token], token, rnd.device)
+            root = torch.zeros_like(proposal.tree.tokens[:, 0])
+            token = target.token(root, 0)
+            return Verdict(root[:, None], root, token, HostVerdict([[0]] * len(root), host(token)))
         return walk(proposal.tree, lambda here, depth, where: target.token(here.node, depth, where))

@@ -49,6 +49,16 @@ def test_target_samples_are_keyed_by_seed_and_position_alone() -> None:
     assert near.key("accept", at([1])) != far.key("accept", at([2])), "other coins know where the round began"
 
 
+def test_keys_of_a_few_sequences_are_those_of_many() -> None:
+    many = toy_round([[1] * (b + 1) for b in range(20)], 5)
+    few = many.take([3, 4, 19])
+    for depth in (0, 7):
+        whole = many.key(TARGET, torch.full((20,), depth))
+        assert torch.equal(many.target_key(depth), whole) and torch.equal(few.target_key(depth), whole[[3, 4, 19]])
+    inner = few.inner("x")
+    assert torch.equal(inner.target_key(1), inner.key(TARGET, torch.ones(3, dtype=torch.int64)))
+
+
 def test_rules_inside_drafters_have_noise_of_their_own() -> None:
     rnd: Round = toy_round([[1]], 5)
     at = torch.tensor([0])

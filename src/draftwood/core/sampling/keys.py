@@ -45,6 +45,14 @@ def fold(key: Int[Tensor, "..."], *words: Int[Tensor, "..."] | int) -> Int[Tenso
     return torch.from_numpy(np.array(folded, np.uint64).view(np.int64).reshape(shape))  # pyright: ignore
 
 
+def fold_ints(key: int, *words: int) -> int:
+    """The same for one key that is a Python int: no tensor is made on the way."""
+    folded = key & _ONES
+    for each in words:
+        folded = _fold(folded, each & _ONES, _INTS)
+    return folded - 2**64 if folded >> 63 else folded
+
+
 def uniform(key: Int[Tensor, "*S"]) -> Float[Tensor, "*S"]:
     """53 random bits of a folded key as a float64 in [0, 1)."""
     kind, (bits,) = _read(key)
