@@ -8,8 +8,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core import host as hosts
 from draftwood.core.draw import Draw
-from draftwood.core.host import host, on_host, put
+from draftwood.core.host import host, put
 from draftwood.core.request import Request
 from draftwood.core.sampling.keys import fold, fold_ints, word
 from draftwood.core.sampling.probs import TokenProbs
@@ -138,7 +139,7 @@ class Round:
 
     def target_key(self, depth: int) -> Int[Tensor, "B"]:
         """The keys of the target's own samples, all equally deep below their roots."""
-        if self.stream or self.batch > _FEW or not on_host(self.device):
+        if self.stream or self.batch > _FEW or not hosts.on_host(self.device):
             return self.key(TARGET, torch.full_like(self.lengths, depth))
         seeded, purpose = zip(self.requests, host(self.lengths), strict=True), word(TARGET)
         return put([fold_ints(r.seed, purpose, length - 1 + depth) for r, length in seeded], self.device)

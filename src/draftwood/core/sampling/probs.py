@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from draftwood.core.host import on_host
+from draftwood.core import host
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.sampling.random import NARROW, invert, invert_sparse
 
@@ -175,7 +175,7 @@ class TokenProbs:
     def pick(self, u: Float[Tensor, "R 3"], where: Bool[Tensor, "R"]) -> Int[Tensor, "R"]:
         """A token of each distribution by inverse CDF, from three uniforms; -1 where nothing is asked for, or nothing has
         mass. The layout does not change it."""
-        if self.ids is None or self.vocab_size <= NARROW or not on_host(self.prob.device):
+        if self.ids is None or self.vocab_size <= NARROW or not host.on_host(self.prob.device):
             return torch.where(where, invert(self.dense(), u), -1)
         if self.count is not None:
             return invert_sparse(self.owner(), self.prob, self.ids, self.vocab_size, u, where)

@@ -12,8 +12,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core import host
 from draftwood.core.forward import ForwardOutput
-from draftwood.core.host import host, on_host, put
+from draftwood.core.host import put
 from draftwood.core.sampling.draft_probs import Aligned, DraftProbs
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.sampling.probs import TokenProbs
@@ -33,7 +34,7 @@ class Sampler:
     def sparse(self) -> bool:
         """Whether distributions hold few tokens: where the options of every sequence truncate, and on the host, where few
         tokens are cheap to find. One answer for the round, so that what was asked for at different times fits together."""
-        return on_host(self.device) and all(p.greedy or p.top_k or p.top_p < 1 or p.min_p > 0 for p in self.params)
+        return host.on_host(self.device) and all(p.greedy or p.top_k or p.top_p < 1 or p.min_p > 0 for p in self.params)
 
     @cached_property
     def _short(self) -> list[bool]:
@@ -178,7 +179,7 @@ def _one_hot(x: Float[Tensor, "*S W"]) -> Float[Tensor, "*S W"]:
 
 def _rows(logits: Float[Tensor, "U V"], at: Int[Tensor, "R"]) -> Float[Tensor, "R V"]:
     """Some rows; where they lie one after another, without a copy."""
-    listed: list[int] = host(at) if on_host(at.device) else []
+    listed: list[int] = host.host(at) if host.on_host(at.device) else []
     if listed and listed == list(range(listed[0], listed[0] + len(listed))):
         return logits[listed[0] : listed[0] + len(listed)]
     return logits[at]
