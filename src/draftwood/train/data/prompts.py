@@ -10,14 +10,19 @@ import re
 from dataclasses import dataclass
 
 from draftwood.train.data import retrieval
-from draftwood.train.data import wordings as say
-from draftwood.train.data.facts import LISTS, fact_question, subject
 from draftwood.train.data.retrieval import Document
+from draftwood.train.data.templates import (
+    LANGUAGES,
+    WORDINGS,
+    corpus,
+    fact_question,
+    fill,
+    foreign_sentence,
+    subject,
+    word_problem,
+)
 from draftwood.train.data.texts import Passage, Texts, sentences_in, terms_in
-from draftwood.train.data.translations import LANGUAGES, sentence
 from draftwood.train.data.turns import key_of
-from draftwood.train.data.word_problems import problem
-from draftwood.train.data.wordings import fill
 
 CHAT, FOLLOWUP = "chat", "followup"
 OVER_TEXT = ("summary", "extraction", "retrieval", "translation")
@@ -58,7 +63,7 @@ class Prompts:
     def make(self, kind: str, rng: random.Random, own: str | None = None, held: bool = False) -> Prompt | None:
         """A prompt of this kind; `own` is a text of the target to make it from, on the side `held`. None: it will not do."""
         if kind == "math":
-            return _made(kind, problem(rng))
+            return _made(kind, word_problem(rng))
         if kind == "question":
             return _made(kind, self._question(rng))
         if kind == "code":
@@ -87,8 +92,8 @@ class Prompts:
 
     def entry(self, rng: random.Random) -> Prompt:
         """A question whose answer is a document."""
-        name = subject(rng) if rng.random() < 0.7 else rng.choice(say.TOPICS)
-        turn = fill(rng.choice(say.ENTRIES), name=name)
+        name = subject(rng) if rng.random() < 0.7 else rng.choice(WORDINGS["topics"])
+        turn = fill(rng.choice(WORDINGS["entries"]), name=name)
         return Prompt("question", turn, held_out(turn), title=name)
 
     def into_english(self, rng: random.Random) -> Prompt:
@@ -99,12 +104,12 @@ class Prompts:
             text = _sentences(rng, passage.text)
             if text:
                 return Prompt("translation", _back(rng, passage.language, text), held)
-        return _made("translation", _back(rng, *sentence(rng)))
+        return _made("translation", _back(rng, *foreign_sentence(rng)))
 
     def in_language(self, rng: random.Random) -> Prompt:
         """The target is to write something in another language, to be translated afterwards."""
         language, name = _language(rng), subject(rng)
-        turn = fill(rng.choice(say.FOREIGN), language=language, name=name)
+        turn = fill(rng.choice(WORDINGS["foreign"]), language=language, name=name)
         return Prompt("translation", turn, held_out(turn), language)
 
     def back(self, rng: random.Random, prompt: Prompt, answer: str) -> Prompt:
@@ -117,7 +122,7 @@ class Prompts:
 
     def ask(self, rng: random.Random, document: Document, held: bool) -> Prompt:
         """The target is to make up a question about a document."""
-        return Prompt("extraction", fill(rng.choice(say.ASK), text=document.text), held)
+        return Prompt("extraction", fill(rng.choice(WORDINGS["ask"]), text=document.text), held)
 
     def retrieve(
         self, rng: random.Random, documents: list[Document], right: int, held: bool, question: str | None = None
@@ -149,9 +154,11 @@ class Prompts:
         return max(found, key=len)
 
     def _article(self, rng: random.Random) -> Prompt:
-        name, other = subject(rng), rng.choice(say.TOPICS)
-        place = rng.choice(LISTS[rng.choice(["city", "country"])])
-        turn = fill(rng.choice(say.ARTICLES), name=name, other=other, place=place, news=rng.choice(say.NEWS))
+        name, other = subject(rng), rng.choice(WORDINGS["topics"])
+        place = rng.choice(corpus("facts")["kinds"][rng.choice(["city", "country"])]["names"])
+        turn = fill(
+            rng.choice(WORDINGS["articles"]), name=name, other=other, place=place, news=rng.choice(WORDINGS["news"])
+        )
         return Prompt(CHAT, turn, held_out(turn), times=ARTICLE)
 
     def _question(self, rng: random.Random) -> str:
@@ -159,25 +166,25 @@ class Prompts:
         if which < 0.45:
             return fact_question(rng)
         if which < 0.65:
-            return fill(rng.choice(say.DAILY), task=rng.choice(say.CHORES))
-        known = self.names if len(self.names) > 1 and rng.random() < 0.3 else say.TOPICS
+            return fill(rng.choice(WORDINGS["daily"]), task=rng.choice(WORDINGS["chores"]))
+        known = self.names if len(self.names) > 1 and rng.random() < 0.3 else WORDINGS["topics"]
         name, other = rng.sample(known, 2)
-        return fill(_agreeing(rng.choice(say.ABOUT), name), name=name, other=other)
+        return fill(_agreeing(rng.choice(WORDINGS["about"]), name), name=name, other=other)
 
     def _code(self, rng: random.Random) -> Prompt:
         if not self.code[False] or rng.random() < 0.35:
-            task = rng.choice(say.TASKS)
+            task = rng.choice(WORDINGS["tasks"])
             name = "_".join(re.findall(r"[a-z]+", task)[:3])
-            language = rng.choice(say.TASK_LANGUAGES)
-            return _made("code", fill(rng.choice(say.TASK_WORDINGS), language=language, task=task, name=name))
+            language = rng.choice(WORDINGS["task_languages"])
+            return _made("code", fill(rng.choice(WORDINGS["task_wordings"]), language=language, task=task, name=name))
         held = _side(rng, self.code)
         piece = rng.choice(self.code[held])
         lines = piece.text.splitlines()
         if rng.random() < 0.3 and len(lines) > 5:
             text = "\n".join(lines[: rng.randrange(2, 2 + len(lines) // 2)])
-            wording = rng.choice(say.COMPLETE)
+            wording = rng.choice(WORDINGS["complete"])
         else:
-            text, wording = piece.text, rng.choice(say.CODE)
+            text, wording = piece.text, rng.choice(WORDINGS["code"])
         mark = piece.language.lower() if rng.random() < 0.7 else ""
         fence = f"```{mark}\n{text}\n```"
         return Prompt("code", fill(wording, text=text, fence=fence, language=piece.language), held)
@@ -207,7 +214,7 @@ def _joined(passages: list[Passage], first: int, wanted: float) -> str:
 
 
 def _summary(rng: random.Random, text: str) -> str:
-    return fill(rng.choice(say.SUMMARY), text=text, n=rng.choice(["two", "three", "four", "five"]))
+    return fill(rng.choice(WORDINGS["summary"]), text=text, n=rng.choice(["two", "three", "four", "five"]))
 
 
 def _agreeing(wording: str, name: str) -> str:
@@ -222,19 +229,19 @@ def _extraction(rng: random.Random, texts: list[str]) -> str:
     terms = terms_in(texts[0])
     term = rng.choice(terms) if terms else ""
     if rng.random() < 0.3:
-        listing = [wording for wording in say.LISTING if terms or "{term}" not in wording]
+        listing = [wording for wording in WORDINGS["listing"] if terms or "{term}" not in wording]
         return fill(rng.choice(listing), text=texts[0], term=term)
-    asked = [q for q in say.QUESTIONS if terms or "{term}" not in q]
+    asked = [q for q in WORDINGS["questions"] if terms or "{term}" not in q]
     question = fill(rng.choice(asked), term=term)
     order = rng.sample(texts, len(texts))
-    mark = rng.choice(say.PASSAGE_MARKS)
+    mark = rng.choice(WORDINGS["passage_marks"])
     shown = [fill(mark, i=str(i), text=text) for i, text in enumerate(order, 1)] if len(order) > 1 else order
-    return fill(rng.choice(say.EXTRACTION), passages="\n\n".join(shown), question=question)
+    return fill(rng.choice(WORDINGS["extraction"]), passages="\n\n".join(shown), question=question)
 
 
 def _translation(rng: random.Random, text: str, held: bool) -> Prompt | None:
     chosen, language = _sentences(rng, text), _language(rng)
-    turn = fill(rng.choice(say.TRANSLATION), text=chosen, language=language)
+    turn = fill(rng.choice(WORDINGS["translation"]), text=chosen, language=language)
     return Prompt("translation", turn, held, language) if chosen else None
 
 
@@ -250,7 +257,7 @@ def _language(rng: random.Random) -> str:
 
 
 def _back(rng: random.Random, language: str, text: str) -> str:
-    return fill(rng.choice(say.BACK), text=text, language=language)
+    return fill(rng.choice(WORDINGS["back"]), text=text, language=language)
 
 
 def _halves(text: str) -> list[str]:

@@ -9,10 +9,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from draftwood.train.data import wordings as say
 from draftwood.train.data.repeats import whole_sentences
+from draftwood.train.data.templates import WORDINGS, fill
 from draftwood.train.data.texts import Passage, names_in, terms_in
-from draftwood.train.data.wordings import fill
 
 FACT_SHARE = 0.5  # of the questions by rule
 SMALL, PLENTY = 180, 6  # letters of a document of the target's; documents of a prompt
@@ -59,9 +58,9 @@ def search(rng: random.Random, right: Document) -> str:
     names: list[str] = _once([*([right.title] if right.title else []), *names_in(right.text)[:4]])
     terms: list[str] = _once([*names, *terms_in(right.text)[:6]])
     if len(terms) < 2:
-        return rng.choice([q for q in say.QUESTIONS if "{term}" not in q])
+        return rng.choice([q for q in WORDINGS["questions"] if "{term}" not in q])
     term = rng.choice(names or terms)  # a name says more than a word that comes back
-    return fill(rng.choice(say.SEARCHES), term=term, other=rng.choice([t for t in terms if t != term]))
+    return fill(rng.choice(WORDINGS["searches"]), term=term, other=rng.choice([t for t in terms if t != term]))
 
 
 def _once(words: list[str]) -> list[str]:
@@ -95,9 +94,9 @@ def shown(rng: random.Random, documents: Sequence[Document], right: int, questio
     chosen = [documents[right], *rng.sample(others, min(len(others), PLENTY - 1))]
     rng.shuffle(chosen)
     titled = all(d.title for d in chosen) and rng.random() < 0.6
-    mark = rng.choice(say.DOCUMENT_MARKS if titled else say.PASSAGE_MARKS)
+    mark = rng.choice(WORDINGS["document_marks"] if titled else WORDINGS["passage_marks"])
     lines = [fill(mark, i=f"{i}", text=d.text, title=_large(d.title)) for i, d in enumerate(chosen, 1)]
-    return fill(rng.choice(say.RETRIEVAL), documents="\n\n".join(lines), question=question, n=f"{len(lines)}")
+    return fill(rng.choice(WORDINGS["retrieval"]), documents="\n\n".join(lines), question=question, n=f"{len(lines)}")
 
 
 def _large(title: str) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from draftwood.errors import OptionError
 from draftwood.models.loading.tokenizer import Tokenizer
+from draftwood.train.data.templates import corpus
 from draftwood.train.data.turns import key_of
 
 PROSE = {".txt", ".md", ".rst", ".adoc"}
@@ -196,51 +197,25 @@ def _whole(piece: str) -> str:
 
 
 _NAME = re.compile(r"(?<=[a-z,] )(?:[A-Z][a-zé]+(?:[ -](?:of |the |de |von )?[A-Z][a-zé]+){0,2})\b")
-_DULL = set(
-    "The This That These Those There When Where What Which While With Without Then They Their You Your It Its If In "
-    "On Of For And But Not All Any Some Each See Also Note Please Copyright Yes No True False None Only After Before".split()
-)
-
-
-_VAGUE = set(
-    "always without because should before during between another through already however therefore whether either "
-    "though becomes instead almost rather unless within around behind others itself possible available necessary "
-    "different following several things something anything everything cannot really usually certain various specific".split()
-)
-
-
-# Of a language's most common words those that English does not have.
-_COMMON = {
-    "German": "der die und nicht ist das mit von auf ein eine einen wird sich auch dem den im zu hat sind bei nach "
-    "wie dass für aber oder wurde vor ich sie wir",
-    "French": "le la les des est une dans pour que qui pas sur avec sont cette du et de un il elle ont aux plus au "
-    "par nous ce à sa son d l",
-    "Spanish": "el la los las una que por para con del como más pero está son y en un se su al lo ha muy antes de es",
-    "Italian": "il la lo che di della per una sono con non più nel gli alla anche i le è ha del un si da al dei ma "
-    "come",
-    "Portuguese": "o os uma que não para com do da mais pelo são também em e um no na as ao foi por se de é dos",
-    "Dutch": "het een van en niet dat zijn voor met op wordt ook naar deze de is te om aan heeft er maar bij uit ik "
-    "mijn",
-}
-COMMON = {language: set(words.split()) for language, words in _COMMON.items()}
-ENGLISH = set(
-    "the of and to is in that for it with are this be on not which can an as at by from or was has its we if".split()
-)
+_WORDS = corpus("words")
+_NOT_NAMES, _VAGUE = set(_WORDS["not_names"]), set(_WORDS["vague"])
+_COMMON = {language: set(words) for language, words in _WORDS["common"].items()}
+_ENGLISH = _COMMON.pop("English")
 
 
 def language_of(text: str) -> str:
     """By its most common words; empty for English, and for what nobody can tell."""
     words = re.findall(r"[^\W\d_]+", text.lower())
-    counts = {language: sum(word in common for word in words) for language, common in COMMON.items()}
+    counts = {language: sum(word in common for word in words) for language, common in _COMMON.items()}
     best = max(counts, key=lambda language: counts[language])
-    enough = max(0.15 * len(words), 1.5 * sum(word in ENGLISH for word in words), 1)
+    enough = max(0.15 * len(words), 1.5 * sum(word in _ENGLISH for word in words), 1)
     clear = sum(count == counts[best] for count in counts.values()) == 1
     return best if counts[best] > enough and clear else ""
 
 
 def names_in(text: str) -> list[str]:
     """Proper names, as far as capital letters within sentences tell."""
-    return [name for name in dict.fromkeys(_NAME.findall(text)) if name not in _DULL and len(name) > 3]
+    return [name for name in dict.fromkeys(_NAME.findall(text)) if name not in _NOT_NAMES and len(name) > 3]
 
 
 def _names(texts: list[str]) -> list[str]:
