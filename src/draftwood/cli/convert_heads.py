@@ -36,18 +36,18 @@ def convert(
         raise OptionError(f"--float cannot be {floats}\nhint: 16 or 32")
     screen = Screen(color)
 
-    from draftwood.train.formats import convert as convert_head
-    from draftwood.train.formats.exchange import Exchange, open_target
+    from draftwood.train.formats.conversion import Conversion, open_target
+    from draftwood.train.formats.convert import convert as convert_head
 
-    exchange = Exchange(open_target(target) if target else None, layer_ids, floats)
-    done = convert_head(source, to, out, exchange)
+    conversion = Conversion(open_target(target) if target else None, layer_ids, floats)
+    done = convert_head(source, to, out, conversion)
     c = done.head.config
     screen.line(f"read    {done.source}: a head of kind {c.kind}, {len(done.head.tensors)} tensors")
-    for line in exchange.said:
+    for line in conversion.notes:
         screen.line(f"        {line}", DIM)
     rounding = ", rounded as asked" if done.rounded else ""
     screen.line(f"proof   largest difference of logits {done.difference:.2e} over {done.columns} tokens{rounding}")
-    if not done.proved:
+    if not done.same:
         report(f"the head that was read back says something else, so {out} was not kept")
         raise typer.Exit(FAILED)
     screen.line(f"wrote   {out} ({to})", GREEN)

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from draftwood.train.data.passages import Passage, Texts, language_of
 from draftwood.train.data.prompts import MADE, OVER_TEXT, Prompts
-from draftwood.train.data.retrieval import Document
+from draftwood.train.data.retrieval_prompts import Document
 from draftwood.train.data.templates import LANGUAGES, corpus, fact_question, foreign_sentence, subject, word_problem
-from draftwood.train.data.texts import Passage, Texts, language_of
 
 SENTENCES = [foreign_sentence(random.Random(i)) for i in range(3000)]
 OWN = "Tea is a drink made from leaves. It came from China.\n\nIt is drunk hot or cold. Many people add milk to it."

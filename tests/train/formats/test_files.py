@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from draftwood.errors import ModelError, WeightsError
 from draftwood.train.formats.files import read_folder, read_tensors
-from format_heads import KINDS, Exchange, edit, folder_of, read
+from format_heads import KINDS, Conversion, edit, folder_of, read
 
 
 class Trap:
@@ -33,7 +33,7 @@ def test_a_pickle_with_code_in_it_is_refused_and_runs_nothing(tmp_path: Path, sa
     (tmp_path / "config.json").write_text("{}")
     save({"fc.weight": torch.ones(2), "more": Trap(tmp_path / "sprung")}, tmp_path / name)
     with pytest.raises(WeightsError, match=r"holds more than tensors.*\nhint: nothing was run"):
-        read(tmp_path, Exchange())
+        read(tmp_path, Conversion())
     assert not (tmp_path / "sprung").exists()
 
 
@@ -53,14 +53,14 @@ def test_a_weight_that_is_no_number_is_refused_by_name(tmp_path: Path, form: str
 
     edit(folder, change)
     with pytest.raises(WeightsError, match=f"{spoilt[0]} holds {said}"):
-        read(folder, Exchange())
+        read(folder, Conversion())
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_other_precisions_become_float32(tmp_path: Path, dtype: torch.dtype):
     folder = folder_of("eagle", tmp_path / "h")
     edit(folder, lambda _, t: t.update({name: x.to(dtype) for name, x in t.items()}))
-    assert all(t.dtype == torch.float32 for t in read(folder, Exchange())[1].tensors.values())
+    assert all(t.dtype == torch.float32 for t in read(folder, Conversion())[1].tensors.values())
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_quantised_head_is_refused(tmp_path: Path):
     with pytest.raises(
         WeightsError, match=r"fc.weight has type torch.float8.*\nhint: use the head that was not quantised"
     ):
-        read(folder, Exchange())
+        read(folder, Conversion())
     edit(folder, lambda _, t: t.update({"fc.weight": torch.ones(32, 64, dtype=torch.int32)}))
     with pytest.raises(WeightsError, match=r"fc.weight has type torch.int32, it should hold floats"):
-        read(folder, Exchange())
+        read(folder, Conversion())

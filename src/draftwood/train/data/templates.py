@@ -17,7 +17,7 @@ _SLOT = re.compile(r"\{([^{}]+)\}")
 @cache
 def corpus(name: str) -> dict[str, Any]:
     """The lists of corpora/NAME.toml."""
-    return tomllib.loads((files(__package__) / "corpora" / f"{name}.toml").read_text("utf-8"))
+    return tomllib.loads((files("draftwood.train.data") / "corpora" / f"{name}.toml").read_text("utf-8"))
 
 
 def fill(template: str, **parts: str) -> str:

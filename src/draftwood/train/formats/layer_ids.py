@@ -9,28 +9,28 @@ from collections.abc import Mapping
 from typing import Any
 
 from draftwood.errors import WeightsError
-from draftwood.train.formats.exchange import Exchange
+from draftwood.train.formats.conversion import Conversion
 
 KEY, NESTED = "eagle_aux_hidden_state_layer_ids", "eagle_config"
 
 
-def read_taps(config: Mapping[str, Any], exchange: Exchange, where: str) -> tuple[int, ...]:
+def read_taps(config: Mapping[str, Any], conversion: Conversion, where: str) -> tuple[int, ...]:
     """Taps in the file's order. Says which convention was used; absent ids mean 2, L // 2, L - 3."""
     nested = config.get(NESTED)
     top = _ids(config.get(KEY), f"{where}: {KEY}")
     inner = _ids(nested.get(KEY) if isinstance(nested, Mapping) else None, f"{where}: {NESTED}.{KEY}")
     if top is None and inner is None:
-        return _default(exchange, where)
-    way = exchange.layer_ids
+        return _default(conversion, where)
+    way = conversion.layer_ids
     if way == "auto":
         way = "vllm" if top is not None else "sglang"
     ids, place = (top, KEY) if inner is None or (way == "vllm" and top is not None) else (inner, f"{NESTED}.{KEY}")
     assert ids is not None
     taps = ids if way == "vllm" else tuple(i + 1 for i in ids)
     rule = "as they are, which is vLLM's convention" if way == "vllm" else "plus one, which is SGLang's convention"
-    exchange.say(f"layers: taps {_words(taps)} from {place} {_words(ids)}, {rule}")
+    conversion.note(f"layers: taps {_words(taps)} from {place} {_words(ids)}, {rule}")
     if top is not None and inner is not None and top != tuple(i + 1 for i in inner):
-        exchange.say(
+        conversion.note(
             f"layers: the two lists of {where} disagree: {KEY} {_words(top)} as it is, {NESTED} {_words(inner)} plus one; "
             "--layer-ids chooses"
         )
@@ -39,9 +39,9 @@ def read_taps(config: Mapping[str, Any], exchange: Exchange, where: str) -> tupl
     return taps
 
 
-def write_ids(taps: tuple[int, ...], exchange: Exchange) -> dict[str, Any]:
+def write_ids(taps: tuple[int, ...], conversion: Conversion) -> dict[str, Any]:
     """Both lists, each in its readers' convention, so that vLLM and SGLang read the same layers."""
-    return top_only(taps) | _nested(taps, exchange)
+    return top_only(taps) | _nested(taps, conversion)
 
 
 def top_only(taps: tuple[int, ...]) -> dict[str, Any]:
@@ -51,20 +51,22 @@ def top_only(taps: tuple[int, ...]) -> dict[str, Any]:
     return {KEY: list(taps)}
 
 
-def _nested(taps: tuple[int, ...], exchange: Exchange) -> dict[str, Any]:
+def _nested(taps: tuple[int, ...], conversion: Conversion) -> dict[str, Any]:
     if min(taps) == 0:
-        exchange.say(f"layers: {NESTED} left out: in SGLang's convention there is no id for the embedding")
+        conversion.note(f"layers: {NESTED} left out: in SGLang's convention there is no id for the embedding")
         return {}
-    exchange.say(f"layers: taps {_words(taps)} as {KEY} for vLLM, one less inside {NESTED} for SGLang")
+    conversion.note(f"layers: taps {_words(taps)} as {KEY} for vLLM, one less inside {NESTED} for SGLang")
     return {NESTED: {"use_aux_hidden_state": True, KEY: [tap - 1 for tap in taps]}}
 
 
-def _default(exchange: Exchange, where: str) -> tuple[int, ...]:
-    layers = exchange.need_target(f"{where} names no layers, and the default depends on the target's").config.num_layers
+def _default(conversion: Conversion, where: str) -> tuple[int, ...]:
+    layers = conversion.need_target(
+        f"{where} names no layers, and the default depends on the target's"
+    ).config.num_layers
     taps = (2, layers // 2, layers - 3)
     if min(taps) < 0 or max(taps) > layers:
         raise WeightsError(f"{where} names no layers, and a target of {layers} has no layers {_words(taps)}")
-    exchange.say(f"layers: none named, so the default 2, L // 2, L - 3: taps {_words(taps)}")
+    conversion.note(f"layers: none named, so the default 2, L // 2, L - 3: taps {_words(taps)}")
     return taps
 
 

@@ -16,15 +16,14 @@ from draftwood.core.forward import FINAL
 from draftwood.drafters.nets.config import HeadConfig
 from draftwood.drafters.nets.store import Head
 from draftwood.errors import WeightsError
-from draftwood.train.formats.exchange import Exchange
+from draftwood.train.formats.conversion import Conversion, sizes_only
 from draftwood.train.formats.files import Found, Shapes, check_names, flag, integer, write_folder
-from draftwood.train.formats.sizes import sizes_only
 
 MODEL_TYPE = "mlp_speculator"
 PREFIX = "speculator."
 
 
-def read(found: Found, exchange: Exchange) -> Head:
+def read(found: Found, conversion: Conversion) -> Head:
     stripped = {name.removeprefix(PREFIX): t for name, t in found.tensors.items()}
     found = Found(found.folder, found.config, found.file, stripped)
     vocab_size, d, n = (integer(found, found.config, key) for key in ("vocab_size", "emb_dim", "n_predict"))
@@ -44,7 +43,7 @@ def read(found: Found, exchange: Exchange) -> Head:
     tensors["bias"] = torch.stack([found.tensors[f"ln.{i}.bias"] for i in range(own)])
     config = HeadConfig(
         "mlp",
-        sizes_only(inner, vocab_size, exchange.target),
+        sizes_only(inner, vocab_size, conversion.target),
         d,
         (FINAL,),
         rows=vocab_size,
@@ -53,14 +52,14 @@ def read(found: Found, exchange: Exchange) -> Head:
         tied=tied,
         own_tables=True,
     )
-    exchange.say(f"tables: {own} of its own on either side, {vocab_size} x {inner}")
-    return Head(config, tensors, None, exchange.target.fingerprint if exchange.target else "")
+    conversion.note(f"tables: {own} of its own on either side, {vocab_size} x {inner}")
+    return Head(config, tensors, None, conversion.target.fingerprint if conversion.target else "")
 
 
-def write(head: Head, out: Path, exchange: Exchange) -> None:
+def write(head: Head, out: Path, conversion: Conversion) -> None:
     c, n = head.config, head.config.stages
     own = 1 if c.tied else n
-    emb, rows = _tables(head, own, exchange)
+    emb, rows = _tables(head, own, conversion)
     tensors = {f"{PREFIX}proj.0.weight": head.tensors["first.weight"]}
     tensors |= {f"{PREFIX}proj.{i + 1}.weight": head.tensors[f"proj.{i}.weight"] for i in range(min(own, n - 1))}
     for i in range(own):
@@ -79,10 +78,10 @@ def write(head: Head, out: Path, exchange: Exchange) -> None:
         "tie_weights": c.tied,
         "scale_input": c.scale_input,
     }
-    write_folder(out, raw, tensors, exchange.floats)
+    write_folder(out, raw, tensors, conversion.floats)
 
 
-def _tables(head: Head, own: int, exchange: Exchange) -> tuple[list[Tensor], list[Tensor]]:
+def _tables(head: Head, own: int, conversion: Conversion) -> tuple[list[Tensor], list[Tensor]]:
     """emb = E P^T and head = W Q, all tokens of them; once for each step, because the format has no other way."""
     t, c = head.tensors, head.config
     if c.own_tables:
@@ -92,11 +91,11 @@ def _tables(head: Head, own: int, exchange: Exchange) -> tuple[list[Tensor], lis
                 f"{c.rows} of {c.layer.vocab_size} tokens have rows, and this format has no draft vocabulary"
             )
         return list(t["emb"]), list(t["head"][:, order])
-    target = exchange.need_target("this head reads the target's tables, which this format wants multiplied out")
+    target = conversion.need_target("this head reads the target's tables, which this format wants multiplied out")
     emb, rows = target.embedding @ t["emb.weight"].T, target.rows @ t["head.weight"]
-    exchange.say(f"tables: multiplied out, {c.layer.vocab_size} x {c.layer.hidden_size}, {own} on either side")
+    conversion.note(f"tables: multiplied out, {c.layer.vocab_size} x {c.layer.hidden_size}, {own} on either side")
     if head.ids is not None and c.rows < c.layer.vocab_size:
-        exchange.say(
+        conversion.note(
             f"vocabulary: all {c.layer.vocab_size} tokens; this format has no draft vocabulary, and no row is lost"
         )
     return [emb] * own, [rows] * own

@@ -22,7 +22,7 @@ from draftwood.drafters.nets.mlp_tables import MLPTablesNet
 from draftwood.drafters.nets.store import Head
 from draftwood.errors import WeightsError
 from draftwood.models.rope import angles, frequencies
-from draftwood.train.formats.exchange import Target
+from draftwood.train.formats.conversion import Target
 
 STEPS, PREFIX = 3, 5
 MOST = 4096  # columns compared where the target's table is not there

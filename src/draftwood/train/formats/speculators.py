@@ -11,11 +11,10 @@ from draftwood.errors import WeightsError
 from draftwood.models.loading.hf_config import unparse
 from draftwood.models.loading.resolve import PACKAGED
 from draftwood.train.formats import layer_ids
+from draftwood.train.formats.conversion import EMBEDDING, Conversion, Target
 from draftwood.train.formats.eagle3 import read_body, shared_json, write_body
-from draftwood.train.formats.exchange import Exchange, Target
 from draftwood.train.formats.files import CONFIG, Found, write_folder
 from draftwood.train.formats.layer import layer_json, parse_layer
-from draftwood.train.formats.tables import EMBEDDING
 
 PREFIX = "layers.0."
 LLAMA = {
@@ -30,7 +29,7 @@ LLAMA = {
 VERSION = "0.9.0"  # the one that this was compared with
 
 
-def read(found: Found, exchange: Exchange) -> Head:
+def read(found: Found, conversion: Conversion) -> Head:
     where = f"{(found.folder / CONFIG).as_posix()}: transformer_layer_config"
     raw = found.config.get("transformer_layer_config")
     if not isinstance(raw, dict):
@@ -41,22 +40,24 @@ def read(found: Found, exchange: Exchange) -> Head:
         raise WeightsError(
             f"{where} is of type {kind!r}{' with ' + ', '.join(normed) if normed else ''}; only 'llama' layers can be read"
         )
-    return read_body(found, parse_layer({**LLAMA, **raw}, where), PREFIX, exchange)
+    return read_body(found, parse_layer({**LLAMA, **raw}, where), PREFIX, conversion)
 
 
-def write(head: Head, out: Path, exchange: Exchange) -> None:
+def write(head: Head, out: Path, conversion: Conversion) -> None:
     c = head.config
     if c.norm_features and c.norm_fused:
         raise WeightsError("fc_norm and norm_before_fc exclude each other in this format, the head has both")
-    tensors = write_body(head, PREFIX, exchange)
-    target = exchange.target
+    tensors = write_body(head, PREFIX, conversion)
+    target = conversion.target
     if target is None:
-        exchange.say(
+        conversion.note(
             "embedding and verifier: left out, and the package loads no head without a verifier; --target writes both"
         )
     else:
         tensors[EMBEDDING] = target.embedding
-        exchange.say(f"verifier: {_verifier(target)['name_or_path']}, which the package opens when it loads the head")
+        conversion.note(
+            f"verifier: {_verifier(target)['name_or_path']}, which the package opens when it loads the head"
+        )
     raw: dict[str, Any] = {
         "architectures": ["Eagle3DraftModel"],
         "model_type": "speculator_model",
@@ -77,7 +78,7 @@ def write(head: Head, out: Path, exchange: Exchange) -> None:
         **shared_json(head),
         **layer_ids.top_only(c.taps),
     }
-    write_folder(out, raw, tensors, exchange.floats)
+    write_folder(out, raw, tensors, conversion.floats)
 
 
 def _verifier(target: Target | None) -> dict[str, Any]:
