@@ -41,7 +41,7 @@ def test_rounding_is_said(tmp_path: Path, model: Path):
     status, said = run(
         tmp_path / "there", "--to", "draftwood", "--out", tmp_path / "b.safetensors", "--layer-ids", "sglang"
     )
-    assert status == 0 and "rounded as asked" in said and "SGLang's convention" in said
+    assert status == 0 and "rounded as requested" in said and "SGLang's convention" in said
 
 
 def test_a_head_that_changed_is_not_kept(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch):

@@ -111,8 +111,8 @@ def test_hydra_stays_ours(tmp_path: Path):
     ("form", "change", "why"),
     [
         ("eagle3", lambda c, _: c.update(speculators_model_type="eagle3"), "could be speculators or eagle3"),
-        ("speculators", lambda c, _: c.pop("speculators_model_type"), "no format that is known"),
-        ("eagle", lambda _, t: t.pop("fc.weight"), "no format that is known"),
+        ("speculators", lambda c, _: c.pop("speculators_model_type"), "unknown format"),
+        ("eagle", lambda _, t: t.pop("fc.weight"), "unknown format"),
         ("medusa", lambda c, _: c.update(model_type="mlp_speculator"), "could be mlp_speculator or medusa"),
     ],
 )
@@ -137,14 +137,14 @@ def test_a_file_stands_for_its_folder(tmp_path: Path):
     (stray / "x.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
     with pytest.raises(ModelError, match=r"no config\.json; it holds x\.safetensors"):
         detect(stray)
-    with pytest.raises(ModelError, match="no drafter of ours, and no config"):
+    with pytest.raises(ModelError, match="not in the draftwood format, and its folder holds no config"):
         detect(stray / "x.safetensors")
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
     ("change", "why"),
-    [({"hidden_size": 64}, "features 32 wide, those of tiny are 64"), ({"vocab_size": 99}, "speaks 61 tokens")],
+    [({"hidden_size": 64}, "features 32 wide, those of tiny are 64"), ({"vocab_size": 99}, "a vocabulary of 61 tokens")],
 )
 def test_another_target_is_refused(tmp_path: Path, form: str, change: dict[str, int], why: str):
     folder = folder_of(form, tmp_path / "h", head(KINDS[form], own_tables=True) if form == "medusa" else None)
@@ -170,7 +170,7 @@ def test_a_head_of_ours_for_another_target_is_refused(tmp_path: Path):
 
 def test_nothing_is_overwritten_and_unknown_formats_are_refused(tmp_path: Path):
     source = write_head(tmp_path / "head.safetensors", head("eagle"))
-    with pytest.raises(OptionError, match="is there already"):
+    with pytest.raises(OptionError, match="exists already"):
         convert(source, "eagle", tmp_path, Conversion())
     with pytest.raises(OptionError, match="no such folder"):
         convert(source, "eagle", tmp_path / "a" / "b", Conversion())

@@ -15,7 +15,7 @@ def test_a_written_folder_drafts_what_the_head_drafts(tmp_path: Path, bias: bool
     made, to = head("eagle", bias=bias), target()
     folder = folder_of("eagle", tmp_path / "h", made)
     given = shown(made, to)
-    plain = plain_eagle.logits(folder, given.features[0], given.embedded, to.rows)
+    plain = plain_eagle.logits(folder, given.features[0], given.embedded, to.lm_head)
     torch.testing.assert_close(plain, logits(made, columns(made), given), rtol=1e-4, atol=1e-4)
     back = read(folder, Conversion(to))[1]
     torch.testing.assert_close(logits(back, columns(back), given), plain, rtol=1e-4, atol=1e-4)
@@ -26,7 +26,7 @@ def test_another_order_of_embedding_and_feature_would_be_noticed(tmp_path: Path)
     folder = folder_of("eagle", tmp_path / "h", made)
     edit(folder, lambda _, t: t.update({"fc.weight": t["fc.weight"].roll(32, dims=1)}))
     given = shown(made, to)
-    plain = plain_eagle.logits(folder, given.features[0], given.embedded, to.rows)
+    plain = plain_eagle.logits(folder, given.features[0], given.embedded, to.lm_head)
     assert not torch.allclose(plain, logits(made, columns(made), given), atol=0.1)
 
 
@@ -39,7 +39,7 @@ def test_biases_of_the_layer_are_kept(tmp_path: Path):
     made = replace(made, config=config, tensors={**made.tensors, "layer.qkv.bias": torch.randn(64)})
     folder = folder_of("eagle", tmp_path / "h", made)
     given = shown(made, target())
-    plain = plain_eagle.logits(folder, given.features[0], given.embedded, target().rows)
+    plain = plain_eagle.logits(folder, given.features[0], given.embedded, target().lm_head)
     torch.testing.assert_close(plain, logits(made, columns(made), given), rtol=1e-4, atol=1e-4)
     assert read(folder, Conversion())[1].config.layer.qkv_bias
 

@@ -71,9 +71,9 @@ def damaged(d2t: Any = None, t2d: Any = None) -> Any:
         (damaged(lambda x: x - 1), "out of range"),
         (damaged(lambda x: torch.zeros_like(x) - torch.arange(20) // 2), "two columns to token"),
         (damaged(t2d=lambda x: ~x), "t2d and d2t disagree"),
-        (damaged(d2t=lambda x: x.float()), "whole numbers"),
+        (damaged(d2t=lambda x: x.float()), "integers"),
         (damaged(d2t=lambda x: x[:-1]), r"d2t is \[19\]"),
-        (lambda _, t: t.pop("d2t"), "d2t, which says which, is missing"),
+        (lambda _, t: t.pop("d2t"), "but d2t is missing"),
         (lambda c, _: c.update(draft_vocab_size=21), r"lm_head.weight is \[20, 32\], config.json asks for \[21, 32\]"),
         (lambda c, _: c.update(norm_before_residual="yes"), "should be true or false"),
         (lambda c, _: c.update(fc_norm=True, norm_before_fc=True), "exclude each other"),
@@ -106,7 +106,7 @@ def test_a_missing_head_is_the_target_s(tmp_path: Path):
     with pytest.raises(WeightsError, match=r"missing lm_head.weight\nhint: .*--target"):
         read(folder, Conversion())
     back = read(folder, Conversion(target()))[1]
-    assert back.ids is not None and torch.equal(back.tensors["lm_head.weight"], target().rows[back.ids])
+    assert back.ids is not None and torch.equal(back.tensors["lm_head.weight"], target().lm_head[back.ids])
 
 
 def test_layers_that_nobody_named_need_the_target(tmp_path: Path):
@@ -118,4 +118,4 @@ def test_layers_that_nobody_named_need_the_target(tmp_path: Path):
         read(folder, Conversion())
     conversion = Conversion(target())
     assert read(folder, conversion)[1].config.taps == (2, 4, 5)
-    assert any("default 2, L // 2, L - 3" in line for line in conversion.notes)
+    assert any("default is 2, L // 2, L - 3" in line for line in conversion.notes)

@@ -47,5 +47,5 @@ def test_what_is_written_means_the_same_to_both():
 def test_a_layer_below_the_first_is_refused():
     with pytest.raises(WeightsError, match="below the first layer"):
         read_taps(config([-1, 2, 3]), Conversion(), "config.json")
-    with pytest.raises(WeightsError, match="not the final feature"):
+    with pytest.raises(WeightsError, match="no id for the final feature"):
         write_ids((-1,), Conversion())

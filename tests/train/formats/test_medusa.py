@@ -33,7 +33,7 @@ def test_heads_on_the_target_s_table_get_a_copy_each(tmp_path: Path, depth: int)
 def test_heads_without_tables_share_the_target_s(tmp_path: Path):
     made = head("medusa")
     folder = folder_of("medusa", tmp_path / "h", made, Conversion())
-    agree(folder, made, target().rows)
+    agree(folder, made, target().lm_head)
     edit(folder, lambda c, _: c.pop("vocab_size"))
     with pytest.raises(OptionError, match="does not say how many tokens"):
         read(folder, Conversion())

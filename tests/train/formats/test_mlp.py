@@ -66,7 +66,7 @@ def test_names_without_their_prefix_and_an_inner_width_of_zero_are_read(tmp_path
         (lambda c, _: c.update(n_predict=4), "missing emb.3.weight"),
         (lambda c, _: c.update(n_predict=2), "unexpected emb.2.weight"),
         (lambda c, _: c.update(emb_dim=64), r"proj.0.weight is \[32, 32\], config.json asks for \[32, 64\]"),
-        (lambda c, _: c.update(vocab_size="many"), "should be a positive whole number"),
+        (lambda c, _: c.update(vocab_size="many"), "should be a positive integer"),
         (lambda c, _: c.pop("n_predict"), "'n_predict' is missing"),
     ],
 )

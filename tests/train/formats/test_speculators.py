@@ -59,14 +59,14 @@ def inputs(folder: Path) -> Input:
     given = {"features": features, "tokens": drafted, "embedding": embedding}
     torch.save(given, folder.with_suffix(".inputs.pt"))
     pairs = list(features[: INDEX + 1].split(32, dim=-1))
-    return Input(pairs, drafted, embedding[drafted], target().rows)
+    return Input(pairs, drafted, embedding[drafted], target().lm_head)
 
 
 def target_folder(folder: Path) -> Target:
     """On disk, because the package opens the verifier that a head names."""
     to = target()
     folder.mkdir()
-    weights = tiny_weights(0, to.config) | {"model.embed_tokens.weight": to.embedding, "lm_head.weight": to.rows}
+    weights = tiny_weights(0, to.config) | {"model.embed_tokens.weight": to.embedding, "lm_head.weight": to.lm_head}
     save_file(weights, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(unparse(to.config)))
     return replace(to, name=str(folder))

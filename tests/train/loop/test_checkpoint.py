@@ -54,12 +54,12 @@ def test_full_disk_leaves_the_last_good_one(tmp_path: Path) -> None:
     checkpoint.write(tmp_path, TENSORS, NOTE)
     before = (tmp_path / checkpoint.FILE).read_bytes()
     code = (
-        "import resource, sys, torch; from pathlib import Path; from draftwood.train import checkpoint\n"
+        "import resource, sys, torch; from pathlib import Path; from draftwood.train.loop import checkpoint\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         "checkpoint.write(Path(sys.argv[1]), {'weights/x': torch.zeros(5000)}, {})"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
-    assert "could not be written: File too large" in done.stderr and "the last good one is still there" in done.stderr
+    assert "could not be written: File too large" in done.stderr and "the previous version was kept" in done.stderr
     assert (tmp_path / checkpoint.FILE).read_bytes() == before and checkpoint.read(tmp_path) is not None
     assert [p.name for p in tmp_path.iterdir()] == [checkpoint.FILE], "nothing half written is left"
 

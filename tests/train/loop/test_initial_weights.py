@@ -123,7 +123,7 @@ def test_head_of_another_kind_target_or_shape_is_refused(tiny: Loaded, heads: Pa
     refused(str(tmp_path / "none"), r"(?s)--from .*none: there is no such file\nhint:")
     refused(str(heads), r"there is no .*hydra.safetensors", "hydra")
     refused(str(tmp_path), r"there is no .*eagle3.safetensors")
-    refused(str(file), "nothing that is trained here has weights", "vocab_trim")
+    refused(str(file), "none of the trained recipes has weights", "vocab_trim")
     torn = tmp_path / "torn.safetensors"
     torn.write_bytes(file.read_bytes()[:-9])
     refused(str(torn), "torn.safetensors")

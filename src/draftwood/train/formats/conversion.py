@@ -1,4 +1,4 @@
-"""What a reader and a writer of heads are told, and where they say what they decided."""
+"""What all formats share: the options of a conversion, notes for the user, and checks against the target."""
 
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -19,18 +19,18 @@ CLOSE = 1e-3  # largest difference between two copies of one embedding; float16 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Target:
-    """The model that a head drafts for: its shape and its two tables."""
+    """The model that a head drafts for: its config, embedding and LM head."""
 
     name: str
     config: ModelConfig
     fingerprint: str
     embedding: Float[Tensor, "V H"]
-    rows: Float[Tensor, "V H"]  # of its head
+    lm_head: Float[Tensor, "V H"]
 
 
 @dataclass(slots=True, eq=False)
 class Conversion:
-    """One conversion. `floats` None: what the format is used to."""
+    """One conversion. `floats` None: the format's usual precision. `notes` collects messages for the user."""
 
     target: Target | None = None
     layer_ids: LayerIds = "auto"
@@ -47,20 +47,20 @@ class Conversion:
 
 
 def open_target(name: str) -> Target:
-    """Config and tables of a model, in float32; nothing else of it is read."""
+    """Config, embedding and LM head of a model, in float32."""
     from draftwood.models.loading.load import fingerprint, load_weights
     from draftwood.models.loading.tensor_names import EMBEDDING, HEAD
 
     if name.startswith("hf:"):
-        raise OptionError(f"{name}: a target is read from its files\nhint: leave out hf:")
+        raise OptionError(f"{name}: --target is read from its files\nhint: leave out hf:")
     config, tensors, _ = load_weights(name)
     embedding = tensors[EMBEDDING].float()
-    rows = embedding if config.tie_embeddings else tensors[HEAD].float()
-    return Target(name, config, fingerprint(config, tensors), embedding, rows)
+    lm_head = embedding if config.tie_embeddings else tensors[HEAD].float()
+    return Target(name, config, fingerprint(config, tensors), embedding, lm_head)
 
 
 def check_target(head: Head, target: Target | None, where: str) -> None:
-    """WeightsError if the head cannot have been made for this model."""
+    """WeightsError if the head does not fit this model."""
     if target is None:
         return
     c: HeadConfig = head.config
@@ -70,13 +70,13 @@ def check_target(head: Head, target: Target | None, where: str) -> None:
         )
     if c.layer.vocab_size != target.config.vocab_size:
         raise WeightsError(
-            f"{where}: speaks {c.layer.vocab_size} tokens, {target.name} speaks {target.config.vocab_size}"
+            f"{where}: has a vocabulary of {c.layer.vocab_size} tokens, {target.name} one of {target.config.vocab_size}"
         )
     far = [tap for tap in c.taps if tap > target.config.num_layers]
     if far:
         raise WeightsError(
             f"{where}: reads layers {far}, {target.name} has {target.config.num_layers}\n"
-            "hint: --layer-ids says whose convention the file follows"
+            "hint: choose the file's convention with --layer-ids"
         )
     if head.target and head.target != target.fingerprint:
         raise WeightsError(
@@ -85,39 +85,40 @@ def check_target(head: Head, target: Target | None, where: str) -> None:
 
 
 def compare_embedding(found: Found, conversion: Conversion) -> None:
-    """Our heads read the target's embedding. A copy that differs is said: the drafts will differ too."""
+    """Notes whether the file's copy of the embedding equals the target's, which the draftwood format uses."""
     table = found.tensors.get(EMBEDDING)
     if table is None:
-        conversion.note("embedding: not in the file, so the target's")
+        conversion.note("embedding: not in the file; the target's is used")
         return
     if conversion.target is None:
-        conversion.note("embedding: the target's will be read; --target compares the file's copy with it")
+        conversion.note("embedding: the target's is used; --target compares the file's copy with it")
         return
     if table.shape != conversion.target.embedding.shape:
         raise WeightsError(
             f"{found.where}: {EMBEDDING} is {list(table.shape)}, "
             f"that of {conversion.target.name} {list(conversion.target.embedding.shape)}"
         )
-    apart = float((table - conversion.target.embedding).abs().max())
-    if apart <= CLOSE:
-        conversion.note(f"embedding: the same as the target's (largest difference {apart:.1e})")
+    difference = float((table - conversion.target.embedding).abs().max())
+    if difference <= CLOSE:
+        conversion.note(f"embedding: the same as the target's (largest difference {difference:.1e})")
     else:
         conversion.note(
-            f"warning: embedding: the file's copy differs from that of {conversion.target.name} by up to {apart:.3g}; "
-            "drafts will read the target's. Is this the right target?"
+            f"warning: embedding: the file's copy differs from that of {conversion.target.name} by up to {difference:.3g}; "
+            "the target's is used. Is this the right target?"
         )
 
 
 def same_width(head: Head) -> None:
-    """WeightsError where the draft is not as wide as the target: others read one embedding of the draft's own width."""
+    """WeightsError if draft and target differ in width: other readers expect an embedding of the draft's width."""
     if head.config.layer.hidden_size != head.config.target_hidden:
         raise WeightsError(
             f"the draft is {head.config.layer.hidden_size} wide and its target {head.config.target_hidden}: "
-            "this format has an embedding of the draft's own width there, ours reads the target's"
+            "this format needs an embedding of the draft's width, draftwood uses the target's"
         )
 
 
-def sizes_only(width: int, vocab_size: int, target: Target | None) -> ModelConfig:
+def config_without_layer(width: int, vocab_size: int, target: Target | None) -> ModelConfig:
+    """The config of a head without a decoder layer: its sizes, and the target's other fields if it is known."""
     if target is not None:
         return replace(target.config, num_layers=1, hidden_size=width, vocab_size=vocab_size)
     return ModelConfig("llama", vocab_size, width, 1, num_heads=1, num_kv_heads=1, head_dim=2, intermediate_size=1)

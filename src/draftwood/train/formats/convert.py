@@ -1,10 +1,10 @@
-"""Heads in the formats of others: read, written, and proved to say the same.
+"""Converts draft heads between formats and checks that the logits stay the same.
 
-    draftwood        one safetensors file of ours            eagle           EAGLE and EAGLE-2
+    draftwood        one safetensors file                    eagle           EAGLE and EAGLE-2
     eagle3           EAGLE-3 and 3.1 as first published      speculators     EAGLE-3 of the `speculators` package
-    medusa           Medusa, also in vLLM's form             mlp_speculator  MLP speculator
+    medusa           Medusa, also in vLLM's spelling             mlp_speculator  MLP speculator
 
-A head changes its format, never its kind.
+A conversion changes the format, never the kind of a head.
 """
 
 from collections.abc import Callable
@@ -35,11 +35,11 @@ FORMATS: dict[str, tuple[str, Callable[[Found, Conversion], Head], Callable[[Hea
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Converted:
-    source: str  # format
+    source: str  # format that was read
     head: Head
-    difference: float  # largest, of logits
-    columns: int
-    rounded: bool  # by the user's choice of how it is stored
+    difference: float  # largest difference of logits
+    columns: int  # tokens whose logits were compared
+    rounded: bool  # the chosen storage rounds weights
 
     @property
     def same(self) -> bool:
@@ -47,22 +47,22 @@ class Converted:
 
 
 def convert(source: Path, to: str, out: Path, conversion: Conversion) -> Converted:
-    """Read, write beside `out`, read back, compare; `out` appears only when all of it went well enough to be looked at."""
+    """Reads the head, writes it, reads it back and compares. `out` is created only if the logits agree."""
     if to not in (OWN, *FORMATS):
         raise UnknownNameError("format", to, (OWN, *FORMATS))
     if out.exists():
-        raise OptionError(f"{out} is there already\nhint: name a new --out, or remove it first")
+        raise OptionError(f"{out} exists already\nhint: name a new --out, or remove it first")
     if not out.parent.is_dir():
-        raise OptionError(f"{out.parent}: no such folder to write into")
+        raise OptionError(f"{out.parent}: no such folder\nhint: make it first, or name another --out")
     name, head = read(source, conversion)
     try:
-        with TemporaryDirectory(prefix=".draftwood-", dir=out.parent) as beside:
-            fresh = Path(beside) / ("head.safetensors" if to == OWN else "head")
+        with TemporaryDirectory(prefix=".draftwood-", dir=out.parent) as folder:
+            fresh = Path(folder) / ("head.safetensors" if to == OWN else "head")
             write(head, to, fresh, conversion)
             back = read(fresh, replace(conversion, layer_ids="auto", notes=[]))[1]
-            apart, columns = roundtrip.largest_difference(head, back, conversion.target)
+            difference, columns = roundtrip.largest_difference(head, back, conversion.target)
             rounded = conversion.floats == 16 or (to == OWN and conversion.floats is None)
-            found = Converted(name, head, apart, columns, rounded)
+            found = Converted(name, head, difference, columns, rounded)
             if found.same:
                 fresh.rename(out)
             return found
@@ -71,7 +71,7 @@ def convert(source: Path, to: str, out: Path, conversion: Conversion) -> Convert
 
 
 def read(source: Path, conversion: Conversion) -> tuple[str, Head]:
-    """The format's name and a head whose tensors fit its config; checked against the target where there is one."""
+    """(format, head). The tensors fit the config; the head fits the target, if one is given."""
     name, found = detect(source)
     if conversion.layer_ids != "auto" and FORMATS.get(name, ("",))[0] != "eagle3":
         raise OptionError(f"--layer-ids {conversion.layer_ids}: a file in the format {name} has no layer ids to read")
@@ -79,13 +79,13 @@ def read(source: Path, conversion: Conversion) -> tuple[str, Head]:
         head = FORMATS[name][1](found, conversion)
     else:
         head = read_own(found)
-    filled(head)  # names and shapes as the net wants them
+    filled(head)  # checks names and shapes
     check_target(head, conversion.target, str(source))
     return name, head
 
 
 def write(head: Head, to: str, out: Path, conversion: Conversion) -> None:
-    """OptionError if a head of this kind has no such form."""
+    """OptionError if the format cannot hold a head of this kind."""
     if to == OWN:
         replace_file(out, to_bytes(head, floats=conversion.floats))
         return
@@ -100,14 +100,14 @@ def write(head: Head, to: str, out: Path, conversion: Conversion) -> None:
 
 
 def detect(source: Path) -> tuple[str, Found | Path]:
-    """The format by the files themselves, with what was read of them; WeightsError lists what was found."""
+    """(format, files), recognised from the files. WeightsError lists what was found otherwise."""
     if source.is_file():
         if is_ours(source):
             return OWN, source
         if source.name == CONFIG or (source.parent / CONFIG).is_file():
             return detect(source.parent)
         raise WeightsError(
-            f"{source}: no drafter of ours, and no {CONFIG} lies beside it\nhint: give the folder that holds both"
+            f"{source}: not in the draftwood format, and its folder holds no {CONFIG}\nhint: name a folder that holds both"
         )
     if not source.is_dir():
         raise WeightsError(f"{source}: no such file or folder")
@@ -118,23 +118,23 @@ def detect(source: Path) -> tuple[str, Found | Path]:
     fit = _candidates(found)
     if len(fit) == 1:
         return fit[0], found
-    what = f"could be {' or '.join(fit)}" if fit else "no format that is known here"
+    what = f"could be {' or '.join(fit)}" if fit else "unknown format"
     names = sorted(found.tensors)
-    told = {k: found.config[k] for k in ("model_type", "architectures", "speculators_model_type") if k in found.config}
+    facts = {k: found.config[k] for k in ("model_type", "architectures", "speculators_model_type") if k in found.config}
     raise WeightsError(
         f"{source}: {what}\n"
-        f"hint: {CONFIG} says {told or 'nothing about it'}; {found.file} holds {len(names)} tensors: "
+        f"hint: {CONFIG} says {facts or 'nothing about it'}; {found.file} holds {len(names)} tensors: "
         f"{', '.join(names[:8])}{' ...' if len(names) > 8 else ''}\n"
         f"      known: {', '.join((OWN, *FORMATS))}"
     )
 
 
 def is_ours(path: Path) -> bool:
-    """By the note in the file, whatever lies beside it."""
+    """Whether a file is in the draftwood format, by its metadata."""
     try:
         return path.suffix == ".safetensors" and bool(read_note(path))
     except WeightsError as error:
-        return "has format" in str(error)  # ours, of another version: reading it will say so
+        return "has format" in str(error)  # of another version; reading it gives the error
 
 
 def _candidates(found: Found) -> list[str]:

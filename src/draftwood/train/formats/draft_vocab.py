@@ -1,7 +1,7 @@
-"""A draft vocabulary in EAGLE-3's words.
+"""A draft vocabulary in the format of EAGLE-3.
 
-d2t   whole numbers [V_d], offsets: column i is token i + d2t[i]
-t2d   truth values [V]: whether a token has a column
+d2t   integers [V_d], offsets: column i is token i + d2t[i]
+t2d   booleans [V]: whether a token has a column
 """
 
 import torch
@@ -14,16 +14,14 @@ from draftwood.train.formats.files import Found
 
 
 def read_ids(found: Found, rows: int, vocab_size: int, conversion: Conversion) -> Int[Tensor, "W"] | None:
-    """Token of each column, or None for the whole vocabulary. WeightsError if the two maps contradict each other."""
+    """Token of each column, or None for the whole vocabulary. WeightsError if d2t and t2d disagree."""
     d2t, t2d = found.tensors.get("d2t"), found.tensors.get("t2d")
     if d2t is None:
         if rows != vocab_size:
-            raise WeightsError(
-                f"{found.where}: {rows} of {vocab_size} tokens have columns, and d2t, which says which, is missing"
-            )
+            raise WeightsError(f"{found.where}: {rows} of {vocab_size} tokens have columns, but d2t is missing")
         return None
     if d2t.dtype.is_floating_point or d2t.dtype is torch.bool:
-        raise WeightsError(f"{found.where}: d2t has type {d2t.dtype}, it should hold whole numbers")
+        raise WeightsError(f"{found.where}: d2t has type {d2t.dtype}, it should hold integers")
     ids = torch.arange(rows) + d2t.long()
     bad = (ids < 0) | (ids >= vocab_size)
     if bool(bad.any()):
@@ -40,7 +38,7 @@ def read_ids(found: Found, rows: int, vocab_size: int, conversion: Conversion) -
             "hint: d2t holds offsets, token = column + d2t[column]"
         )
     if t2d is None:
-        conversion.note("vocabulary: t2d is absent; d2t says the same")
+        conversion.note("vocabulary: t2d is missing; d2t is used")
     elif not torch.equal(t2d.bool().nonzero().flatten(), tokens):
         kept = t2d.bool().nonzero().flatten()
         odd = int(torch.cat([kept[~torch.isin(kept, tokens)], tokens[~torch.isin(tokens, kept)]])[0])
@@ -51,7 +49,7 @@ def read_ids(found: Found, rows: int, vocab_size: int, conversion: Conversion) -
 
 
 def write_ids(ids: Int[Tensor, "W"] | None, vocab_size: int) -> tuple[dict[str, Tensor], Int[Tensor, "W"] | None]:
-    """The maps, and the order in which rows must be written: readers of t2d take tokens to be sorted."""
+    """(d2t and t2d, order of the LM-head rows): readers of t2d expect sorted tokens."""
     if ids is None:
         return {}, None
     order = ids.argsort()

@@ -2,8 +2,7 @@
 
     embed_tokens.weight [V, d], a copy of the target's    fc.weight [d, 2d]    fc.bias    layers.0.*
 
-There is no draft vocabulary and no head: logits are the target's own rows times the feature. Without a key `bias` in the
-config fc has one.
+There is no draft vocabulary and no LM head: logits come from the target's. If the config has no key `bias`, fc has a bias.
 """
 
 from pathlib import Path
@@ -43,14 +42,10 @@ def write(head: Head, out: Path, conversion: Conversion) -> None:
     if conversion.target is not None:
         tensors[EMBEDDING] = conversion.target.embedding
     else:
-        conversion.note(
-            "embedding: left out; vLLM takes the target's then. --target writes it too, for readers that want it"
-        )
+        conversion.note("embedding: left out, so vLLM uses the target's; --target writes it for readers that need it")
     if head.ids is not None and c.rows < c.layer.vocab_size:
-        conversion.note(
-            f"vocabulary: all {c.layer.vocab_size} tokens; this format has no draft vocabulary, and no row is lost"
-        )
+        conversion.note(f"vocabulary: all {c.layer.vocab_size} tokens, because this format has no draft vocabulary")
     if c.bias:
-        conversion.note("bias: fc has one, and vLLM builds fc without")
+        conversion.note("bias: fc has one, but vLLM builds fc without")
     raw = {"architectures": ["LlamaForCausalLM"], **layer_json(c.layer, old_keys=True), "bias": c.bias}
     write_folder(out, raw, tensors, conversion.floats)

@@ -1,9 +1,9 @@
-"""Medusa: heads that look at the last feature alone.
+"""Medusa: heads on the final feature.
 
-    original   medusa_lm_head.pt: {head}.{layer}.linear.{weight, bias}, {head}.{layers}.weight, the head's own table
+    original   medusa_lm_head.pt: {head}.{layer}.linear.{weight, bias}, {head}.{layers}.weight, the head's LM head
     vLLM       model.safetensors: blocks.{head}.layers.{layer}.weight (.bias), lm_heads.{head}.weight, token_map
 
-Without tables, the heads share the target's. So do tables that equal the target's, if --target is there to compare.
+Without LM heads in the file, the heads use the target's. LM heads that equal the target's (--target) are not stored.
 """
 
 import re
@@ -17,7 +17,7 @@ from draftwood.core.forward import FINAL
 from draftwood.drafters.nets.config import HeadConfig
 from draftwood.drafters.nets.store import Head
 from draftwood.errors import WeightsError
-from draftwood.train.formats.conversion import Conversion, sizes_only
+from draftwood.train.formats.conversion import Conversion, config_without_layer
 from draftwood.train.formats.files import CONFIG, WEIGHTS, Found, Shapes, check_names, flag, integer, write_folder
 
 PREFIX = re.compile(r"^medusa_heads?\.")
@@ -48,7 +48,7 @@ def read(found: Found, conversion: Conversion) -> Head:
     mark = conversion.target.fingerprint if conversion.target else ""
     config = HeadConfig(
         "medusa",
-        sizes_only(width, vocab_size, conversion.target),
+        config_without_layer(width, vocab_size, conversion.target),
         width,
         (FINAL,),
         rows=vocab_size if ids is None else len(ids),
@@ -62,7 +62,7 @@ def read(found: Found, conversion: Conversion) -> Head:
 
 
 def write(head: Head, out: Path, conversion: Conversion) -> None:
-    """The original form; a head with fewer rows than tokens, which that cannot say, in vLLM's."""
+    """Writes the original form. A head with a draft vocabulary is written in vLLM's, because the original has none."""
     c, own = head.config, head.config.own_tables
     blocks, biases = (head.tensors[f"{'blocks.' if own else ''}{what}"] for what in ("weight", "bias"))
     trimmed = own and head.ids is not None and c.rows < c.layer.vocab_size
@@ -76,12 +76,12 @@ def write(head: Head, out: Path, conversion: Conversion) -> None:
             rows = head.tensors["rows"][h]
             tensors[table] = rows if trimmed or head.ids is None else rows[head.ids.argsort()]
         elif conversion.target is not None:
-            tensors[table] = conversion.target.rows
+            tensors[table] = conversion.target.lm_head
     if not own:
         conversion.note(
-            "tables: the target's, once for each head"
+            "LM heads: a copy of the target's for each head"
             if conversion.target
-            else "tables: left out, the heads share the target's; --target writes one for each head, which most readers want"
+            else "LM heads: left out, the target's is used; --target writes a copy for each head, which most readers need"
         )
     raw: dict[str, Any] = {
         "model_type": "medusa",
@@ -101,7 +101,7 @@ def write(head: Head, out: Path, conversion: Conversion) -> None:
 
 
 def _count(found: Found, vllm: bool) -> tuple[int, int]:
-    """Heads and blocks in each, as the config says; the names must agree with it."""
+    """(heads, blocks per head) by the tensor names, which must agree with the config."""
     pattern = VLLM if vllm else re.compile(r"^(\d+)\.(\d+)\.linear\.")
     at = [tuple(map(int, match.groups()[:2])) for name in found.tensors if (match := pattern.match(name))]
     if not at:
@@ -117,12 +117,12 @@ def _count(found: Found, vllm: bool) -> tuple[int, int]:
 def _width(found: Found, vllm: bool) -> int:
     first = found.tensors.get("blocks.0.layers.0.weight" if vllm else "0.0.linear.weight")
     if first is None or first.ndim != 2:
-        raise WeightsError(f"{found.where}: the first block of head 0 is missing or is no matrix")
+        raise WeightsError(f"{found.where}: the first block of head 0 is missing or not a matrix")
     return integer(found, found.config, "hidden_size", first.shape[0])
 
 
 def _tables(found: Found, vllm: bool, stages: int, depth: int) -> list[str]:
-    """Names of the heads' tables, none if they share the target's."""
+    """Names of the LM heads; empty if the target's is used."""
     names = [f"lm_heads.{h}.weight" if vllm else f"{h}.{depth}.weight" for h in range(stages)]
     if vllm and flag(found, found.config, "original_lm_head"):
         return [next((n for n in ("lm_head.weight", names[0]) if n in found.tensors), names[0])] * stages
@@ -142,7 +142,7 @@ def _token_map(found: Found, vocab_size: int) -> Tensor | None:
     if ids is None:
         return None
     if ids.dtype.is_floating_point or ids.ndim != 1:
-        raise WeightsError(f"{found.where}: token_map should be a list of whole numbers")
+        raise WeightsError(f"{found.where}: token_map should be a list of integers")
     if len(ids) != integer(found, found.config, "truncated_vocab_size", len(ids)):
         raise WeightsError(f"{found.where}: token_map has {len(ids)} tokens, truncated_vocab_size says otherwise")
     ids = ids.long()
@@ -172,15 +172,15 @@ def _block(found: Found, vllm: bool, head: int, block: int, what: str, d: int) -
 
 def _rows(found: Found, tables: list[str], ids: Tensor | None, conversion: Conversion) -> Tensor | None:
     if not tables:
-        conversion.note("tables: none in the file, so the target's")
+        conversion.note("LM heads: none in the file; the target's is used")
         return None
     own = [found.tensors[name] for name in tables]
     if ids is not None:
         own = [t if len(t) == len(ids) else t[ids] for t in own]
     if conversion.target is not None:
-        rows = conversion.target.rows if ids is None else conversion.target.rows[ids]
+        rows = conversion.target.lm_head if ids is None else conversion.target.lm_head[ids]
         if all(t.shape == rows.shape and torch.equal(t, rows) for t in own):
-            conversion.note("tables: equal to the target's, which the heads will share")
+            conversion.note("LM heads: equal to the target's, which is used")
             return None
-    conversion.note("tables: one for each head, their own")
+    conversion.note("LM heads: one for each head")
     return torch.stack(own)

@@ -1,6 +1,6 @@
-"""EAGLE-3 as the `speculators` package saves it: the layer is `layers.0`, its config lies in `transformer_layer_config`.
+"""EAGLE-3 as the `speculators` package saves it: the layer is `layers.0`, its config is `transformer_layer_config`.
 
-The package saves only what differs from the defaults of transformers' config class, so they are needed to read it.
+The package saves only what differs from the defaults of transformers' Llama config, so reading needs the defaults.
 """
 
 from pathlib import Path
@@ -26,7 +26,7 @@ LLAMA = {
     "max_position_embeddings": 2048,
     "rms_norm_eps": 1e-6,
 }
-VERSION = "0.9.0"  # the one that this was compared with
+VERSION = "0.9.0"  # the version this was tested with
 
 
 def read(found: Found, conversion: Conversion) -> Head:
@@ -50,14 +50,10 @@ def write(head: Head, out: Path, conversion: Conversion) -> None:
     tensors = write_body(head, PREFIX, conversion)
     target = conversion.target
     if target is None:
-        conversion.note(
-            "embedding and verifier: left out, and the package loads no head without a verifier; --target writes both"
-        )
+        conversion.note("embedding and verifier: left out, but the package needs a verifier; --target writes both")
     else:
         tensors[EMBEDDING] = target.embedding
-        conversion.note(
-            f"verifier: {_verifier(target)['name_or_path']}, which the package opens when it loads the head"
-        )
+        conversion.note(f"verifier: {_verifier(target)['name_or_path']}, which the package loads with the head")
     raw: dict[str, Any] = {
         "architectures": ["Eagle3DraftModel"],
         "model_type": "speculator_model",
@@ -82,7 +78,7 @@ def write(head: Head, out: Path, conversion: Conversion) -> None:
 
 
 def _verifier(target: Target | None) -> dict[str, Any]:
-    """The target as others would find it: an alias of ours by its name on the Hub."""
+    """The target's name on the Hub, if it is one of our aliases."""
     if target is None:
         return {"name_or_path": None, "architectures": []}
     name = PACKAGED[target.name][3] if target.name in PACKAGED else target.name
