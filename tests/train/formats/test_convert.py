@@ -144,7 +144,10 @@ def test_a_file_stands_for_its_folder(tmp_path: Path):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
     ("change", "why"),
-    [({"hidden_size": 64}, "features 32 wide, those of tiny are 64"), ({"vocab_size": 99}, "a vocabulary of 61 tokens")],
+    [
+        ({"hidden_size": 64}, "features 32 wide, those of tiny are 64"),
+        ({"vocab_size": 99}, "a vocabulary of 61 tokens"),
+    ],
 )
 def test_another_target_is_refused(tmp_path: Path, form: str, change: dict[str, int], why: str):
     folder = folder_of(form, tmp_path / "h", head(KINDS[form], own_tables=True) if form == "medusa" else None)

@@ -108,9 +108,7 @@ def test_a_pickle_of_something_else_is_refused(tmp_path: Path, held: Any, why: s
 def test_a_quantised_head_is_refused(tmp_path: Path):
     folder = folder_of("eagle", tmp_path / "h")
     edit(folder, lambda _, t: t.update({"fc.weight": t["fc.weight"].to(torch.float8_e4m3fn)}))
-    with pytest.raises(
-        WeightsError, match=r"fc.weight has type torch.float8.*\nhint: use the unquantised head"
-    ):
+    with pytest.raises(WeightsError, match=r"fc.weight has type torch.float8.*\nhint: use the unquantised head"):
         read(folder, Conversion())
     edit(folder, lambda _, t: t.update({"fc.weight": torch.ones(32, 64, dtype=torch.int32)}))
     with pytest.raises(WeightsError, match=r"fc.weight has type torch.int32, it should hold floats"):
