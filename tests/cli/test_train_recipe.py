@@ -116,7 +116,7 @@ def test_interrupted_minutes_are_saved_and_go_on_with_the_same_steps(
     made: Path, tmp_path: Path, number: int, start: Any
 ) -> None:
     out = tmp_path / "out"
-    more = words(made, out, "medusa", "--minutes", "0.2", "--save-every", "0.0005", steps=None)
+    more = words(made, out, "medusa", "--minutes", "0.5", "--save-every", "0.0005", steps=None)
     process = start(*more)
     while process.poll() is None and steps_done(out) < 1:
         time.sleep(0.02)
