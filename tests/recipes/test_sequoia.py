@@ -34,7 +34,7 @@ def test_a_draft_that_is_the_target_is_accepted_to_the_end_of_a_path(way: dict[s
 
 @pytest.mark.parametrize(
     ("wrong", "hint"),
-    [((0.1, 0.5), "falling"), (0.5, "a tuple of numbers"), (("0.5",), "a tuple")],
+    [((0.1, 0.5), "falling"), (0.5, "a list with commas, each a number from 0 to 1"), (("0.5",), "a list")],
 )
 def test_acceptance_that_is_none_is_refused(wrong: Any, hint: str) -> None:
     with pytest.raises(OptionError, match=f"^sequoia: acceptance cannot be {re.escape(repr(wrong))}\nhint: {hint}"):
@@ -44,8 +44,19 @@ def test_acceptance_that_is_none_is_refused(wrong: Any, hint: str) -> None:
 def test_acceptance_may_be_spelt_as_on_the_command_line() -> None:
     spelt, given = (recipes.build("sequoia", TARGET, inner=HALF, acceptance=a) for a in ("0.5,0.2", (0.5, 0.2)))
     assert spelt.policy == given.policy
-    with pytest.raises(OptionError, match=r"^sequoia: acceptance cannot be 'half'\nhint: a number"):
+    with pytest.raises(
+        OptionError, match=r"^sequoia: acceptance cannot be 'half,0.2'\nhint: a list with commas, each a number"
+    ):
         recipes.build("sequoia", TARGET, inner=HALF, acceptance="half,0.2")
+
+
+def test_size_and_acceptance_that_are_not_given_are_measured_and_said() -> None:
+    recipe: Any = recipes.build("sequoia", TARGET, inner=WHOLE)
+    assert len(set(recipe.policy.parents)) == len(recipe.policy.parents), "of a draft that is always right, a chain"
+    assert recipe.notes[0].startswith("sequoia: ") and "chosen for" in recipe.notes[0]
+    eight: Any = recipes.build("sequoia", TARGET, inner=HALF, acceptance=(0.5, 0.2), nodes=8)
+    assert eight.controller.nodes == 8
+    assert recipes.build("sequoia", TARGET, inner=HALF, acceptance=(0.5, 0.2), nodes=8, depth=4).notes == ()
 
 
 def test_size_that_is_none_is_refused_in_its_name() -> None:
@@ -59,5 +70,5 @@ def test_a_drafter_that_cannot_draw_is_refused() -> None:
 
 
 def test_names_carry_options() -> None:
-    recipe: Any = recipes.build(f"sequoia:acceptance=0.6,0.2,0.1:nodes=4:inner={HALF}", TARGET)
+    recipe: Any = recipes.build(f"sequoia:acceptance=0.6,0.2,0.1:nodes=4:depth=8:inner={HALF}", TARGET)
     assert recipe.policy.parents == (0, 0, 1, 3) and recipe.controller.depth == 3
