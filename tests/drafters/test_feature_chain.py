@@ -21,6 +21,7 @@ from draftwood.testing.heads import random_head
 from draftwood.testing.runs import make_engine, serve
 from draftwood.testing.tiny import CONFIG
 from draftwood.trees.best_first import BestFirst
+from draftwood.trees.grow import NO_NUMBERS
 from draftwood.verifiers.match import Match
 from native_levels import BEST, kept_weights, opened
 
@@ -50,6 +51,11 @@ def test_tokens_hang_one_below_the_other_scored_by_their_product() -> None:
 def test_what_is_no_probability_ends_the_chain() -> None:
     assert said([0.5, 0.0, 0.5, 0.5]).tree.tokens.tolist() == [[3, 7]]
     assert said([float("nan"), 0.5, 0.5, 0.5]).tree.tokens.tolist() == [[3]]
+
+
+def test_probabilities_that_are_no_numbers_are_reported() -> None:
+    assert said([0.5, float("nan"), 0.5]).fault == NO_NUMBERS
+    assert said([0.5, 0.0, 0.5]).fault is None, "a token that cannot follow is no fault"
 
 
 def test_depth_and_budget_are_kept() -> None:

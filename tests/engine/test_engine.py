@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from time import sleep
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.autoregressive import Autoregressive
 from draftwood.drafters.ngram import NGram
 from draftwood.drafters.nothing import Nothing
+from draftwood.engine import drafting
 from draftwood.errors import EngineError, OptionError
 from draftwood.models.decoder import Decoder
 from draftwood.testing.oracle import NoisyOracle
@@ -299,6 +301,28 @@ def test_a_broken_drafter_is_disabled_and_the_requests_go_on(model: Decoder, how
     elif how != "free raises":
         assert all(disabled) or how == "begin raises"
     engine.cache.check_integrity()
+
+
+@pytest.mark.parametrize(("seconds", "disabled"), [(0.2, True), (0.0, False)])
+def test_a_drafter_far_slower_than_the_target_is_disabled_with_the_reason(
+    model: Decoder, seconds: float, disabled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drafting, "SLOW", 2)  # the pass of a tiny model takes long while others use the machine
+    texts, params = prompts(2), sampled(2)
+    wanted = answers(model, texts, params)
+
+    class Slow(NoisyOracle):
+        def propose(self, *args: Any) -> Any:
+            sleep(seconds)
+            return NoisyOracle.propose(self, *args)
+
+    known = oracle(model, texts, params)
+    got = serve(make_engine(model, with_drafter(Slow(known.answers, V)), slots=2), texts, params)
+    assert [r.output for r in got] == wanted
+    reasons = [r.stats.disabled for r in got]
+    assert [why is not None and "more than 2 times the target's pass" in why for why in reasons] == [disabled] * 2
+    if disabled:
+        assert all(r.stats.drafted[0] <= 4 < r.stats.target_passes for r in got), "three rounds in a row, then none"
 
 
 def test_options_that_leave_no_token_end_that_request_alone(model: Decoder) -> None:

@@ -17,7 +17,7 @@ TIE = 0.02  # a smaller difference in speed is within the noise of the timing
 
 def same_text_promised(llm: "LLM", params: "SamplingParams") -> bool:
     """Whether the recipe must give the text of plain decoding: it is greedy, or it follows the target's own draws."""
-    from draftwood.bench.spec.comparable import not_compared
+    from draftwood.bench.spec.text_equality import not_compared
 
     return not not_compared(llm.recipe, params.temperature)
 

@@ -19,6 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from draftwood._version import __version__
+from draftwood.cli.bench.command import MeasuringCommand
 from draftwood.cli.bounds import bounds
 from draftwood.cli.chat import chat
 from draftwood.cli.convert_heads import convert
@@ -75,9 +76,8 @@ app = typer.Typer(
 )
 for command in (generate, chat, papers, convert, demo):
     app.command()(command)
-app.command("eval")(evaluate)
-app.command("bounds")(bounds)
-app.command("profile")(profile)
+for name, measuring in {"eval": evaluate, "bounds": bounds, "profile": profile}.items():
+    app.command(name, cls=MeasuringCommand)(measuring)
 for name in ("bench", "train"):  # sub-apps in files of their own, which import nothing heavy before a command needs it
     if importlib.util.find_spec(f"draftwood.cli.{name}") is not None:
         app.add_typer(importlib.import_module(f"draftwood.cli.{name}").app, name=name)

@@ -18,13 +18,17 @@ from draftwood.core.proposal import Proposal
 from draftwood.core.proposal_checks import BAD_PROBS, faults, is_valid
 from draftwood.core.request import Request
 from draftwood.core.round import Round
-from draftwood.core.verdict import Outcome, Verdict
+from draftwood.core.verdict import Outcome, Times, Verdict
 from draftwood.errors import DrafterError
 
 if TYPE_CHECKING:
     from draftwood.engine.engine import Engine
 
 log = logging.getLogger("draftwood")
+
+SLOW = 10  # target passes that a draft may take
+SLOW_SECONDS = 0.05  # a draft of less is never called slow
+SLOW_ROUNDS = 3  # in a row
 
 
 def propose(e: "Engine", rnd: Round, limit: Limit) -> Proposal:
@@ -112,6 +116,19 @@ def disable(e: "Engine", rnd: Round, reasons: dict[int, str]) -> None:
         e.free_draft(slot)
         e.disabled[slot] = rnd.requests[b].stats.disabled = reason
         log.warning("request %d goes on without drafts: %s", rnd.requests[b].id, reason)
+
+
+def disable_slow(e: "Engine", rnd: Round, times: Times) -> None:
+    """Take the drafter off these sequences when it has been far slower than the target's pass for some rounds."""
+    draft, scored = times["propose"], times["score"] + times["verify"]  # an accelerator is waited for in verify
+    slow = draft > max(SLOW * scored, SLOW_SECONDS)
+    e.slow_rounds = e.slow_rounds + 1 if slow else 0
+    if e.slow_rounds < SLOW_ROUNDS:
+        return
+    e.slow_rounds = 0
+    reason = f"drafting takes {draft:.3f} s a round, more than {SLOW} times the target's pass of {scored:.3f} s"
+    slots = [int(slot) for slot in rnd.slots]
+    disable(e, rnd, {b: reason for b, slot in enumerate(slots) if slot not in e.disabled})
 
 
 def tell(e: "Engine", chunked: Round, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:

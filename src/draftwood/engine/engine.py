@@ -46,6 +46,7 @@ class Engine:
         self.controller_state: Any = recipe.controller.init(slots)
         self.origin: dict[int, Tensor] = {}  # tap -> [slots, H]: features of the position that produced each root
         self.disabled: dict[int, str] = {}  # slot -> why its request goes on without drafts
+        self.slow_rounds = 0  # rounds in a row whose draft took far longer than the target's pass
         self.totals = Times()
         self.rounds = 0
         self.closed = False

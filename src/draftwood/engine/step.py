@@ -30,7 +30,7 @@ from draftwood.core.review import Chain, review, staged_rows
 from draftwood.core.round import Borrowed, Round
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Outcome, Times, Verdict
-from draftwood.engine.drafting import index, log, propose, tell
+from draftwood.engine.drafting import disable_slow, index, log, propose, tell
 from draftwood.errors import OptionError, OutOfBlocks
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def step(e: "Engine") -> list[Request]:
     outcome = replace(outcome, clipped=_emit(e, rnd, emitted, outcome, scored))
     clock.mark("emit")
     _account(e, clock.times, chains, proposal, host_tree)
+    disable_slow(e, rnd, clock.times)
     e.recipe.controller.update(e.controller_state, rnd, outcome)
     for watcher in e.recipe.watch:
         watcher(rnd, outcome, scored.output)
@@ -249,6 +250,7 @@ def logprobs(
 def _account(e: "Engine", times: Times, chains: list[Chain], proposal: Proposal, host_tree: HostTree) -> None:
     times.tokens = sum(len(c.tokens) for c in chains) + sum(host_tree.drafted)
     times.draft_passes, times.draft_seconds = proposal.passes, proposal.pass_seconds
+    times.draft_nodes = sum(host_tree.drafted)
     times.context = sum(c.done for c in chains)
     times.prompt_tokens = sum(len(c.tokens) for c in chains) - proposal.tree.batch
     e.cost_model.observe(times)

@@ -113,7 +113,10 @@ class Free:
     def pass_seconds(self, tokens: int, context: int = 0) -> float:
         return 1.0
 
-    def draft_seconds(self, passes: int) -> float:
+    def draft_seconds(self, passes: int, nodes: int | None = None) -> float:
+        return 0.0
+
+    def rest_seconds(self) -> float:
         return 0.0
 
     def observe(self, times: Times) -> None:

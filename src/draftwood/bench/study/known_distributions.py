@@ -62,4 +62,6 @@ def scored(
     """What a target would have said whose logits after node n of row b are `logits[place[b, n]]`; `cut`: what its backend
     brings along."""
     at = torch.arange(len(logits), device=logits.device)
-    return Scored(ForwardOutput(logits=logits, hidden=logits[:, :0], logits_index=at, token_index=place, cut=cut), tree, rnd)
+    return Scored(
+        ForwardOutput(logits=logits, hidden=logits[:, :0], logits_index=at, token_index=place, cut=cut), tree, rnd
+    )
