@@ -118,6 +118,13 @@ def checked(name: str, build: Callable[..., Any], chosen: Mapping[str, Any]) -> 
     return values
 
 
+def excluded(build: Callable[..., Any], chosen: Mapping[str, Any]) -> set[str]:
+    """Options that cannot be given together with the chosen ones."""
+    hints = get_type_hints(build, include_extras=True) if chosen else {}
+    marks = [mark for key in chosen for mark in _marks(hints.get(key))]
+    return {option for mark in marks if isinstance(mark, NotWith) for option in mark.options}
+
+
 def described(known: Mapping[str, inspect.Parameter]) -> str:
     """depth=6, verifier=rejection, weights"""
     empty = inspect.Parameter.empty

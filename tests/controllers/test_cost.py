@@ -51,7 +51,7 @@ def test_long_contexts_cost_more() -> None:
     assert model.pass_seconds(1, 2000) - model.pass_seconds(1, 0) == pytest.approx(0.02, rel=0.25)
 
 
-def test_a_row_costs_more_the_more_tokens_look_at_it() -> None:
+def test_an_entry_costs_more_the_more_tokens_attend_to_it() -> None:
     """And what wide passes pay for it is not charged to narrow ones, in whatever order they were seen."""
     model, rng = CostModel(forget=1.0), random.Random(2)
     for tokens in (1, 16):
@@ -74,7 +74,7 @@ def test_draft_passes_are_priced_apart() -> None:
     model = CostModel()
     for _ in range(10):
         observe(model, 4, 0.05, passes=3)
-    assert model.draft_seconds(5) == pytest.approx(0.01)
+    assert model.draft_seconds(5) == pytest.approx(0.01, rel=0.05)
 
 
 @pytest.mark.parametrize("wrong", [float("inf"), float("nan"), 1e308, -1.0])

@@ -19,6 +19,7 @@ from draftwood.testing.contracts import toy_round
 from draftwood.testing.exact import Leaf, distance, first_token, joint_error, leaves
 from draftwood.testing.table_drafter import TableDrafter
 from draftwood.testing.table_model import TableModel, context_free, near, random_probs
+from draftwood.trees.grow import grow
 from draftwood.trees.static import Static
 from draftwood.verifiers.rejection import Rejection
 from draftwood.verifiers.traversal import Traversal
@@ -40,8 +41,8 @@ class Telling(TableDrafter):
     """A table that shows hidden states."""
 
     def propose(self, state: Any, rnd: Round, base: Proposal, limit: Limit, policy: Any) -> Proposal:
-        def proceed(tree: TokenTree, frontier: Tensor, q: DraftProbs, hidden: Any) -> Tensor:
-            return limit.proceed(tree, frontier, q, seen_of(tree, frontier))
+        def proceed(tree: TokenTree, frontier: Tensor, above: Any) -> Tensor:
+            return limit.proceed(tree, frontier, seen_of(tree, frontier))
 
         return TableDrafter.propose(self, state, rnd, base, replace(limit, proceed=proceed), policy)
 
@@ -119,10 +120,10 @@ class Taking(TableDrafter):
     """Asks the judge about a level that is drawn, and takes the level back where it says no."""
 
     def propose(self, state: Any, rnd: Round, base: Proposal, limit: Limit, policy: Any) -> Proposal:
-        made = TableDrafter.propose(self, state, rnd, base, replace(limit, proceed=lambda t, f, q, h: f >= 0), policy)
+        made = TableDrafter.propose(self, state, rnd, base, replace(limit, proceed=lambda t, f, a: f >= 0), policy)
         tree = made.tree
         nodes = torch.arange(tree.num_nodes).expand(tree.batch, -1)
-        liked = limit.proceed(tree, nodes[:, 1:], DraftProbs(torch.zeros(0, 3)), seen_of(tree, nodes[:, 1:]))
+        liked = limit.proceed(tree, nodes[:, 1:], seen_of(tree, nodes[:, 1:]))
         return made.keep(torch.cat([tree.live[:, :1], liked], dim=1))
 
 
@@ -138,8 +139,8 @@ class Foreseeing(TableDrafter):
     """Lets the judge see the very tokens that are about to be drawn."""
 
     def propose(self, state: Any, rnd: Round, base: Proposal, limit: Limit, policy: Any) -> Proposal:
-        def proceed(tree: TokenTree, frontier: Tensor, q: DraftProbs, hidden: Any) -> Tensor:
-            probs = q.prob.view(*frontier.shape, -1)
+        def proceed(tree: TokenTree, frontier: Tensor, above: Any) -> Tensor:
+            probs = torch.tensor(self.probs(())).expand(*frontier.shape, -1).double()  # the same after every text
             coming = rnd.draw(frontier.clamp_min(0), probs, 1, Draw.DISTINCT, frontier >= 0)[..., 0]
             return (tree.num_nodes == 1) | (coming == 1)
 
@@ -152,7 +153,7 @@ def test_control_a_judge_that_sees_what_is_about_to_be_drawn_fails() -> None:
     assert joint_error(found, context_free(P), 3, 2) > 0.01
 
 
-# The tree of a stopped row.
+# The tree of a sequence that stopped.
 
 
 def grown(judge: Any, depth: int = 4, texts: Any = ((0,),)) -> Proposal:
@@ -161,6 +162,33 @@ def grown(judge: Any, depth: int = 4, texts: Any = ((0,),)) -> Proposal:
     p = random_probs(VOCAB, 1)
     limit = Decided(depth, policy.num_nodes, judge).plan(None, rnd, None)  # type: ignore[arg-type]
     return Telling(p).propose(None, rnd, Proposal.roots(rnd.roots()), limit, policy)
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3])
+def test_every_draft_pass_is_used(levels: int) -> None:
+    """The judge is asked before a pass: a tree of so many levels takes as many passes, wherever it stopped."""
+    stopped = grown(lambda hidden: (hidden[..., 8:] @ torch.arange(4.0, dtype=hidden.dtype) < levels).double())
+    assert int(stopped.tree.depths().max()) == stopped.passes == levels
+    assert grown(JUDGES["always on"]).passes == 4
+
+
+def test_the_judge_reads_the_hidden_states_of_the_parents() -> None:
+    """Of nodes that have not been run there are none."""
+    rnd, policy = toy_round(((0,),), VOCAB, seed=2), Static((2, 1, 1))
+    shown: list[Tensor] = []
+
+    def judge(hidden: Tensor) -> Tensor:
+        shown.append(hidden)
+        return torch.ones_like(hidden[..., 0])
+
+    def step(tree: TokenTree, frontier: Tensor) -> tuple[DraftProbs, Tensor]:
+        probs = torch.full((frontier.numel(), VOCAB), 1 / VOCAB, dtype=torch.float64)
+        return DraftProbs(probs), (frontier[..., None] + 100).double()  # a state that names its node
+
+    limit = Decided(3, policy.num_nodes, judge).plan(None, rnd, None)  # type: ignore[arg-type]
+    made = grow(Proposal.roots(rnd.roots()), limit, policy, rnd, step)
+    assert [x[0, :, 0].tolist() for x in shown] == [[100, 100], [101, 102]]
+    assert made.tree.parents[0].tolist() == [-1, 0, 0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("levels", [1, 2, 3])

@@ -21,6 +21,7 @@ from draftwood.testing.heads import random_head
 from draftwood.testing.runs import make_engine, serve
 from draftwood.testing.tiny import CONFIG
 from draftwood.trees.best_first import BestFirst
+from draftwood.trees.grow import NO_NUMBERS
 from draftwood.verifiers.match import Match
 from native_levels import BEST, kept_weights, opened
 
@@ -52,6 +53,11 @@ def test_what_is_no_probability_ends_the_chain() -> None:
     assert said([float("nan"), 0.5, 0.5, 0.5]).tree.tokens.tolist() == [[3]]
 
 
+def test_probabilities_that_are_no_numbers_are_reported() -> None:
+    assert said([0.5, float("nan"), 0.5]).fault == NO_NUMBERS
+    assert said([0.5, 0.0, 0.5]).fault is None, "a token that cannot follow is no fault"
+
+
 def test_depth_and_budget_are_kept() -> None:
     assert said([0.5] * 4, depth=2).tree.num_nodes == 3 and said([0.5] * 4, nodes=1).tree.num_nodes == 2
     assert said([0.5] * 4, depth=0) is None
@@ -75,7 +81,7 @@ def test_text_and_accounts_are_those_of_the_loop(kind: str, monkeypatch: pytest.
             verifier=Match(),
             controller=Fixed(depth=3, nodes=3),
         )
-        params = SamplingParams(temperature=temperature, max_tokens=40)
+        params = SamplingParams(temperature=temperature, seed=0, max_tokens=40)
         found = serve(make_engine(target, recipe), [[5, 6, 7, 8]], params)
         return [(r.output, r.stats.accepted, r.stats.drafted) for r in found]
 

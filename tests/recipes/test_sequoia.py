@@ -50,6 +50,15 @@ def test_acceptance_may_be_spelt_as_on_the_command_line() -> None:
         recipes.build("sequoia", TARGET, inner=HALF, acceptance="half,0.2")
 
 
+def test_size_and_acceptance_that_are_not_given_are_measured_and_said() -> None:
+    recipe: Any = recipes.build("sequoia", TARGET, inner=WHOLE)
+    assert len(set(recipe.policy.parents)) == len(recipe.policy.parents), "of a draft that is always right, a chain"
+    assert recipe.notes[0].startswith("sequoia: ") and "chosen for" in recipe.notes[0]
+    eight: Any = recipes.build("sequoia", TARGET, inner=HALF, acceptance=(0.5, 0.2), nodes=8)
+    assert eight.controller.nodes == 8
+    assert recipes.build("sequoia", TARGET, inner=HALF, acceptance=(0.5, 0.2), nodes=8, depth=4).notes == ()
+
+
 def test_size_that_is_none_is_refused_in_its_name() -> None:
     with pytest.raises(OptionError, match=r"^sequoia: nodes cannot be -1"):
         recipes.build("sequoia", TARGET, inner=HALF, nodes=-1)
@@ -61,5 +70,5 @@ def test_a_drafter_that_cannot_draw_is_refused() -> None:
 
 
 def test_names_carry_options() -> None:
-    recipe: Any = recipes.build(f"sequoia:acceptance=0.6,0.2,0.1:nodes=4:inner={HALF}", TARGET)
+    recipe: Any = recipes.build(f"sequoia:acceptance=0.6,0.2,0.1:nodes=4:depth=8:inner={HALF}", TARGET)
     assert recipe.policy.parents == (0, 0, 1, 3) and recipe.controller.depth == 3

@@ -6,13 +6,17 @@ import pytest
 import torch
 
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Proposal
+from draftwood.core.proposal import DraftProbs, Draw, Proposal
 from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.sampling.params import SamplingParams
+from draftwood.testing.contracts import toy_round
 from draftwood.testing.table_drafter import TableDrafter
 from draftwood.testing.table_model import random_probs
+from draftwood.trees.best_first import BestFirst
+from draftwood.trees.chain import Chain
 from draftwood.trees.greedy import BestAndOne
+from draftwood.trees.grow import NO_NUMBERS, grow
 from draftwood.trees.pending import Pending
 from draftwood.trees.shaped import Shaped
 from draftwood.trees.static import Static
@@ -30,11 +34,11 @@ POLICIES = [
 ]
 
 
-def propose(policy: Any, *heats: float, seed: int = 0) -> Proposal:
-    params = [SamplingParams(temperature=temperature, seed=seed) for temperature in heats]
+def propose(policy: Any, *temperatures: float, seed: int = 0) -> Proposal:
+    params = [SamplingParams(temperature=temperature, seed=seed) for temperature in temperatures]
     requests = tuple(Request(i, [1], options, 8) for i, options in enumerate(params))
-    rnd = Round(torch.arange(len(heats)), torch.ones(len(heats), dtype=torch.int64), requests)
-    limit = Limit.of([2] * len(heats), [6] * len(heats))
+    rnd = Round(torch.arange(len(temperatures)), torch.ones(len(temperatures), dtype=torch.int64), requests)
+    limit = Limit.of([2] * len(temperatures), [6] * len(temperatures))
     return TableDrafter(PROBS).propose(None, rnd, Proposal.roots(rnd.roots()), limit, policy)
 
 
@@ -69,3 +73,16 @@ def test_greedy_rows_of_dynamic_trees_hold_the_likeliest_paths(policy: Any) -> N
     kept = policy.select(made, Limit.of([2], [6]))[0].nonzero()[:, 0][1:]
     found = [tuple(t for t in path if t >= 0) for path in made.path_tokens(kept[None])[0].tolist()]
     assert sorted(found) == sorted(best)
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_probabilities_that_are_no_numbers_end_growth_with_the_reason(level: int) -> None:
+    rnd = toy_round([[1], [2]], 4)
+
+    def step(tree: Any, frontier: torch.Tensor) -> tuple[DraftProbs, None]:
+        broken = int(tree.depths().max()) >= level
+        return DraftProbs(torch.full((frontier.numel(), 4), torch.nan if broken else 0.25)), None
+
+    for policy in (BestFirst(2), Chain(Draw.GIVEN), Static((2, 2, 1))):
+        made = grow(Proposal.roots(rnd.roots()), Limit.of([3, 3], [8, 8]), policy, rnd, step)
+        assert made.fault == NO_NUMBERS and int(made.tree.depths().max()) == level

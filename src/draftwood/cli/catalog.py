@@ -1,6 +1,7 @@
 """The recipes as their files say it, read and never run: a list of papers must not wait for torch."""
 
 import ast
+import builtins
 import importlib.util
 from dataclasses import dataclass
 from functools import cache
@@ -8,7 +9,9 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
+from draftwood import option_parsing
 from draftwood.errors import UnknownNameError
+from draftwood.option_parsing import Range, wanted
 
 PACKAGE = Path(__file__).parents[1]
 GROUP = "draftwood.recipes"  # where other packages add recipes
@@ -36,7 +39,7 @@ class Entry:
     arxiv: str
     lossless: bool
     lossy_with: str  # an option that changes this
-    options: tuple[tuple[str, str, str], ...]  # name, type, default
+    options: tuple[tuple[str, str, str], ...]  # name, what fits it, default
     parts: tuple[Part, ...]
 
 
@@ -106,14 +109,38 @@ def _constant(node: ast.expr) -> Any:
 
 
 def _options(tree: ast.Module) -> tuple[tuple[str, str, str], ...]:
-    """Keyword arguments of build() with their types and defaults, as written."""
+    """Keyword arguments of build(), what fits them in words, and their defaults as written."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == "build":
             return tuple(
-                (arg.arg, _text(arg.annotation), _text(default))
+                (arg.arg, _wanted(arg.annotation), _text(default))
                 for arg, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
             )
     return ()
+
+
+def _wanted(node: ast.expr | None) -> str:
+    """An annotation in words, as `option_parsing.wanted` says it of the imported one."""
+    match node:
+        case ast.Name(id):
+            return wanted({**vars(builtins), **vars(option_parsing)}.get(id, id))
+        case ast.Constant(value=None):
+            return "none"
+        case ast.BinOp(left, ast.BitOr(), right):
+            return f"{_wanted(left)} or {_wanted(right)}"
+        case ast.Subscript(ast.Name("Literal"), slice):
+            return " or ".join(
+                str(_constant(each)) for each in (slice.elts if isinstance(slice, ast.Tuple) else [slice])
+            )
+        case ast.Subscript(ast.Name("tuple" | "list"), ast.Tuple([each, *_])):
+            return f"a list with commas, each {_wanted(each)}"
+        case ast.Subscript(ast.Name("Annotated"), ast.Tuple([base, *marks])):
+            ranges = [m for m in marks if isinstance(m, ast.Call) and _text(m.func) == "Range"]
+            return " ".join([_wanted(base), *(str(Range(*map(_constant, m.args))) for m in ranges)])
+        case ast.Subscript(ast.Name("OfDrafter"), slice):
+            return _wanted(slice)
+        case _:
+            return _text(node)
 
 
 def _text(node: ast.expr | None) -> str:

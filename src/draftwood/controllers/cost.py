@@ -1,18 +1,19 @@
-"""The one cost model: seconds of a target pass by tokens and context, and of a draft pass; measured, updated live.
+"""The one cost model: seconds of a target pass by tokens and context, and of a draft; measured, updated live.
 
 Pass time is a broken line over the number of tokens, with knots at powers of two, because products jump there. A knot is
-itself a line over the cached rows that attention reads: sixteen tokens look at every row sixteen times, one token once.
-Every pass is one more observation; old ones fade, outliers of a busy machine are clipped.
+itself a line over the cache entries that attention reads: sixteen tokens read every entry sixteen times, one token once.
+Every round is one more observation; old ones fade, outliers of a busy machine are clipped.
 """
 
 from dataclasses import dataclass, field
 from math import log2
 
+from draftwood.controllers.draft_cost import DraftCost
 from draftwood.core.verdict import Times
 
 KNOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 LONGEST = 3600.0  # seconds; a clock that says more is wrong, and one wrong sum would stay
-_LEVEL = 64.0**2  # contexts that spread over fewer rows than this root say little about the price of a row
+_LEVEL = 64.0**2  # contexts that spread over fewer entries than this root say little about the cost of an entry
 
 
 @dataclass(slots=True)
@@ -51,27 +52,34 @@ class CostModel:
     forget: float = 0.98
     prior: float = 0.03  # seconds of a one-token pass before anything was measured
     knots: list[_Knot] = field(default_factory=lambda: [_Knot() for _ in KNOTS])
-    draft: float = 0.0
-    _drafted: float = 0.0
+    draft: DraftCost = field(default_factory=DraftCost)
+    rest: float = 0.0
+    _rounds: float = 0.0
 
     def pass_seconds(self, tokens: int, context: int = 0) -> float:
-        """Expected seconds of a target pass over `tokens` tokens with `context` cached rows attended."""
+        """Expected seconds of a target pass over `tokens` tokens with `context` cache entries attended."""
         low, share = _between(tokens)
         line = self._line(context)
         return (1 - share) * line[low] + share * line[low + 1]
 
-    def draft_seconds(self, passes: int) -> float:
-        """Expected seconds of so many passes of the drafter."""
-        return passes * self.draft
+    def draft_seconds(self, passes: int, nodes: int | None = None) -> float:
+        """Expected seconds of a draft of so many passes and nodes, a chain by default."""
+        return self.draft.seconds(passes, passes if nodes is None else nodes) if passes else 0.0
+
+    def rest_seconds(self) -> float:
+        """Expected seconds of a round outside target pass and drafter."""
+        return self.rest
 
     def observe(self, times: Times) -> None:
         """One finished round."""
         if times.tokens and 0 < times["score"] < LONGEST:
             self._observe_pass(times.tokens, times.context, times["score"])
+            rest = times.total - times["score"] - times["propose"]
+            if 0 <= rest < LONGEST:
+                self._rounds = self.forget * self._rounds + 1
+                self.rest += (rest - self.rest) / self._rounds
         if times.draft_passes and 0 <= times["propose"] < LONGEST:
-            each = times["propose"] / times.draft_passes
-            self._drafted = self.forget * self._drafted + 1
-            self.draft += (each - self.draft) / self._drafted
+            self.draft.observe(times.draft_passes, times.draft_nodes, times["propose"])
 
     def _observe_pass(self, tokens: int, context: int, seconds: float) -> None:
         low, share = _between(tokens)

@@ -1,9 +1,10 @@
-"""Decided: levels are added as long as somebody believes in one of the newest nodes.
+"""Decided: levels are added as long as one of the newest nodes is likely to be accepted.
 
-    level 1  a .7   b .2      one of them is above the threshold: both get children
-    level 2  c .3   d .1      none is: these nodes stay, and nothing is drawn below them
+    root     .7               a token drawn here is accepted with .7, above the threshold: a draft pass over level 1
+    level 1  a .3   b .1      none is above it: level 2, drawn from that pass, stays, and no pass is run over it
 
-The judge reads nodes that are drawn already and stops only draws that have not happened, so whatever it says, the rule
+The judge is asked before a pass. It reads the hidden states of the newest nodes' parents, so no pass is run whose result
+would not be used. It sees what is drawn already and stops only draws that have not happened, so whatever it says, the rule
 stays exact. It must never take back a level that it has seen.
 """
 
@@ -15,20 +16,19 @@ from torch import Tensor
 
 from draftwood.core.forward import Needs
 from draftwood.core.limit import Limit, Load
-from draftwood.core.proposal import DraftProbs
 from draftwood.core.round import Round
 from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Outcome
 from draftwood.errors import DrafterError, OptionError, need_size
 
 Judge = Callable[[Float[Tensor, "B F H"]], Float[Tensor, "B F"]]
-"""The draft's hidden states of some nodes -> for each the chance that a child of it will be kept."""
+"""The draft's hidden states of some nodes -> for each the chance that a token drawn below it is accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """At most `depth` levels and `nodes` drafted nodes; at least one level. A row goes on if any node of its newest level
-    scores above `threshold`."""
+    """At most `depth` levels and `nodes` drafted nodes; at least one level. A sequence goes on if any node of its newest
+    level is accepted with a chance above `threshold`."""
 
     depth: int
     nodes: int
@@ -48,15 +48,14 @@ class Decided:
         return Limit.of([self.depth] * rnd.batch, [self.nodes] * rnd.batch, rnd.device, self.proceed)
 
     def proceed(
-        self, tree: TokenTree, frontier: Int[Tensor, "B F"], q: DraftProbs, hidden: Float[Tensor, "B F H"] | None
+        self, tree: TokenTree, frontier: Int[Tensor, "B F"], above: Float[Tensor, "B F H"] | None
     ) -> Bool[Tensor, "B F"]:
-        at_root = frontier == 0
-        if tree.num_nodes == 1:  # the first level is drawn unasked
-            return at_root
-        if hidden is None:
+        if tree.num_nodes == 1:  # the first level is always drawn
+            return frontier == 0
+        if above is None:
             raise DrafterError("Decided judges hidden states, and the drafter shows none")
-        believed = (self.judge(hidden) > self.threshold) & (frontier >= 0)
-        return at_root | believed.any(1, keepdim=True)
+        likely = (self.judge(above) > self.threshold) & (frontier >= 0)
+        return likely.any(1, keepdim=True).expand_as(frontier)
 
     def update(self, state: None, rnd: Round, outcome: Outcome) -> None:
         return None

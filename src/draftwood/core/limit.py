@@ -8,7 +8,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from draftwood.core.host import host
-from draftwood.core.proposal import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Times
 
@@ -22,16 +21,15 @@ class Tier:
 
 
 class Proceed(Protocol):
-    """May these frontier nodes get children? Sees only what is drawn, stops only future draws: exact by non-anticipation."""
+    """May these frontier nodes get children? Asked before the draft pass over them, with the draft's hidden states of their
+    parents (None before the first pass). Sees only what is drawn, stops only future draws: exact by non-anticipation."""
 
     def __call__(
-        self, tree: TokenTree, frontier: Int[Tensor, "B F"], q: DraftProbs, hidden: Float[Tensor, "B F H"] | None
+        self, tree: TokenTree, frontier: Int[Tensor, "B F"], above: Float[Tensor, "B F H"] | None
     ) -> Bool[Tensor, "B F"]: ...
 
 
-def always(
-    tree: TokenTree, frontier: Int[Tensor, "B F"], q: DraftProbs, hidden: Float[Tensor, "B F H"] | None
-) -> Bool[Tensor, "B F"]:
+def always(tree: TokenTree, frontier: Int[Tensor, "B F"], above: Float[Tensor, "B F H"] | None) -> Bool[Tensor, "B F"]:
     """Grow to the limit."""
     return torch.ones_like(frontier, dtype=torch.bool)
 
@@ -75,7 +73,8 @@ class CostEstimate(Protocol):
     """What time costs on this machine, as measured."""
 
     def pass_seconds(self, tokens: int, context: int = 0) -> float: ...
-    def draft_seconds(self, passes: int) -> float: ...
+    def draft_seconds(self, passes: int, nodes: int | None = None) -> float: ...
+    def rest_seconds(self) -> float: ...
     def observe(self, times: Times) -> None: ...
 
 

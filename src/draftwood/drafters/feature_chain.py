@@ -1,4 +1,4 @@
-"""One text's chain of best tokens in a single call of its model: step by step, going to and fro takes as long as a step.
+"""One text's chain of best tokens in a single call of its model: step by step, each call would cost as much as its step.
 
 It is the tree that the growing loop would grow, node by node: given tokens, each scored by the product of probabilities.
 """
@@ -17,6 +17,7 @@ from draftwood.core.limit import Limit
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.protocols import Cache
 from draftwood.drafters.nets.runner import FeatureModel
+from draftwood.trees.grow import NO_NUMBERS
 
 
 def in_one_call(
@@ -39,6 +40,7 @@ def in_one_call(
         return None
     tokens, prob = found
     real = next((i for i, p in enumerate(prob) if not p > 0), steps)  # nothing follows what is no probability
+    fault = NO_NUMBERS if any(p != p for p in prob) else base.fault
     score = list(accumulate((log(p) for p in prob[:real]), initial=float(base.tree.score[0, 0])))[1:]
     device, kind = base.tree.tokens.device, base.tree.score.dtype
     tree = base.tree
@@ -47,12 +49,12 @@ def in_one_call(
         tree = tree.append(
             tokens=put([tokens[:real]], device), parents=put([[*range(real)]], device), live=scores <= 0, score=scores
         )
-    rows = put([[-1] * tree.num_nodes], device)
     return replace(
         base,
         tree=tree,
         draw=Draw.GIVEN,
-        q_index=rows,
+        q_index=put([[-1] * tree.num_nodes], device),
         passes=base.passes + steps,
         pass_seconds=perf_counter() - started,
+        fault=fault,
     )

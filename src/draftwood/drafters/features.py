@@ -18,7 +18,6 @@ from torch import Tensor
 
 from draftwood.core.forward import ForwardInput, ForwardOutput, HostInput, Needs
 from draftwood.core.host import put
-from draftwood.core.legality import Shape
 from draftwood.core.limit import Limit, always
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.protocols import Cache, TreePolicy
@@ -154,7 +153,7 @@ class Features:
         most, temperature = (0, None) if reads is None else (reads(limit), rnd.temperature())
         chain = self._chains(state, counts)
         proposal = None
-        if most == 1 and temperature is not None and policy.shape is Shape.CHAIN and rnd.batch == 1:
+        if most == 1 and temperature is not None and rnd.batch == 1:
             proposal = in_one_call(self.model, state.cache, base, limit, chain, temperature[0], only)
         kept = list(counts.values())
         if proposal is None:

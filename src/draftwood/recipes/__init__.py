@@ -1,23 +1,27 @@
 """Recipes by name: one file per paper. The file's name is the recipe's name, everywhere.
 
 The folder is listed without importing it; other packages add recipes through the entry-point group `draftwood.recipes`.
-Wherever a name is asked for it may carry options: eagle3:depth=7:nodes=60. An option `inner` names another recipe, and all
-that follows is that one's: vocab_trim:rows=4096:inner=eagle3:depth=7.
+A name may carry options: eagle3:depth=7:nodes=60. The option `inner` names the recipe that lends its drafter, and all that
+follows it belongs to that recipe: vocab_trim:vocab_size=4096:inner=eagle3:depth=7. `inner=auto` chooses one.
 """
 
 import importlib
 import inspect
 import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from draftwood.core.proposal import Draw
 from draftwood.core.protocols import Drafter, Model
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.errors import CompositionError, OptionError, UnknownNameError
-from draftwood.option_parsing import DRAFTER, checked, converted, keywords, marked
+from draftwood.option_parsing import DRAFTER, checked, converted, excluded, keywords, marked
+from draftwood.recipes.sizing.inner import AUTO, candidates
 
 GROUP = "draftwood.recipes"
 
@@ -59,24 +63,29 @@ def build(name: str, target: Model, **chosen: Any) -> Recipe:
     """A recipe for this target. Its options are checked against the signature, its parts against each other."""
     name, words = parted(name)
     make = load(name).build
-    chosen = {**converted(name, make, options(name), words), **chosen}
-    recipe: Recipe = make(target, **checked(name, make, chosen))
-    try:
-        recipe.check(target)
-    except CompositionError as error:
-        if "inner" not in options(name) or recipe.policy.draw in recipe.drafter.draws:
-            raise
-        raise CompositionError(
-            f"{error}\n      here: another inner, for example inner=fast_draft or inner=eagle3"
-        ) from None
-    return recipe
+    chosen = checked(name, make, {**converted(name, make, options(name), words), **chosen})
+    if not _leaves_inner_open(make, chosen):
+        return _built(name, target, chosen)
+    refused: CompositionError | None = None
+    for inner, note in candidates(target):
+        try:
+            recipe = _built(name, target, {**chosen, "inner": inner})
+        except CompositionError as error:  # for example, the rule needs draws that this drafter cannot supply
+            refused = refused or error
+        else:
+            return replace(recipe, notes=(note, *recipe.notes))
+    assert refused is not None
+    raise refused
 
 
-def drafter(name: str, target: Model) -> Drafter:
-    """The drafter of a recipe, for another recipe with its own tree and rule. Options of the lender's tree and rule are
-    refused, because they would have no effect."""
+def drafter(name: str, target: Model, draws: frozenset[Draw] = frozenset()) -> Drafter:
+    """The drafter of a recipe, for another recipe with its own tree and rule; "auto": the most promising one that supplies
+    these draws. Options of the lender's tree and rule are refused, because they would have no effect."""
+    if name == AUTO:
+        found = [drafter(inner, target) for inner, _ in candidates(target)]
+        return next((each for each in found if draws <= each.draws), found[0])
     inner = name
-    while inner:
+    while inner and inner != AUTO:
         inner, chosen = _chosen(whole := inner)
         lost = sorted(chosen.keys() - marked(load(inner).build, DRAFTER))
         if lost:
@@ -102,6 +111,23 @@ def _chosen(name: str) -> tuple[str, dict[str, str]]:
     """A name and its options as text."""
     name, words = parted(name)
     return name, {key: value for key, _, value in (word.partition("=") for word in words)}
+
+
+def _leaves_inner_open(make: Callable[..., Recipe], chosen: Mapping[str, Any]) -> bool:
+    known = keywords(make)
+    inner = chosen.get("inner", known["inner"].default) if "inner" in known else None
+    return inner == AUTO and "inner" not in excluded(make, chosen)
+
+
+def _built(name: str, target: Model, chosen: Mapping[str, Any]) -> Recipe:
+    recipe: Recipe = load(name).build(target, **chosen)
+    try:
+        recipe.check(target)
+    except CompositionError as error:
+        if "inner" not in options(name) or recipe.policy.draw in recipe.drafter.draws:
+            raise
+        raise CompositionError(f"{error}\n      or another inner: inner=auto, inner=eagle3, inner=fast_draft") from None
+    return recipe
 
 
 @cache

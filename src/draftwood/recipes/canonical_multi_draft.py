@@ -20,7 +20,7 @@ PAPER = Paper(
 def build(
     target: Model,
     *,
-    inner: OfDrafter[str] = "speculative_sampling",
+    inner: OfDrafter[str] = "auto",
     paths: Count = 3,
     depth: Size = 4,
     widths: Annotated[tuple[Count, ...] | None, NotWith(("paths", "depth"))] = None,

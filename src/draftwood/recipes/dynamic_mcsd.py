@@ -29,7 +29,7 @@ NONE = "none"
 def build(
     target: Model,
     *,
-    inner: OfDrafter[str] = "fast_draft",
+    inner: OfDrafter[str] = "auto",
     weights: str = "auto",
     width: Count = 2,
     depth: Count = 5,

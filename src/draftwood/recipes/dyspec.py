@@ -17,7 +17,7 @@ PAPER = Paper(title="DySpec: Faster Speculative Decoding with Dynamic Token Tree
 def build(
     target: Model,
     *,
-    inner: OfDrafter[str] = "speculative_sampling",
+    inner: OfDrafter[str] = "auto",
     nodes: Size = 12,
     depth: Size = 8,
     threshold: Annotated[Share | None, NotWith(("ahead",))] = None,

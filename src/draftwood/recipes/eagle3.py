@@ -1,11 +1,10 @@
-"""EAGLE-3: a head on features of several layers, trained on its own guesses, with rows of its own."""
+"""EAGLE-3: a head on features of several layers, trained on its own guesses."""
 
-from typing import Any
+from typing import Any, Literal
 
 from jaxtyping import Int
 from torch import Tensor
 
-from draftwood.controllers.fixed import Fixed
 from draftwood.core.protocols import Model
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.core.train_plan import TrainPlan
@@ -13,8 +12,7 @@ from draftwood.drafters.learners.plans import feature_plan, middle_taps
 from draftwood.drafters.nets.find import load_head
 from draftwood.drafters.nets.run import feature_drafter
 from draftwood.option_parsing import Count, OfDrafter, Size
-from draftwood.trees.best_first import BestFirst
-from draftwood.verifiers.match import Match
+from draftwood.recipes.sizing.choose import Asked, best_first
 
 PAPER = Paper(
     title="EAGLE-3: Scaling up Inference Acceleration of Large Language Models via Training-Time Test",
@@ -23,15 +21,18 @@ PAPER = Paper(
 
 
 def build(
-    target: Model, *, weights: OfDrafter[str] = "auto", depth: Size = 3, beam: Count = 1, nodes: Size = 3
+    target: Model,
+    *,
+    weights: OfDrafter[str] = "auto",
+    size: Literal["auto", "paper"] = "auto",
+    depth: Size | None = None,
+    beam: Count | None = None,
+    nodes: Size | None = None,
 ) -> Recipe:
-    """`nodes`: drafted tokens that the target checks in one pass."""
-    return Recipe(
-        drafter=feature_drafter(load_head(weights, target, "eagle3", "eagle3"), target),
-        policy=BestFirst(beam=beam),
-        verifier=Match(),
-        controller=Fixed(depth=depth, nodes=nodes),
-    )
+    """`nodes`: drafted tokens that the target checks in one pass. `depth`, `beam`, `nodes` that are not given are chosen for
+    this target and machine; `size=paper` takes the published ones."""
+    drafter = feature_drafter(load_head(weights, target, "eagle3", "eagle3"), target)
+    return best_first("eagle3", target, drafter, weights, Asked(depth, beam, nodes, size), published=(7, 10, 60))
 
 
 def training(

@@ -17,7 +17,7 @@ PAPER = Paper(title="Multi-Candidate Speculative Decoding", arxiv="2401.06706")
 def build(
     target: Model,
     *,
-    inner: OfDrafter[str] = "speculative_sampling",
+    inner: OfDrafter[str] = "auto",
     widths: tuple[Count, ...] = (4, 2, 2),
     draw: Literal["distinct", "iid"] = "distinct",
 ) -> Recipe:

@@ -1,9 +1,10 @@
 """Medusa: several heads on the last feature, each guessing one token further on, all at once."""
 
+from typing import Literal
+
 from jaxtyping import Int
 from torch import Tensor
 
-from draftwood.controllers.fixed import Fixed
 from draftwood.core.protocols import Model
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.core.train_plan import TrainPlan
@@ -11,8 +12,7 @@ from draftwood.drafters.learners.plans import parallel_plan
 from draftwood.drafters.nets.find import load_head
 from draftwood.drafters.nets.run import heads_drafter, levels
 from draftwood.option_parsing import Count, OfDrafter, Size
-from draftwood.trees.best_first import BestFirst
-from draftwood.verifiers.match import Match
+from draftwood.recipes.sizing.choose import Asked, best_first
 
 PAPER = Paper(
     title="Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads",
@@ -21,15 +21,25 @@ PAPER = Paper(
 
 
 def build(
-    target: Model, *, weights: OfDrafter[str] = "auto", depth: Size | None = None, beam: Count = 4, nodes: Size = 8
+    target: Model,
+    *,
+    weights: OfDrafter[str] = "auto",
+    size: Literal["auto", "paper"] = "auto",
+    depth: Size | None = None,
+    beam: Count | None = None,
+    nodes: Size | None = None,
 ) -> Recipe:
-    """`nodes`: drafted tokens that the target checks in one pass. `depth`: at most, and by default, the number of heads."""
+    """`nodes`: drafted tokens that the target checks in one pass. `depth`: the number of heads at most. `depth`, `beam`, `nodes` that are
+    not given are chosen for this target and machine; `size=paper` takes the published ones."""
     head = load_head(weights, target, "medusa", "medusa")
-    return Recipe(
-        drafter=heads_drafter(head, target),
-        policy=BestFirst(beam=beam),
-        verifier=Match(),
-        controller=Fixed(depth=levels(head, depth), nodes=nodes),
+    return best_first(
+        "medusa",
+        target,
+        heads_drafter(head, target),
+        weights,
+        Asked(None if depth is None else levels(head, depth), beam, nodes, size),
+        published=(levels(head, None), 10, 63),
+        deepest=levels(head, None),
     )
 
 

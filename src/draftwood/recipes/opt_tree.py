@@ -16,7 +16,7 @@ PAPER = Paper(title="OPT-Tree: Speculative Decoding with Adaptive Draft Tree Str
 def build(
     target: Model,
     *,
-    inner: OfDrafter[str] = "speculative_sampling",
+    inner: OfDrafter[str] = "auto",
     nodes: Size = 12,
     delta: Annotated[float, Range(0)] = 0.5,
     depth: Size = 6,

@@ -20,7 +20,7 @@ PAPER = Paper(
 def build(
     target: Model,
     *,
-    inner: OfDrafter[str] = "speculative_sampling",
+    inner: OfDrafter[str] = "auto",
     method: Literal["c", "s"] = "s",
     widths: Annotated[tuple[Count, ...], OnlyWith("method", "c")] = (2, 2, 1),
     beam: Annotated[Count, OnlyWith("method", "s")] = 3,

@@ -1,10 +1,14 @@
 """Sequoia: the best static tree for measured acceptance rates, filled with draws without replacement."""
 
+from typing import Annotated
+
 from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.protocols import Model
 from draftwood.core.recipe import Paper, Recipe
-from draftwood.option_parsing import OfDrafter, Share, Size
+from draftwood.option_parsing import OfDrafter, Range, Share, Size
+from draftwood.recipes.sizing.acceptance import measured_acceptance
+from draftwood.recipes.sizing.choose import fixed_tree
 from draftwood.trees.profile import positional
 from draftwood.trees.shaped import Shaped
 from draftwood.verifiers.rejection import Rejection
@@ -15,17 +19,28 @@ PAPER = Paper(title="Sequoia: Scalable, Robust, and Hardware-aware Speculative D
 def build(
     target: Model,
     *,
-    inner: OfDrafter[str] = "speculative_sampling",
-    acceptance: tuple[Share, ...] = (0.6, 0.2, 0.1),
-    nodes: Size = 12,
-    depth: Size = 8,
+    inner: OfDrafter[str] = "auto",
+    acceptance: tuple[Share, ...] | None = None,
+    temperature: Annotated[float, Range(0)] = 0.0,
+    nodes: Size | None = None,
+    depth: Size | None = None,
 ) -> Recipe:
     """`inner`: the recipe whose drafter is used, with its options. `acceptance`: how often the first, second, .. sibling is
-    the accepted one, of all times that their parent is accepted."""
-    tree = Shaped(positional(acceptance, nodes, depth, "sequoia"))
+    the accepted one, of all times that their parent is accepted; by default measured at `temperature`, once. `nodes`,
+    `depth`: by default those that the cost model expects most of."""
+    drafter = recipes.drafter(inner, target)
+    rates = (
+        measured_acceptance(target, drafter, recipes.lender(inner), temperature) if acceptance is None else acceptance
+    )
+    if nodes is not None and depth is not None:
+        tree, notes = Shaped(positional(rates, nodes, depth, "sequoia")), ()
+    else:
+        parents, choice = fixed_tree(rates, target, drafter, f"sequoia {inner}", nodes, depth)
+        tree, notes = Shaped(parents), (choice.note("sequoia", target),)
     return Recipe(
-        drafter=recipes.drafter(inner, target),
+        drafter=drafter,
         policy=tree,
         verifier=Rejection(),
         controller=Fixed(depth=tree.depth, nodes=tree.num_nodes),
+        notes=notes,
     )

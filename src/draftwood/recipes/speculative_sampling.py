@@ -1,8 +1,9 @@
 """Speculative sampling: a smaller model drafts a chain, rejection keeps a prefix of it (Leviathan et al., Chen et al.)."""
 
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
+from draftwood import recipes
 from draftwood.cache.dense import DenseCache
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.proposal import Draw
@@ -13,7 +14,7 @@ from draftwood.drafters.features import MARGIN
 from draftwood.errors import CompositionError, OptionError
 from draftwood.models.backends.choose import like
 from draftwood.models.loading.load import load
-from draftwood.option_parsing import OfDrafter, Size
+from draftwood.option_parsing import NotWith, OfDrafter, Size
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 from draftwood.verifiers.rejection import Rejection
@@ -24,14 +25,15 @@ PAPER = Paper(title="Fast Inference from Transformers via Speculative Decoding",
 def build(
     target: Model,
     *,
-    draft: OfDrafter[str] = "first:10",
-    depth: Size = 4,
+    inner: OfDrafter[str] = "auto",
+    draft: Annotated[OfDrafter[str | None], NotWith(("inner",))] = None,
+    depth: Size = 3,
     verifier: Literal["rejection", "match"] = "rejection",
 ) -> Recipe:
-    """`draft`: a model's name or path, or "first:N" for the target's own first N layers."""
+    """`draft`: a model's name or path, or "first:N" for the target's own first N layers; without it `inner` drafts."""
     exact = verifier == "rejection"
     return Recipe(
-        drafter=small_model(draft, target),
+        drafter=recipes.drafter(inner, target) if draft is None else small_model(draft, target),
         # Match ignores q, so its guesses may share the target's own uniforms and agree more often.
         policy=Chain(draw=Draw.IID if exact else Draw.GIVEN),
         verifier=Rejection() if exact else Match(),
@@ -40,7 +42,7 @@ def build(
 
 
 def small_model(draft: str, target: Model) -> Autoregressive:
-    """The drafter of this recipe, for others that shape and judge its guesses differently."""
+    """The drafter that runs a model of its own."""
     model = draft_model(draft, target)
     return Autoregressive(model, partial(_cache, model))
 
@@ -49,7 +51,12 @@ def draft_model(draft: str, target: Model) -> Model:
     """The drafter's network; its vocabulary must be the target's."""
     if draft.startswith("first:"):
         count, cut = draft.removeprefix("first:"), getattr(target, "first_layers", None)
-        if cut is None or not count.isdecimal() or not 0 < int(count) <= target.num_layers:
+        if cut is None:
+            raise OptionError(
+                f"draft {draft!r}: {type(target).__name__} cannot run its first layers alone\n"
+                "hint: a model's name or path, draft=NAME, or inner=eagle3:weights=FILE"
+            )
+        if not count.isdecimal() or not 0 < int(count) <= target.num_layers:
             raise OptionError(
                 f"draft {draft!r}: cannot cut that from a target of {target.num_layers} layers\n"
                 f"hint: 'first:N' with N from 1 to {target.num_layers}, or a model's name or path"

@@ -17,7 +17,7 @@ PAPER = Paper(title="Traversal Verification for Speculative Tree Decoding", arxi
 def build(
     target: Model,
     *,
-    inner: OfDrafter[str] = "speculative_sampling",
+    inner: OfDrafter[str] = "auto",
     widths: tuple[Count, ...] = (2, 2, 1, 1),
     paths: Annotated[Count | None, NotWith(("widths",))] = None,
     depth: Annotated[Count, OnlyWith("paths")] = 4,

@@ -113,7 +113,10 @@ class Free:
     def pass_seconds(self, tokens: int, context: int = 0) -> float:
         return 1.0
 
-    def draft_seconds(self, passes: int) -> float:
+    def draft_seconds(self, passes: int, nodes: int | None = None) -> float:
+        return 0.0
+
+    def rest_seconds(self) -> float:
         return 0.0
 
     def observe(self, times: Times) -> None:
@@ -141,7 +144,7 @@ def leaves(
 ) -> list[Leaf]:
     """Every outcome of the engine: of one round, or (with `tokens`) of whole requests of that length. A drafter that gets
     disabled is an error unless `disabled` expects it."""
-    params = SamplingParams(temperature=1.0) if params is None else params
+    params = SamplingParams(temperature=1.0, seed=0) if params is None else params
     scripts: list[list[int]] = [[]]
     found: list[Leaf] = []
     while scripts:

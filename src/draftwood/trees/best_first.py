@@ -21,6 +21,7 @@ from draftwood.errors import need_at_least
 from draftwood.trees.grow import best_of
 
 _FEW = 100  # candidates of a level that lists take faster than tensors
+WIDE = 10  # beam of a tree that may choose its own, as published
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,12 +67,15 @@ class BestFirst:
     are not stored, such nodes not expanded, and growth ends when none is left. The outcome is that of the full search.
 
     Children are given, never drawn: their scores contain their own tokens, and ranking draws by those would bias.
+
+    `beam` None follows the limit: a chain where there are no more nodes than levels, else a beam of WIDE.
     """
 
-    beam: int = 10
+    beam: int | None = None
 
     def __post_init__(self) -> None:
-        need_at_least("BestFirst", beam=(self.beam, 1))
+        if self.beam is not None:
+            need_at_least("BestFirst", beam=(self.beam, 1))
 
     @property
     def draw(self) -> Draw:
@@ -82,12 +86,17 @@ class BestFirst:
         return Shape.CHAIN if self.beam == 1 else Shape.TREE
 
     def reads(self, limit: Limit) -> int:
-        """Columns of a distribution that matter, the best ones: a drafter need not hand over more."""
-        return min(self.beam, _budget(limit))
+        """Columns of a distribution that matter, the best ones: a drafter need not hand over more. 1 is a chain."""
+        return min(self._beam(limit), _budget(limit))
+
+    def _beam(self, limit: Limit) -> int:
+        if self.beam is not None:
+            return self.beam
+        return 1 if limit.tier.nodes - 1 <= limit.tier.depth else WIDE
 
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
         growth = Growth.at_roots(base)
-        few = rnd.batch * self.beam * self.reads(limit) <= _FEW and base.tree.num_nodes == 1
+        few = rnd.batch * self._beam(limit) * self.reads(limit) <= _FEW and base.tree.num_nodes == 1
         if few and rnd.device.type == "cpu":
             nodes, score = host(limit.nodes), host(base.tree.score)
             roots = [[(s, -1, token)] for (s,), (token,) in zip(score, host(base.tree.tokens), strict=True)]
@@ -107,7 +116,7 @@ class BestFirst:
             prob, columns = top(q.prob, k)
             tokens = _tokens(columns, q)
         if isinstance(growth.carry, _Lists):
-            return self._expand_few(growth, host(prob.log()), host(tokens), host(allowed), budget)
+            return self._expand_few(growth, host(prob.log()), host(tokens), host(allowed), limit)
         carry: _Carry = growth.carry
         tree = growth.tree
         # A token outside the distribution's support has score -inf, and so has every child of a node that may have none.
@@ -120,15 +129,16 @@ class BestFirst:
         grown = tree.append(tokens=tokens, parents=parents, live=score > carry.floor, score=score)
         best = torch.cat([carry.best, score], dim=1).topk(budget, dim=1).values
         floor = best.gather(1, carry.last)
-        ahead = score[:, : self.beam]
+        ahead = score[:, : self._beam(limit)]
         frontier, ahead = _ahead(ahead, ahead > floor, tree.num_nodes)
         return growth.deeper(grown, frontier, _Carry(ahead, best, floor, carry.last))
 
     def _expand_few(
-        self, growth: Growth, gain: list[list[float]], tokens: list[list[int]], allowed: list[list[bool]], budget: int
+        self, growth: Growth, gain: list[list[float]], tokens: list[list[int]], allowed: list[list[bool]], limit: Limit
     ) -> Growth:
         """`expand` with lists. What could only be stored dead is not stored at all."""
         carry: _Lists = growth.carry
+        budget, beam = _budget(limit), self._beam(limit)
         nodes: list[list[tuple[float, int, int]]] = []
         best: list[list[float]] = []
         probs = iter(zip(gain, tokens, strict=True))
@@ -147,7 +157,7 @@ class BestFirst:
         first = growth.tree.num_nodes
         grown = [old + new for old, new in zip(carry.nodes, _even(nodes, (-math.inf, 0, 0)), strict=True)]
         then = _Lists(grown, [], best, carry.last)
-        ahead = [[s for s, _, _ in row[: self.beam] if s > then.floor(b)] for b, row in enumerate(nodes)]
+        ahead = [[s for s, _, _ in row[:beam] if s > then.floor(b)] for b, row in enumerate(nodes)]
         then.score.extend(_even(ahead, -math.inf))
         deeper = put(_even([[*range(first, first + len(row))] for row in ahead], -1), growth.frontier.device)
         return growth.deeper(then.tree(growth.tree) if any(nodes) else growth.tree, deeper, then)

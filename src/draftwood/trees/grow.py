@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from draftwood.core.growth import Growth
+from draftwood.core.host import on_host
 from draftwood.core.limit import Limit, always
 from draftwood.core.proposal import DraftProbs, Draw, Proposal
 from draftwood.core.protocols import TreePolicy
@@ -15,25 +16,32 @@ from draftwood.core.round import Round, some
 from draftwood.core.tree import TokenTree
 
 Step = Callable[[TokenTree, Int[Tensor, "B F"]], tuple[DraftProbs, Float[Tensor, "B F H"] | None]]
-"""(tree, frontier) -> the child distribution of every frontier node, B * F rows in row-major order, and the draft's hidden states."""
+"""(tree, frontier) -> child distributions of the frontier nodes, B * F in row-major order, and the draft's hidden states."""
+
+NO_NUMBERS = "propose: the draft's probabilities are not numbers; its weights may be damaged"
 
 
 def grow(base: Proposal, limit: Limit, policy: TreePolicy, rnd: Round, step: Step) -> Proposal:
-    """Level by level until the tier's depth or an empty frontier. A row that has reached its own depth just waits. Policies
-    that do not grow by levels say themselves how many passes they may ask for: `passes(limit)`.
+    """Level by level until the tier's depth or an empty frontier. A sequence that has reached its own depth just waits.
+    Policies that do not grow by levels say themselves how many passes they may ask for: `passes(limit)`.
 
     A step that fails ends growth, and what was drawn stays: to throw it away because of what came after it would bias
-    the output.
+    the output. Where levels are grown, no pass is run over nodes that may not get children.
     """
     fault: str | None = None
     growth = policy.start(base, limit, rnd)
     passes, shared = base.passes, _shared_depth(limit)
+    states: Float[Tensor, "B M H"] | None = None  # hidden states of the nodes that were run, for `proceed`
     most = getattr(policy, "passes", None)
     for _ in range(limit.tier.depth if most is None else most(limit)):
         if growth.level is None or growth.level >= shared:
             growth = replace(growth, frontier=_open(growth, limit))
         allowed = growth.frontier >= 0
-        if not some(allowed):
+        if limit.proceed is not always:
+            allowed = allowed & limit.proceed(growth.tree, growth.frontier, _above(growth, states))
+            if most is None:  # others must be told which of their nodes were refused
+                growth = replace(growth, frontier=torch.where(allowed, growth.frontier, -1))
+        if not some(growth.frontier >= 0):
             break
         try:
             q, hidden = step(growth.tree, growth.frontier)
@@ -41,17 +49,48 @@ def grow(base: Proposal, limit: Limit, policy: TreePolicy, rnd: Round, step: Ste
             fault = f"propose: {type(error).__name__}: {error}"
             break
         passes += 1
-        if limit.proceed is not always:
-            allowed = allowed & limit.proceed(growth.tree, growth.frontier, q, hidden)
+        if _no_numbers(q):
+            fault = NO_NUMBERS
+            break
+        if hidden is not None and limit.proceed is not always:
+            states = _with_states(states, growth, hidden)
         growth = policy.expand(growth, q, allowed, limit, rnd)
     q_index = torch.nn.functional.pad(growth.q_index, (0, growth.tree.num_nodes - growth.q_index.shape[1]), value=-1)
     tree = growth.tree
     if rnd.shaping.any_greedy and policy.draw is not Draw.GIVEN:
-        # Their tokens were taken, not drawn: no distribution stands behind them, and none is needed where the target's is one token.
+        # Greedy tokens were taken, not drawn: no distribution stands behind them, and none is needed, because the
+        # target's distribution is a single token.
         greedy = rnd.shaping.greedy()[:, None]
         tree = replace(tree, copies=torch.where(greedy, 0, tree.copies))
         q_index = torch.where(greedy, -1, q_index)
     return Proposal(tree, policy.draw, growth.q, q_index, passes=passes, fault=fault)
+
+
+def _above(growth: Growth, states: Float[Tensor, "B M H"] | None) -> Float[Tensor, "B F H"] | None:
+    """Hidden states of the frontier nodes' parents."""
+    if states is None:
+        return None
+    parent = growth.tree.parents.gather(1, growth.frontier.clamp_min(0)).clamp_min(0)
+    return states.gather(1, parent[..., None].expand(-1, -1, states.shape[-1]))
+
+
+def _with_states(
+    states: Float[Tensor, "B M H"] | None, growth: Growth, hidden: Float[Tensor, "B F H"]
+) -> Float[Tensor, "B N H"]:
+    """The hidden states of the frontier among those of all nodes."""
+    batch, nodes, wide = len(hidden), growth.tree.num_nodes, hidden.shape[-1]
+    whole = hidden.new_zeros(batch, nodes + 1, wide)  # the last one takes those of padding
+    if states is not None:
+        whole[:, : states.shape[1]] = states
+    at = torch.where(growth.frontier >= 0, growth.frontier, nodes)
+    return whole.scatter(1, at[..., None].expand_as(hidden), hidden)[:, :nodes]
+
+
+def _no_numbers(q: DraftProbs) -> bool:
+    """Whether every distribution is NaN, as broken weights leave them. One number tells: softmax spreads a NaN to its whole
+    distribution. On an accelerator looking would stop the device; there the check of proposals finds it."""
+    first = q.prob[:, :1]
+    return on_host(first.device) and bool(first.numel()) and bool(first.isnan().all())
 
 
 def spread(

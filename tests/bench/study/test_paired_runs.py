@@ -91,7 +91,7 @@ def text(loaded: Loaded, rule: Any, policy: TreePolicy, *, temperature: float = 
     recipe = Recipe(drafter=drafter, policy=policy, verifier=rule, controller=Fixed(3, 8), watch=watch)
     llm = LLM(loaded, recipe, config=EngineConfig(max_num_seqs=1, max_model_len=128))
     params = SamplingParams(temperature=temperature, seed=3, max_tokens=length)
-    return list(llm.generate([[1, 2, 3]], params)[0].tokens)
+    return list(llm.generate([[1, 2, 3]], params)[0].token_ids)
 
 
 def test_the_text_is_what_the_first_rule_alone_would_write(loaded: Loaded):

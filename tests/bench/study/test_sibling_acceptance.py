@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from draftwood.bench.study.sibling_acceptance import Counting, SiblingCounts, measure
+from draftwood.bench.study.sibling_acceptance import measure
 from draftwood.core.recipe import Recipe
 from draftwood.errors import OptionError
 from draftwood.models.loading.load import Loaded, load
+from draftwood.recipes.sizing.ranks import Counting, Ranks
 from draftwood.testing.contracts import Always
 from draftwood.testing.exact import leaves
 from draftwood.testing.table_drafter import TableDrafter
@@ -41,7 +42,7 @@ def test_of_two_draws_each_is_kept_as_often_as_theory_says() -> None:
 
 
 def test_acceptance_falls_and_leaves_out_what_never_was_accepted() -> None:
-    counts = SiblingCounts(tried=[[10, 10, 10, 10], [10, 10, 0, 0]], kept=[[5, 1, 2, 0], [7, 1, 0, 0]])
+    counts = Ranks(tried=[[10, 10, 10, 10], [10, 10, 0, 0]], kept=[[5, 1, 2, 0], [7, 1, 0, 0]])
     assert counts.acceptance() == pytest.approx((0.6, 4 / 30, 4 / 30))
     assert counts.rate(0, 2) == 0.2 and counts.rate(1, 3) is None
 
@@ -63,7 +64,7 @@ def test_drafters_without_siblings_and_missing_prompts_are_refused(loaded: Loade
 
 
 def test_lucky_siblings_are_together_accepted_no_more_often_than_always() -> None:
-    counts = SiblingCounts(tried=[[3, 1, 1]], kept=[[1, 0, 1]])
+    counts = Ranks(tried=[[3, 1, 1]], kept=[[1, 0, 1]])
     assert counts.acceptance() == pytest.approx((1 / 3, 1 / 3, 1 / 3))
 
 

@@ -59,7 +59,7 @@ class Cost:
 def replay(loaded: Loaded, prompts: Sequence[Prompt], params: SamplingParams, nodes: int) -> Recipe:
     """Trees of always `nodes` nodes that cost nothing to draft: the plain answers, every fifth token wrong."""
     llm = LLM(loaded, "autoregressive", config=EngineConfig(max_num_seqs=1))
-    answers = {tuple(p): llm.generate([p], params)[0].tokens for p in prompts}
+    answers = {tuple(p): llm.generate([p], params)[0].token_ids for p in prompts}
     drafter = Replay(answers, loaded.config.vocab_size)
     return Recipe(drafter=drafter, policy=Chain(Draw.GIVEN), verifier=Match(), controller=Fixed(nodes))
 

@@ -63,7 +63,7 @@ class Setting:
     ties: bool = True  # False: float64 or a batch-invariant backend, where no near tie is allowed
 
     def of(self, index: int) -> SamplingParams:
-        return replace(self.params, seed=self.params.seed + index)
+        return replace(self.params, seed=(self.params.seed or 0) + index)
 
 
 def compare(

@@ -133,7 +133,9 @@ def estimated(known: Sequence[Spent], others: Sequence[Spent], cost_model: CostM
     ahead = _terms(others, lambda t: cost_model.pass_seconds(t.tokens, t.context), lambda t: 0.0)
     # A drafter without passes (a lookup) has no estimate; its measured seconds are used.
     terms = _terms(
-        known, lambda t: 0.0, lambda t: cost_model.draft_seconds(t.draft_passes) if t.draft_passes else t["propose"]
+        known,
+        lambda t: 0.0,
+        lambda t: cost_model.draft_seconds(t.draft_passes, t.draft_nodes) if t.draft_passes else t["propose"],
     )
     return replace(terms, score=ahead.score, nodes=ahead.nodes)
 

@@ -76,8 +76,11 @@ class Watched:
     def pass_seconds(self, tokens: int, context: int = 0) -> float:
         return self.cost_model.pass_seconds(tokens, context)
 
-    def draft_seconds(self, passes: int) -> float:
-        return self.cost_model.draft_seconds(passes)
+    def draft_seconds(self, passes: int, nodes: int | None = None) -> float:
+        return self.cost_model.draft_seconds(passes, nodes)
+
+    def rest_seconds(self) -> float:
+        return self.cost_model.rest_seconds()
 
     def observe(self, times: Times) -> None:
         self.last = times

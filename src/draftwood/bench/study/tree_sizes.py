@@ -1,0 +1,107 @@
+"""tree_sizes: how many drafted tokens chains and trees of every size would have yielded, from one run with a large tree.
+
+    python -m draftwood.bench.study.tree_sizes eagle3 --out src/draftwood/weights/smollm2-135m-instruct.eagle3.profile.json
+
+A best-first tree of n nodes and d levels is the n best nodes of a larger one, its deeper levels left out. So where the
+target's path goes through the large tree says how far it would have gone in every smaller one.
+"""
+
+import argparse
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from draftwood import recipes
+from draftwood.bench.provenance import provenance
+from draftwood.bench.study.capture import ask, engine
+from draftwood.bench.study.quality import TURNS
+from draftwood.controllers.acceptance import DEPTHS, NODES
+from draftwood.controllers.fixed import Fixed
+from draftwood.core.forward import ForwardOutput
+from draftwood.core.recipe import Recipe
+from draftwood.core.round import Round
+from draftwood.core.sampling.params import SamplingParams
+from draftwood.core.verdict import Outcome
+from draftwood.drafters.nets.find import fingerprint
+from draftwood.models.loading.load import Loaded, load
+from draftwood.trees.best_first import WIDE, BestFirst
+from draftwood.verifiers.match import Match
+
+
+@dataclass(slots=True)
+class Counts:
+    """A watcher of rounds with one sequence."""
+
+    rounds: int = 0
+    chains: list[int] = field(default_factory=lambda: [0] * len(DEPTHS))
+    trees: list[list[int]] = field(default_factory=lambda: [[0] * len(NODES) for _ in DEPTHS])
+
+    def __call__(self, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
+        if not rnd.batch or not outcome.drafted[0]:
+            return
+        self.rounds += 1
+        tree, path = outcome.proposal.tree, outcome.verdict.to_host().paths[0][1:]
+        score, parents, depth = (x[0].tolist() for x in (tree.score, tree.parents, tree.depths()))
+        order = sorted(range(1, len(score)), key=lambda node: (-score[node], node))
+        first: dict[int, int] = {}  # best child of every node
+        for node in order:
+            first.setdefault(parents[node], node)
+        line = 0
+        while line < len(path) and path[line] == first[parents[path[line]]]:
+            line += 1
+        for i, most in enumerate(DEPTHS):
+            self.chains[i] += min(line, most)
+            place = {node: rank for rank, node in enumerate(node for node in order if depth[node] <= most)}
+            for j, nodes in enumerate(NODES):
+                self.trees[i][j] += sum(depth[node] <= most and place[node] < nodes for node in path)
+
+    def means(self) -> dict[str, Any]:
+        def mean(total: int) -> float:
+            return round(total / max(self.rounds, 1), 4)
+
+        return {
+            "rounds": self.rounds,
+            "chains": [mean(x) for x in self.chains],
+            "trees": [[mean(x) for x in level] for level in self.trees],
+        }
+
+
+def measure(loaded: Loaded, recipe: str, prompts: list[list[int]], temperature: float, max_tokens: int) -> Counts:
+    """One answer to each prompt; the recipe lends its drafter."""
+    drafter, counts = recipes.drafter(recipe, loaded.model), Counts()
+    size = Fixed(depth=max(DEPTHS), nodes=max(NODES))
+    whole = Recipe(drafter=drafter, policy=BestFirst(WIDE), verifier=Match(), controller=size, watch=(counts,))
+    for i, prompt in enumerate(prompts):
+        params = SamplingParams(temperature=temperature, seed=i, max_tokens=max_tokens)
+        ask(engine(loaded, whole, [prompt], max_tokens, spare=256), prompt, params, i + 1)
+    return counts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("recipe")
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--count", type=int, default=12, help="prompts")
+    parser.add_argument("--max-tokens", type=int, default=48)
+    parser.add_argument("--out", type=Path, required=True)
+    chosen = parser.parse_args()
+    loaded = load(chosen.model)
+    prompts = [loaded.tokenizer.encode_chat([{"role": "user", "content": turn}]) for turn in TURNS[: chosen.count]]
+    found = {str(t): measure(loaded, chosen.recipe, prompts, float(t), chosen.max_tokens).means() for t in (0, 1)}
+    note = {
+        "command": f"python -m draftwood.bench.study.tree_sizes {chosen.recipe} --out FILE",
+        "recipe": chosen.recipe,
+        "model": chosen.model,
+        "target": fingerprint(loaded.model),
+        "prompts": len(prompts),
+        "max_tokens": chosen.max_tokens,
+        "nodes": NODES,
+        "temperatures": found,
+        "provenance": provenance(loaded.backend),
+    }
+    chosen.out.write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

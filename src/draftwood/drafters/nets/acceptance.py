@@ -1,0 +1,33 @@
+"""Measured acceptance of the drafters that ship, as data beside their weights: `*.RECIPE.profile.json`.
+
+Each file names the command that made it. A drafter without one starts from that of its kind for another target: it is only
+where a controller begins, what it sees in its own rounds corrects it.
+"""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from draftwood import weights as shipped
+from draftwood.controllers.acceptance import Acceptance
+from draftwood.core.protocols import Model
+from draftwood.drafters.nets.find import fingerprint
+from draftwood.errors import WeightsError
+
+
+def load_acceptance(recipe: str, target: Model) -> Acceptance:
+    """The profile of this recipe's drafter, if possible for this target."""
+    found = [note for note in _profiles() if note["recipe"] == recipe]
+    mine = [note for note in found if note["target"] == fingerprint(target)]
+    if not found:
+        raise WeightsError(
+            f"no acceptance profile of {recipe!r} ships\nhint: python -m draftwood.bench.study.tree_sizes"
+        )
+    return Acceptance.of((mine or found)[0])
+
+
+@cache
+def _profiles() -> tuple[dict[str, Any], ...]:
+    files = sorted(Path(shipped.__file__).parent.glob("*.profile.json"))
+    return tuple(json.loads(path.read_text("utf-8")) for path in files)

@@ -1,0 +1,150 @@
+"""A best-first tree whose size is asked for, published, or chosen for this target on this machine."""
+
+import logging
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from draftwood.controllers.acceptance import DEPTHS, NODES, Acceptance, Outlook, Size
+from draftwood.controllers.cost import CostModel
+from draftwood.controllers.fixed import Fixed
+from draftwood.controllers.sized import PLAIN, Sized, gains
+from draftwood.core.protocols import Drafter, Model
+from draftwood.core.recipe import Recipe
+from draftwood.core.verdict import Times
+from draftwood.drafters.nets.acceptance import load_acceptance
+from draftwood.recipes.sizing.trials import trials
+from draftwood.trees.best_first import BestFirst
+from draftwood.trees.profile import Topology, expected, positional
+from draftwood.trees.shaped import Shaped
+from draftwood.verifiers.match import Match
+
+SLOWER = 0.9  # of plain decoding; what is expected to be slower than that is warned of
+
+log = logging.getLogger("draftwood")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a user fixed of a tree; None is left to choose. `size` "paper": `published` in its place."""
+
+    depth: int | None
+    beam: int | None
+    nodes: int | None
+    size: Literal["auto", "paper"] = "auto"
+
+    def or_published(self, depth: int, beam: int, nodes: int) -> "Asked":
+        """The published numbers where none were asked for."""
+        given = (self.depth, depth), (self.beam, beam), (self.nodes, nodes)
+        return Asked(*(theirs if mine is None else mine for mine, theirs in given))
+
+    def sizes(self, deepest: int) -> tuple[Size, ...]:
+        """Candidates of at most `deepest` levels: chains, and trees of more nodes than levels."""
+        depths = [d for d in DEPTHS if d <= deepest] if self.depth is None else [self.depth]
+        if self.nodes is not None:
+            return tuple((d, self.nodes) for d in depths if self.depth is not None or d <= self.nodes)
+        chains = tuple((d, d) for d in depths)
+        return chains if self.beam == 1 else (*chains, *((d, n) for d in depths for n in NODES if n > d))
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A size and how many times as fast as plain decoding it is expected to be, one sequence at a time."""
+
+    size: Size
+    gain: float
+
+    def note(self, name: str, target: Model) -> str:
+        """For the banner. A size that is expected to be slower than plain decoding is also logged as a warning."""
+        text = (
+            f"{name}: {said(self.size)} (chosen for {backend_of(target)}, {self.gain:.2f}x of plain decoding expected)"
+        )
+        if self.gain < SLOWER:
+            log.warning("%s; plain decoding is faster here: recipe=autoregressive", text)
+        return text
+
+
+def best_first(
+    name: str,
+    target: Model,
+    drafter: Drafter,
+    weights: str,
+    asked: Asked,
+    *,
+    published: tuple[int, int, int],
+    deepest: int = max(DEPTHS),
+    profile: str | None = None,
+) -> Recipe:
+    """`weights`: which ones the drafter runs, as the user named them. `published`: depth, beam and nodes. `deepest`: levels
+    that the drafter can draft. `profile`: the recipe whose measured acceptance is where the choice begins."""
+    fixed = asked.or_published(*published) if asked.size == "paper" else asked
+    policy = BestFirst(fixed.beam)
+    if fixed.depth is not None and fixed.nodes is not None:
+        size = min(fixed.depth, deepest), fixed.nodes
+        note = f"{name}: {said(size)} (as {'published' if asked.size == 'paper' else 'asked for'})"
+        return Recipe(drafter=drafter, policy=policy, verifier=Match(), controller=Fixed(*size), notes=(note,))
+    acceptance = load_acceptance(profile or name, target)
+    sizes = fixed.sizes(deepest)
+    recipe = Recipe(drafter=drafter, policy=policy, verifier=Match(), controller=Fixed(0))
+    times = trials(target, recipe, f"{name} {weights} {fixed.beam}")
+    return Recipe(
+        drafter=drafter,
+        policy=policy,
+        verifier=Match(),
+        controller=Sized(acceptance, sizes, times),
+        notes=(choice(acceptance, sizes, times).note(name, target),),
+    )
+
+
+def choice(acceptance: Acceptance, sizes: tuple[Size, ...], times: tuple[Times, ...]) -> Choice:
+    """The best of these sizes for one sequence at temperature 0, by timed rounds."""
+    found = gains(sizes, Outlook.of(acceptance, sizes).accepted(0.0, 0.0), timed(times))
+    at = int(found.argmax())
+    return Choice(sizes[at], float(found[at])) if found[at] > 1 else Choice(PLAIN, 1.0)
+
+
+def fixed_tree(
+    acceptance: tuple[float, ...], target: Model, drafter: Drafter, key: str, nodes: int | None, depth: int | None
+) -> tuple[Topology, Choice]:
+    """The fixed tree that is expected to emit most tokens a second, by the acceptance of siblings and by timed rounds of the
+    drafter; even where plain decoding would be faster."""
+    recipe = Recipe(drafter=drafter, policy=BestFirst(), verifier=Match(), controller=Fixed(0))
+    cost_model = timed(trials(target, recipe, key))
+    found: dict[Size, tuple[Topology, float]] = {}
+    for most in DEPTHS if depth is None else (depth,):
+        for count in (1, *NODES) if nodes is None else (nodes,):
+            tree = positional(acceptance, count, most, "sequoia")
+            levels = Shaped(tree).depth
+            found.setdefault((levels, len(tree)), (tree, expected(tree, [acceptance] * max(levels, 1)) - 1))
+    full = {size: each for size, each in found.items() if nodes in (None, size[1])} or found
+    rates = gains(list(full), np.array([accepted for _, accepted in full.values()]), cost_model)
+    size = list(full)[int(rates.argmax())]
+    return full[size][0], Choice(size, float(rates.max()))
+
+
+def timed(times: tuple[Times, ...]) -> CostModel:
+    """The cost model after these rounds. They are a set, not a stream: none fades."""
+    cost_model = CostModel(forget=1.0)
+    for each in times:
+        cost_model.observe(each)
+    return cost_model
+
+
+def worth(name: str, target: Model, drafter: Drafter, weights: str = "auto") -> Choice:
+    """What a drafter with a shipped acceptance profile is worth for this target on this machine, at the best size."""
+    acceptance, sizes = load_acceptance(name, target), Asked(None, None, None).sizes(max(DEPTHS))
+    recipe = Recipe(drafter=drafter, policy=BestFirst(), verifier=Match(), controller=Fixed(0))
+    return choice(acceptance, sizes, trials(target, recipe, f"{name} {weights} None"))
+
+
+def said(size: Size) -> str:
+    depth, nodes = size
+    if not depth:
+        return "plain decoding, no draft pays here"
+    return f"chain of {nodes}" if nodes <= depth else f"tree of {nodes} nodes, depth {depth}"
+
+
+def backend_of(target: Model) -> str:
+    """How the target runs, as banners say it."""
+    return getattr(target, "backend", "") or str(getattr(target, "dtype", "this model")).removeprefix("torch.")

@@ -1,0 +1,125 @@
+"""Rounds of a few sizes, timed on this machine before the first request: what a cost model starts with."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+
+from draftwood.cache.dense import DenseCache
+from draftwood.controllers.acceptance import Size
+from draftwood.core.config import EngineConfig
+from draftwood.core.forward import Needs
+from draftwood.core.limit import CostEstimate, Limit, Load
+from draftwood.core.protocols import Model
+from draftwood.core.recipe import Recipe
+from draftwood.core.request import Request
+from draftwood.core.round import Round
+from draftwood.core.sampling.params import SamplingParams
+from draftwood.core.verdict import Outcome, Times
+from draftwood.engine.engine import Engine
+
+SECONDS = 0.5  # all trials together; sizes that come after that are left out
+SIZES: tuple[Size, ...] = ((0, 0), (2, 2), (2, 4), (5, 5), (4, 12), (5, 32))
+_ROUNDS = 3  # of a size; the fastest counts, because a busy machine only adds to a time
+LENGTH = 256  # tokens of the text, one in eight of them prompt
+
+_DONE: WeakKeyDictionary[Any, dict[object, tuple[Times, ...]]] = WeakKeyDictionary()
+
+
+@dataclass(slots=True)
+class Record:
+    """A cost model that keeps the times of every round and estimates nothing."""
+
+    times: list[Times] = field(default_factory=list[Times])
+
+    def pass_seconds(self, tokens: int, context: int = 0) -> float:
+        return 0.0
+
+    def draft_seconds(self, passes: int, nodes: int | None = None) -> float:
+        return 0.0
+
+    def rest_seconds(self) -> float:
+        return 0.0
+
+    def observe(self, times: Times) -> None:
+        self.times.append(times)
+
+
+def trials(target: Model, recipe: Recipe, key: str, sizes: Sequence[Size] = SIZES) -> tuple[Times, ...]:
+    """The fastest round of each size, once per target, `key` (which drafter) and number of threads. A drafter that fails
+    here leaves fewer rounds; the first request reports why."""
+    known = of_target(_DONE, target)
+    which = key, torch.get_num_threads(), tuple(sizes)
+    if which not in known:
+        known[which] = tuple(_timed(target, recipe, sizes))
+    return known[which]
+
+
+def of_target(store: WeakKeyDictionary[Any, dict[Any, Any]], target: Model) -> dict[Any, Any]:
+    """What is remembered of a target; nothing of objects whose end cannot be noticed."""
+    try:
+        return store.setdefault(target, {})
+    except TypeError:
+        return {}
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A controller that asks for the size whose turn it is."""
+
+    size: Size = (0, 0)
+    needs: Needs = Needs()
+
+    def init(self, slots: int) -> None:
+        return None
+
+    def plan(self, state: None, rnd: Round, load: Load) -> Limit:
+        depth, nodes = self.size
+        return Limit.of([depth] * rnd.batch, [nodes] * rnd.batch, rnd.device)
+
+    def update(self, state: None, rnd: Round, outcome: Outcome) -> None:
+        return None
+
+    def free(self, state: None, slots: Sequence[int]) -> None:
+        return None
+
+
+def trial_engine(target: Model, recipe: Recipe, length: int, cost_model: CostEstimate | None = None) -> Engine:
+    """An engine for one sequence of at most `length` tokens."""
+    device, make = getattr(target, "device", "cpu"), getattr(target, "make_cache", None)
+    length = min(length, target.max_positions)
+    cache = (
+        DenseCache(target.cache_specs, slots=1, capacity=length, device=device)
+        if make is None
+        else make(1, length, None)
+    )
+    config = EngineConfig(max_num_seqs=1)
+    return Engine(target, cache, recipe, cost_model=cost_model or Record(), config=config, device=device)
+
+
+def _timed(target: Model, recipe: Recipe, sizes: Sequence[Size]) -> list[Times]:
+    turn, record = _Turn(), Record()
+    engine = trial_engine(target, replace(recipe, controller=turn), LENGTH, record)
+    length = min(LENGTH, target.max_positions)
+    prompt = [i % target.vocab_size for i in range(1, 1 + length // 8)]
+    request = Request(0, prompt, SamplingParams(max_tokens=length), target.vocab_size)
+    engine.add(request)
+    engine.step()  # the prompt
+    found: list[Times] = []
+    started = perf_counter()
+    for turn.size in sizes:
+        record.times.clear()
+        for _ in range(_ROUNDS):
+            if not request.finished and not request.stats.disabled:
+                engine.step()
+        # A round in which the drafter had nothing to go by is of another size.
+        rounds = [t for t in record.times if bool(turn.size[1]) == bool(t.draft_nodes)]
+        if rounds:
+            found.append(min(rounds, key=lambda t: t.total))
+        if perf_counter() - started > SECONDS:
+            break
+    engine.close()
+    return found

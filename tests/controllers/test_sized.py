@@ -1,0 +1,129 @@
+"""The size follows cost and acceptance, the output stays the target's, and nothing is drafted where nothing pays."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from draftwood.controllers.acceptance import NODES, Acceptance, Size, Table
+from draftwood.controllers.sized import Sized
+from draftwood.core.proposal import Draw
+from draftwood.core.recipe import Recipe
+from draftwood.core.request import Request
+from draftwood.core.sampling.params import SamplingParams
+from draftwood.core.verdict import Times
+from draftwood.engine.engine import Engine
+from draftwood.testing.contracts import check_controller
+from draftwood.testing.exact import joint_error, leaves
+from draftwood.testing.runs import make_engine
+from draftwood.testing.table_drafter import TableDrafter
+from draftwood.testing.table_model import TableModel, context_free, near, random_probs
+from draftwood.trees.best_first import BestFirst
+from draftwood.trees.chain import Chain
+from draftwood.verifiers.match import Match
+from draftwood.verifiers.rejection import Rejection
+
+V = 5
+SIZES: tuple[Size, ...] = ((1, 1), (2, 2), (4, 4), (2, 4), (4, 12))
+
+
+def acceptance(chance: float) -> Acceptance:
+    chains = tuple(sum(chance**k for k in range(1, d + 1)) for d in range(1, 9))
+    trees = tuple(tuple(min(c * (1 + 0.08 * i), d + 1) for i in range(len(NODES))) for d, c in enumerate(chains))
+    return Acceptance(Table(chains, trees), Table(chains, trees))
+
+
+@dataclass
+class Costs:
+    """Fixed costs, in any unit: a pass has a base and a price per token, a draft a price per level."""
+
+    token: float
+    level: float
+
+    def pass_seconds(self, tokens: int, context: int = 0) -> float:
+        return 1 + self.token * tokens
+
+    def draft_seconds(self, passes: int, nodes: int | None = None) -> float:
+        return self.level * passes
+
+    def rest_seconds(self) -> float:
+        return 0.0
+
+    def observe(self, times: Times) -> None:
+        return None
+
+
+def run(costs: Costs, chance: float, drafts: Any, rounds: int = 60, **options: Any) -> tuple[list[Size], list[int]]:
+    """The sizes that were planned round by round for one sequence of a cyclic text, and its tokens."""
+    cyclic = TableModel(V, lambda text: [float(t == (text[-1] + 1) % V) for t in range(V)])
+    controller = Sized(acceptance(chance), SIZES, **options)
+    recipe = Recipe(drafter=TableDrafter(drafts), policy=BestFirst(), verifier=Match(), controller=controller)
+    engine: Engine = make_engine(cyclic, recipe, slots=1, capacity=2048)
+    engine.cost_model = costs
+    request = Request(0, [0], SamplingParams(max_tokens=1000), V)
+    engine.add(request)
+    sizes: list[Size] = []
+    for _ in range(rounds):
+        engine.step()
+        sizes.append(engine.controller_state.size)
+    return sizes, request.output
+
+
+def right(text: tuple[int, ...]) -> list[float]:
+    return [0.9 if t == (text[-1] + 1) % V else 0.025 for t in range(V)]
+
+
+def wrong(text: tuple[int, ...]) -> list[float]:
+    return [0.9 if t == text[-1] else 0.025 for t in range(V)]
+
+
+def test_free_tokens_give_large_trees_and_dear_ones_small_ones() -> None:
+    assert run(Costs(token=0.0, level=0.0), 0.6, right, rounds=1)[0] == [(4, 12)]
+    assert run(Costs(token=0.6, level=0.05), 0.6, right, rounds=1)[0] == [(1, 1)]
+
+
+def test_where_nothing_pays_nothing_is_drafted() -> None:
+    sizes, _ = run(Costs(token=0.0, level=3.0), 0.6, wrong)
+    assert sizes.count((0, 0)) >= 50, "now and then a size is tried"
+
+
+def test_a_draft_that_does_better_than_its_profile_gets_longer_and_one_that_does_worse_stops() -> None:
+    costs = Costs(token=0.1, level=0.2)
+    better, worse = (run(costs, 0.5, drafts, rounds=90)[0] for drafts in (right, wrong))
+    assert better[0] == worse[0] != (0, 0)
+    assert better[-30:].count((4, 4)) > 22 and worse[-30:].count((0, 0)) > 22
+
+
+def test_text_is_that_of_the_target_whatever_is_chosen() -> None:
+    for drafts in (right, wrong):
+        _, tokens = run(Costs(0.05, 0.1), 0.5, drafts)
+        assert tokens == [(1 + i) % V for i in range(len(tokens))]
+
+
+def test_trials_are_observed_once_by_each_cost_model() -> None:
+    seen: list[Times] = []
+
+    class Watching(Costs):
+        def observe(self, times: Times) -> None:
+            seen.append(times)
+
+    trial = Times({"score": 0.5}, tokens=1)
+    run(Watching(0.1, 0.1), 0.5, right, rounds=10, trials=(trial,))
+    assert sum(times is trial for times in seen) == 1
+
+
+@pytest.mark.parametrize("drafts", ["near", "far"])
+def test_sampled_output_has_the_targets_distribution_while_sizes_change(drafts: str) -> None:
+    """Sizes are chosen from finished rounds only; here every round chooses anew."""
+    p = random_probs(3, 3)
+    q = near(p, 3, 5, 0.5) if drafts == "near" else context_free((0.1, 0.1, 0.8))
+
+    def recipe() -> Recipe:
+        sized = Sized(acceptance(0.5), ((1, 1), (2, 2)), step=40.0, every=1)
+        return Recipe(drafter=TableDrafter(q), policy=Chain(Draw.IID), verifier=Rejection(), controller=sized)
+
+    assert joint_error(leaves(TableModel(3, p), recipe, tokens=3), p, 3, 3) < 1e-12
+
+
+def test_contract() -> None:
+    check_controller(Sized(acceptance(0.5), SIZES))

@@ -1,0 +1,72 @@
+"""What is fixed stays fixed, what is published is published, and the rest is chosen and said."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from draftwood import recipes
+from draftwood.controllers.acceptance import DEPTHS, NODES
+from draftwood.controllers.fixed import Fixed
+from draftwood.controllers.sized import Sized
+from draftwood.recipes.sizing.choose import Asked, Choice
+from tree_recipes import HEADS, TARGET, same_as_plain, with_head
+
+
+@pytest.fixture(params=["eagle3", "medusa", "hydra"])
+def head(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
+    weights = with_head(request.param, tmp_path).partition("weights=")[2]
+    return request.param, weights
+
+
+def test_with_no_option_the_size_is_chosen_and_the_notes_say_it(head: tuple[str, str]) -> None:
+    name, weights = head
+    recipe: Any = recipes.build(name, TARGET, weights=weights)
+    assert isinstance(recipe.controller, Sized) and recipe.controller.trials
+    (note,) = recipe.notes
+    assert note.startswith(f"{name}: ") and "chosen for" in note and "expected" in note
+
+
+def test_depth_and_nodes_together_fix_the_size(head: tuple[str, str]) -> None:
+    name, weights = head
+    recipe: Any = recipes.build(name, TARGET, weights=weights, depth=2, nodes=5)
+    assert recipe.controller == Fixed(2, 5) and recipe.notes == (f"{name}: tree of 5 nodes, depth 2 (as asked for)",)
+
+
+def test_one_of_them_leaves_the_other_to_choose(head: tuple[str, str]) -> None:
+    name, weights = head
+    by_nodes: Any = recipes.build(name, TARGET, weights=weights, nodes=5).controller
+    assert {n for _, n in by_nodes.sizes} == {5} and len(by_nodes.sizes) > 1
+    by_depth: Any = recipes.build(name, TARGET, weights=weights, depth=2).controller
+    assert {d for d, _ in by_depth.sizes} == {2} and len(by_depth.sizes) > 3
+    chains: Any = recipes.build(name, TARGET, weights=weights, beam=1)
+    assert all(d == n for d, n in chains.controller.sizes) and chains.policy.beam == 1
+
+
+def test_published_sizes_are_one_word_away(head: tuple[str, str]) -> None:
+    name, weights = head
+    recipe: Any = recipes.build(name, TARGET, weights=weights, size="paper")
+    assert recipe.controller.nodes >= 60 and recipe.policy.beam == 10 and "as published" in recipe.notes[0]
+    smaller: Any = recipes.build(name, TARGET, weights=weights, size="paper", nodes=20)
+    assert smaller.controller.nodes == 20 and smaller.controller.depth == recipe.controller.depth
+
+
+def test_the_text_of_a_chosen_size_is_that_of_plain_decoding(head: tuple[str, str]) -> None:
+    name, weights = head
+    same_as_plain(name, weights=weights)
+
+
+def test_candidates_are_chains_and_trees_of_more_nodes_than_levels() -> None:
+    sizes = Asked(None, None, None).sizes(4)
+    assert {d for d, _ in sizes} == {1, 2, 3, 4} and all(n >= d for d, n in sizes)
+    assert len(set(sizes)) == len(sizes) and (3, 3) in sizes and (3, 60) in sizes
+    assert max(DEPTHS) == 8 and max(NODES) == 60 and set(HEADS) == {"eagle3", "medusa", "hydra"}
+
+
+def test_a_size_that_is_expected_to_be_slower_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="draftwood"):
+        Choice((2, 4), 0.95).note("some", TARGET)
+        assert not caplog.records
+        note = Choice((2, 4), 0.7).note("some", TARGET)
+    assert note in caplog.text and "plain decoding is faster here" in caplog.text

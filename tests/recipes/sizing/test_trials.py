@@ -1,0 +1,51 @@
+"""Rounds are timed once per target, by size, and a drafter that fails leaves none."""
+
+from typing import Any
+
+from draftwood.controllers.fixed import Fixed
+from draftwood.core.recipe import Recipe
+from draftwood.recipes.sizing.trials import trials
+from draftwood.testing.table_drafter import TableDrafter
+from draftwood.testing.table_model import TableModel, random_probs
+from draftwood.testing.tiny import tiny_decoder
+from draftwood.trees.best_first import BestFirst
+from draftwood.verifiers.match import Match
+
+SIZES = ((0, 0), (2, 2), (2, 4))
+
+
+def recipe(drafter: Any) -> Recipe:
+    return Recipe(drafter=drafter, policy=BestFirst(), verifier=Match(), controller=Fixed(0))
+
+
+def test_each_size_is_timed_as_it_was_drafted() -> None:
+    p = random_probs(7, 1)
+    target = TableModel(7, p)
+    found = trials(target, recipe(TableDrafter(p)), "table", SIZES)
+    assert [(t.draft_passes, t.draft_nodes, t.tokens) for t in found] == [(0, 0, 1), (2, 2, 3), (2, 4, 5)]
+    assert all(t["score"] > 0 and not t.prompt_tokens for t in found)
+
+
+def test_a_drafter_that_raises_leaves_the_plain_round() -> None:
+    class Raising(TableDrafter):
+        def propose(self, *_: Any) -> Any:
+            raise RuntimeError("broken")
+
+    p = random_probs(7, 1)
+    assert [t.tokens for t in trials(TableModel(7, p), recipe(Raising(p)), "raising", SIZES)] == [1]
+
+
+def test_a_target_is_timed_once_for_each_drafter() -> None:
+    calls = list[str]()
+
+    class Counted(TableDrafter):
+        def propose(self, *args: Any) -> Any:
+            calls.append("propose")
+            return super().propose(*args)
+
+    target = tiny_decoder(2)
+    drafter = Counted(random_probs(target.vocab_size, 1))
+    first = trials(target, recipe(drafter), "counted", SIZES)
+    count = len(calls)
+    assert count and trials(target, recipe(drafter), "counted", SIZES) is first and len(calls) == count
+    assert trials(target, recipe(drafter), "another", SIZES) is not first
