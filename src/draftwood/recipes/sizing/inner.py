@@ -15,7 +15,7 @@ TRAINED = {
     "eagle3": "eagle3",
     "fast_draft": "language",
 }  # recipes whose drafters can draw, and the kind of their weights
-
+MARGIN = 1.1  # the first of them accepts most; another must be faster than that, because timed rounds are few
 _SPEEDS: WeakKeyDictionary[Any, dict[str, float]] = WeakKeyDictionary()
 
 
@@ -27,7 +27,8 @@ def candidates(target: Model, lend: Callable[[str], Drafter]) -> list[tuple[str,
     for name in trained:
         if name not in speeds:
             speeds[name] = worth(name, target, lend(name)).gain
-    trained.sort(key=lambda name: -speeds[name])
+    first = trained[0] if trained else ""
+    trained.sort(key=lambda name: -speeds[name] * (MARGIN if name == first else 1))
     listed = ", ".join(f"{name} {speeds[name]:.2f}x" for name in trained)
     layers = max(1, target.num_layers // 3)
     weak = f"the target's first {layers} of {target.num_layers} layers draft, because no trained drafter ships for it"
