@@ -71,7 +71,8 @@ def build(name: str, target: Model, **chosen: Any) -> Recipe:
     make = load(name).build
     chosen = checked(name, make, {**converted(name, make, options(name), words), **chosen})
     if not _leaves_inner_open(make, chosen):
-        return _built(name, target, chosen)
+        recipe = _built(name, target, chosen)
+        return recipe if chosen else replace(recipe, notes=(*recipe.notes, *warnings(recipe, name, target)))
     refused: CompositionError | None = None
     for inner, note in _candidates(target):
         try:
