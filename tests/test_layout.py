@@ -30,7 +30,7 @@ RANKS: tuple[frozenset[str], ...] = (
     frozenset({"trees", "verifiers", "controllers"}),
     frozenset({"drafters"}),
     frozenset({"recipes"}),
-    frozenset({"llm", "server", "bench", "train", "cluster"}),
+    frozenset({"llm", "prompts", "results", "progress", "server", "bench", "train", "cluster"}),
     frozenset({"cli"}),
     frozenset({"__init__", "__main__"}),
 )

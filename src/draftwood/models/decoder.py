@@ -1,7 +1,7 @@
 """One decoder for the Llama, Qwen2, Qwen3 and Mistral families.
 
-A pass may tap any layer, run a part of the layers from handed-in hidden states, leave out attention or MLP sub-layers,
-and ask for a few rows of the LM head. How a product really runs is the backend's business.
+A pass may tap any layer, run a part of the layers from given hidden states, leave out attention or MLP sub-layers, and
+compute only some LM-head rows. The backend decides how a linear layer runs.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -23,7 +23,7 @@ from draftwood.models.stacked_attention import float_attention, float_attention_
 
 
 class Linear(Protocol):
-    """A matrix of the model: y = x W^T + b, only some outputs of it, or some rows of W themselves."""
+    """A linear layer: y = x W^T + b, only some of its outputs, or some rows of W themselves."""
 
     def __call__(self, x: Float[Tensor, "*S in"]) -> Float[Tensor, "*S out"]: ...
     def rows(self, x: Float[Tensor, "*S in"], ids: Int[Tensor, "W"]) -> Float[Tensor, "*S W"]: ...
@@ -36,9 +36,9 @@ def silu_gate(gate: Float[Tensor, "T I"], up: Float[Tensor, "T I"]) -> Float[Ten
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """How the steps of a layer that are no products really run. `name` None: the name of the floats.
+    """How the steps of a layer run that are not linear layers. `name` None: the dtype names the backend.
 
-    `attention_mask` says once per pass what its tokens may see, in the words `attention` wants in every layer.
+    `attention_mask` is computed once per pass, in the form that `attention` takes in every layer.
     """
 
     name: str | None = None
@@ -138,8 +138,8 @@ class Decoder(nn.Module):
             return FloatLinear(weight, torch.cat(biases) if biases else None)
 
         def layer(index: int) -> Layer:
-            named = {name: f"model.layers.{index}.{theirs}.weight" for name, theirs in NORMS.items()}
-            norms = {name: weights[theirs] for name, theirs in named.items() if theirs in weights}
+            named = {name: f"model.layers.{index}.{hf_name}.weight" for name, hf_name in NORMS.items()}
+            norms = {name: weights[hf_name] for name, hf_name in named.items() if hf_name in weights}
             return Layer(config, index, {name: joined(index, n) for name, n in PRODUCTS.items()}, norms, backend)
 
         embedding = FloatLinear(weights["model.embed_tokens.weight"])
@@ -149,12 +149,12 @@ class Decoder(nn.Module):
 
     @property
     def backend(self) -> str:
-        """What runs it, in words."""
+        """Name of the backend, for reports."""
         return self._backend.name or str(self.dtype).removeprefix("torch.")
 
     @property
     def batch_invariant(self) -> bool:
-        """Whether a row's bits are the same whatever runs with it."""
+        """Whether a token's result is bit-identical whatever else is in the pass."""
         return self._backend.batch_invariant
 
     @property
@@ -239,7 +239,7 @@ class Decoder(nn.Module):
     def head(
         self, hidden: Float[Tensor, "*S H"], *, ids: Int[Tensor, "W"] | None = None, norm: bool = True
     ) -> Float[Tensor, "*S W"]:
-        """Logits, or only the rows `ids` of the LM head."""
+        """Logits of all tokens, or only those of the LM-head rows `ids`."""
         hidden = self._final(hidden) if norm else hidden
         return self.lm_head(hidden) if ids is None else self.lm_head.rows(hidden, ids)
 

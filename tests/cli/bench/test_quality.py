@@ -67,7 +67,7 @@ def test_limits_are_the_callers(quality):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--dtype", "float32"], "float32 is what backends are compared with"),
+        (["--dtype", "float32"], "float32 is the reference itself"),
         (["--out", "nowhere/q.json"], "no folder"),
         (["--count", "1"], "count"),
         (["--min-agreement", "98"], "agreement"),

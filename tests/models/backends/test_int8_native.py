@@ -364,11 +364,11 @@ def test_real_model_is_row_exact():
 
 def test_threads_that_share_a_model_share_its_positions():
     """All at once beyond the table's end: every thread must find every position's own angle."""
-    right = ours("llama").turns.upto(5000)
+    right = ours("llama").rotations.upto(5000)
     for _ in range(5):
         model = ours("llama")
         with ThreadPoolExecutor(8) as pool:
-            found = list(pool.map(model.turns.upto, [5000, 1500, 3000, 2000] * 4))
+            found = list(pool.map(model.rotations.upto, [5000, 1500, 3000, 2000] * 4))
         for cos, sin in found:
             assert len(cos) == len(sin)
             assert torch.equal(cos, right[0][: len(cos)]) and torch.equal(sin, right[1][: len(sin)])

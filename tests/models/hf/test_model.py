@@ -144,16 +144,16 @@ def test_greedy_text_is_what_transformers_generates(kind, folder):
     ) as llm:
         results = llm.generate(prompts, max_tokens=40, temperature=0.0)
         for prompt, result in zip(prompts, results, strict=True):
-            assert list(result.tokens) == generated(kind, llm.tokenizer.encode(prompt, special=True), 40)
+            assert list(result.token_ids) == generated(kind, llm.tokenizer.encode(prompt, special=True), 40)
         again = llm.generate(prompts[2] + " rat", max_tokens=5, temperature=0.0)  # from rows that are still there
-        assert list(again.tokens) == generated(kind, llm.tokenizer.encode(prompts[2] + " rat", special=True), 5)
-    assert sum(r.stats.target_passes for r in results) < sum(len(r.tokens) for r in results)  # drafts were accepted
+        assert list(again.token_ids) == generated(kind, llm.tokenizer.encode(prompts[2] + " rat", special=True), 5)
+    assert sum(r.stats.target_passes for r in results) < sum(len(r.token_ids) for r in results)  # drafts were accepted
 
 
 def test_plain_decoding_writes_the_same(folder):
     with LLM(f"hf:{folder('gpt2')}", recipe="autoregressive") as llm:
         result = llm.generate("hello", max_tokens=12, temperature=0.0)
-        assert list(result.tokens) == generated("gpt2", llm.tokenizer.encode("hello", special=True), 12)
+        assert list(result.token_ids) == generated("gpt2", llm.tokenizer.encode("hello", special=True), 12)
         assert result.lossless
 
 

@@ -140,7 +140,7 @@ def test_head_that_is_not_norm_and_linear_alone_is_not_offered():
             return out
 
     model = HFModel.wrap(llama(Louder))
-    with pytest.raises(ModelError, match="not a final norm and a head alone"):
+    with pytest.raises(ModelError, match="not a final norm and a linear head alone"):
         model.head(torch.zeros(1, 32))
     HFModel.wrap(llama()).head(torch.zeros(1, 32))
 

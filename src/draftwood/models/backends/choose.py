@@ -16,7 +16,7 @@ from draftwood.models.loading import folder_cache
 
 AUTO, INT8 = "auto", "int8"
 FLOATS = ("float32", "float64", "bfloat16", "float16")
-WIDEST_HEAD = 256  # numbers; the kernels keep a head's keys on the stack
+WIDEST_HEAD = 256  # head_dim; the kernels keep a head's keys on the stack
 
 log = logging.getLogger("draftwood")
 
@@ -38,17 +38,17 @@ def precision(dtype: str | torch.dtype, device: str | torch.device = "cpu") -> s
 
 
 def like(model: Any) -> str | torch.dtype:
-    """The precision that a draft of `model` should have: the same."""
+    """The precision of a draft model for `model`: the same as its own."""
     return INT8 if getattr(model, "batch_invariant", False) else getattr(model, "dtype", torch.float32)
 
 
 def supported(config: ModelConfig) -> bool:
-    """Whether the int8 backend can hold a model of this shape."""
+    """Whether the int8 backend can run a model of this shape."""
     return config.head_dim <= WIDEST_HEAD
 
 
 def int8_decoder(config: ModelConfig, weights: Int8Weights) -> Any:
-    """On the best kernels this machine runs, or on stock operations."""
+    """A decoder on the best kernels that this machine runs, or on stock operations."""
     library = open_library()
     if library is not None:
         from draftwood.models.backends.int8_native import NativeDecoder
@@ -75,7 +75,7 @@ def _open(names: tuple[str, ...]) -> Library | None:
             log.warning("the %s kernels cannot be used: %s", level.name, error)
     if names and levels.chosen() != levels.AUTO:
         raise OptionError(
-            f"{SWITCH}={names[0]}: these kernels cannot be had here, {_why()}\nhint: leave {SWITCH} unset"
+            f"{SWITCH}={names[0]}: these kernels are not available here: {_why()}\nhint: leave {SWITCH} unset"
         )
     if names:
         log.warning("no native kernels: the int8 backend runs on stock operations, several times slower (%s)", _why())

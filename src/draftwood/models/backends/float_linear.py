@@ -1,4 +1,4 @@
-"""The reference backend: every linear layer as one plain float product. Other backends are parity-tested against it."""
+"""The float backend: every linear layer as one plain product. Other backends are parity-tested against it."""
 
 import torch.nn.functional as F
 from jaxtyping import Float, Int
@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 class FloatLinear(nn.Module):
-    """y = x W^T + b in the dtype of W. Not batch-invariant: a row's last bits may depend on how many rows run with it."""
+    """y = x W^T + b in the dtype of W. Not batch-invariant: last bits may depend on how many tokens run together."""
 
     def __init__(self, weight: Float[Tensor, "out in"], bias: Float[Tensor, "out"] | None = None) -> None:
         super().__init__()
@@ -17,7 +17,7 @@ class FloatLinear(nn.Module):
         return F.linear(x, self.weight, self.bias)
 
     def rows(self, x: Float[Tensor, "*S in"], ids: Int[Tensor, "W"]) -> Float[Tensor, "*S W"]:
-        """Only these output rows."""
+        """Only the outputs of these rows of W."""
         return F.linear(x, self.weight[ids], None if self.bias is None else self.bias[ids])
 
     def take(self, ids: Int[Tensor, "*S"]) -> Float[Tensor, "*S in"]:

@@ -1,4 +1,4 @@
-"""What every model over the native kernels hands them besides its weights: positions, cache rows, who sees whom."""
+"""What the native kernels need besides weights: rotary positions, KV entries, the attention mask of a pass."""
 
 import threading
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ _POSITIONS = 1024  # cosines are made this many at a time
 
 
 def matrix(packed: Packed, bias: Tensor | None = None) -> native.Matrix:
-    """Whoever asks holds on to both tensors."""
+    """The caller keeps both tensors alive."""
     return native.Matrix(
         packed.data.data_ptr(), None if bias is None else bias.data_ptr(), packed.rows, packed.columns, packed.kind
     )
@@ -39,24 +39,24 @@ def shape_of(config: ModelConfig) -> native.Shape:
     )
 
 
-def logit_room(rows: int, columns: int) -> Float[Tensor, "rows columns"]:
-    """Room for logits. Rows a power of two apart would fight for the same lines of the cache."""
-    return torch.empty(rows, columns + 16)[:, :columns]
+def logit_room(count: int, columns: int) -> Float[Tensor, "count columns"]:
+    """Memory for logits. Padded, because rows a power of two apart map to the same cache lines of the processor."""
+    return torch.empty(count, columns + 16)[:, :columns]
 
 
-class Turns:
-    """Cosines and sines by position; once made they never change. Threads may share one."""
+class Rotations:
+    """Cosines and sines by position, computed once. Threads may share one instance."""
 
     def __init__(self, config: ModelConfig) -> None:
         self._freq = frequencies(config)
         none = torch.zeros(0, config.head_dim // 2)
         self._made = none, none
-        self._growing = threading.Lock()
+        self._lock = threading.Lock()
 
     def upto(self, last: int) -> tuple[Tensor, Tensor]:
-        """Of all positions up to `last`, [positions, half a head] each."""
+        """Cosines and sines of all positions up to `last`, [positions, head_dim / 2] each."""
         if len(self._made[0]) <= last:
-            with self._growing:
+            with self._lock:
                 cos, sin = self._made
                 while len(cos) <= last:
                     more = angles(self._freq, torch.arange(len(cos), len(cos) + _POSITIONS), torch.float32)
@@ -66,7 +66,7 @@ class Turns:
 
 
 class Stores:
-    """Where the rows of each layer lie, cache by cache. A cache that grows replaces all its stores at once."""
+    """Addresses of each layer's keys and values, per cache. A cache that grows replaces all its stores at once."""
 
     def __init__(self, layers: int) -> None:
         self.layers = layers
@@ -77,20 +77,20 @@ class Stores:
         first = cache.store("k0")
         held = self._held.get(cache)
         if held is None or held[0] is not first:
-            rows = [(cache.store(f"k{i}").data_ptr(), cache.store(f"v{i}").data_ptr()) for i in range(self.layers)]
-            held = first, cast((native.Store * len(rows))(*rows), POINTER(native.Store))
+            layers = [(cache.store(f"k{i}").data_ptr(), cache.store(f"v{i}").data_ptr()) for i in range(self.layers)]
+            held = first, cast((native.Store * len(layers))(*layers), POINTER(native.Store))
             self._held[cache] = held
         return held[1]
 
 
 class NativePass:
-    """One pass as the kernels want it: `what`. Holds on to every tensor whose address it gave away."""
+    """One pass as the kernels read it: `pointers`. Keeps every tensor alive that they point to."""
 
     def __init__(
-        self, x: ForwardInput, cache: Cache, segments: Sequence[Segment], turns: Turns, stores: Stores
+        self, x: ForwardInput, cache: Cache, segments: Sequence[Segment], rotations: Rotations, stores: Stores
     ) -> None:
         store = cache.store("k0")
-        cos, sin = turns.upto(int(x.positions.max()) if x.size else 0)
+        cos, sin = rotations.upto(int(x.positions.max()) if x.size else 0)
         self.kept = [x.positions.contiguous(), x.entries.contiguous(), cos, sin, store]
         self.parts = (native.Segment * len(segments))()
         for part, s in zip(self.parts, segments, strict=True):
@@ -100,11 +100,11 @@ class NativePass:
                 visible = s.visible.contiguous()
                 self.kept.append(visible)
                 part.visible = visible.data_ptr()
-        self.what = native.Pass(
+        self.pointers = native.Pass(
             tokens=x.size,
             segments=len(segments),
             segment=self.parts,
-            cache=native.Rows(store.stride(0), store.stride(1), self.kept[1].data_ptr()),
+            cache=native.CacheLayout(store.stride(0), store.stride(1), self.kept[1].data_ptr()),
             stores=stores.of(cache),
             positions=self.kept[0].data_ptr(),
             cos=cos.data_ptr(),

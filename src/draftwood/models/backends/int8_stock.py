@@ -1,7 +1,7 @@
-"""The int8 decoder on stock operations, for machines without a compiler: slower than the kernels, and batch-invariant as they are.
+"""The int8 decoder on stock operations, for machines without a compiler: batch-invariant, but slower than the kernels.
 
-A matrix row or an activation row is a step times whole numbers of two digits, x = step * (128 * high + low). One int8
-product gives the sums of all four pairs of digits as exact int32; float64 puts them together exactly, and rounds once.
+Each weight row and each token's activations are a step times whole numbers of two digits, x = step * (128 * high + low).
+One int8 product gives the sums of all four pairs of digits as exact int32; float64 adds them exactly and rounds once.
 """
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from draftwood.core.config import ModelConfig
 from draftwood.errors import ModelError
-from draftwood.models.attention import each_alone
+from draftwood.models.attention import segment_masks
 from draftwood.models.backends.fixed_point import WIDEST_HEAD, exp_gate, fixed_point_attention
 from draftwood.models.backends.int8_weights import Int8Weights, LayerWeights, Product
 from draftwood.models.backends.quantised_blocks import GROUP, Packed, unpack
@@ -22,17 +22,21 @@ _DIGIT, _BASE = 64, 128
 _TOP = _DIGIT * _BASE + _DIGIT
 _LONGEST = 2**31 // ((_DIGIT + _BASE) * _DIGIT)  # columns whose sum fits into int32
 _SHORT = 2**31 // (_TOP * _DIGIT)  # columns whose sum with both digits of the weights does
-_LEAST = 2.0**-100  # rows of zeros have a step too
-_PART = 4096  # output rows at a time: what is put together stays in the cache of the processor
-_SUBSETS = 8  # trimmed heads remembered
+_LEAST = 2.0**-100  # rows of zeros need a step too
+_PART = 4096  # weight rows at a time, so that intermediate results stay in the processor's cache
+_SUBSETS = 8  # trimmed heads kept
 
 BACKEND = Backend(
-    name="int8 stock", batch_invariant=True, attention=fixed_point_attention, attention_mask=each_alone, gate=exp_gate
+    name="int8 stock",
+    batch_invariant=True,
+    attention=fixed_point_attention,
+    attention_mask=segment_masks,
+    gate=exp_gate,
 )
 
 
 def split(x: Float[Tensor, "R K"]) -> tuple[Int8[Tensor, "2 R K"], Float64[Tensor, "R 1"]]:
-    """High and low digits of every number, and the step of every row; not a number for a row that holds inf or nan."""
+    """High and low digits of every number, and the step of every row; NaN for a row that holds inf or NaN."""
     peak = x.abs().amax(-1, keepdim=True)
     step = peak.clamp_min(_LEAST).div_(_TOP).add_(peak - peak)
     whole = (x / step).round_()
@@ -42,7 +46,7 @@ def split(x: Float[Tensor, "R K"]) -> tuple[Int8[Tensor, "2 R K"], Float64[Tenso
 
 
 class StockLinear:
-    """y = x W^T + b, with two digits for every weight. Lies in parts of equal size, zeros behind the last row."""
+    """y = x W^T + b, with two digits for every weight. Stored in parts of equal size, padded with rows of zeros."""
 
     def __init__(
         self,
@@ -52,14 +56,17 @@ class StockLinear:
         bias: Float[Tensor, "out"] | None = None,
     ) -> None:
         if digits.shape[-1] > _LONGEST:
-            raise ModelError(f"a product over {digits.shape[-1]} columns does not fit into int32, {_LONGEST} do")
+            raise ModelError(
+                f"a product over {digits.shape[-1]} columns does not fit into int32, at most {_LONGEST} do\n"
+                "hint: use dtype float32"
+            )
         self.digits, self.steps, self.size, self.bias = digits, steps, size, bias
         self._parts = [(d.flatten(0, 1), s) for d, s in zip(digits, steps, strict=True)]
         self._subsets: dict[bytes, StockLinear] = {}
 
     @classmethod
     def from_packed(cls, packed: Packed, bias: Tensor | None = None) -> "StockLinear":
-        """A part at a time, so that the floats are never all there."""
+        """Unpacks a part at a time, so that memory never holds the whole matrix as floats."""
         parts = -(-packed.rows // _PART)
         rows = -(-packed.rows // (parts * GROUP)) * GROUP
         digits = torch.zeros(parts, 2, rows, packed.columns, dtype=torch.int8)
@@ -91,7 +98,7 @@ class StockLinear:
         return out.view(*x.shape[:-1], self.size)
 
     def rows(self, x: Float[Tensor, "*S in"], ids: Int[Tensor, "W"]) -> Float[Tensor, "*S W"]:
-        """Only these output rows. A trimmed vocabulary stays the same from call to call, so it is kept."""
+        """Only the outputs of these rows of W. A trimmed vocabulary stays the same from call to call, so it is kept."""
         key = ids.cpu().contiguous().numpy().tobytes()
         if key not in self._subsets:
             if len(self._subsets) >= _SUBSETS:
@@ -114,11 +121,13 @@ class StockLinear:
 
 
 class StockDecoder(Decoder):
-    """The decoder over packed weights. Adds a constructor only; what is its own about it is the backend."""
+    """The decoder over packed weights. Only the constructor differs: it chooses the backend."""
 
     def __init__(self, config: ModelConfig, weights: Int8Weights) -> None:
         if config.head_dim > WIDEST_HEAD:
-            raise ModelError(f"heads of {config.head_dim} numbers are too wide for fixed point, {WIDEST_HEAD} fit")
+            raise ModelError(
+                f"head_dim {config.head_dim} is too large for fixed point\nhint: at most {WIDEST_HEAD}; use dtype float32"
+            )
         embedding = StockLinear.from_packed(weights.embedding)
         head = embedding if weights.head is weights.embedding else StockLinear.from_packed(weights.head)
         layers = [Layer(config, i, _products(w), w.norms, BACKEND) for i, w in enumerate(weights.layers)]

@@ -59,7 +59,7 @@ class Int8Weights:
 
     @property
     def bytes_per_pass(self) -> int:
-        """What a pass that reads every weight once must fetch."""
+        """Bytes that a pass reads if it reads every weight once."""
         products = [p.weight for layer in self.layers for p in layer.products.values()]
         return sum(p.data.numel() for p in [*products, self.head])
 
@@ -74,8 +74,8 @@ def from_tensors(config: ModelConfig, tensors: Mapping[str, Tensor]) -> Int8Weig
         return Product(pack(weight), torch.cat(biases) if biases else None)
 
     def norms(layer: int) -> dict[str, Tensor]:
-        named = {name: f"model.layers.{layer}.{theirs}.weight" for name, theirs in NORMS.items()}
-        return {name: tensors[theirs].float().contiguous() for name, theirs in named.items() if theirs in tensors}
+        named = {name: f"model.layers.{layer}.{hf_name}.weight" for name, hf_name in NORMS.items()}
+        return {name: tensors[hf_name].float().contiguous() for name, hf_name in named.items() if hf_name in tensors}
 
     embedding = pack(tensors["model.embed_tokens.weight"])
     return Int8Weights(
@@ -90,7 +90,7 @@ def from_tensors(config: ModelConfig, tensors: Mapping[str, Tensor]) -> Int8Weig
 
 
 def save(weights: Int8Weights, folder: Path, note: Mapping[str, Any]) -> None:
-    """Two files: an index with `note` in it, and all bytes one behind the other."""
+    """Two files: an index that includes `note`, and the bytes of all tensors."""
     entries: list[dict[str, Any]] = []
     with (folder / DATA).open("wb") as file:
         for name, packed, plain in _flat(weights):
@@ -119,7 +119,7 @@ def _flat(weights: Int8Weights) -> Iterator[tuple[str, Packed | None, Tensor | N
 
 
 def load(folder: Path, config: ModelConfig) -> tuple[Int8Weights, dict[str, Any]]:
-    """The weights, read once into memory of their own, and the note beside them."""
+    """The weights, read into memory of their own, and the note that was saved with them."""
     index = json.loads((folder / INDEX).read_text("utf-8"))
     memory = _read(folder / DATA)
     found: dict[str, Packed | Tensor] = {}

@@ -1,9 +1,10 @@
 """Weights in blocks of 32 columns with a scale each: 4 bits where that is exact, 8 bits otherwise.
 
-    kind 4   weight = scale * nibble + minimum      the very numbers of a Q4_1 file
-    kind 8   weight = scale * (byte - 128)          the very numbers of a Q8_0 file, or any weights rounded
+    kind 4   weight = scale * nibble + minimum      exactly the weights of a Q4_1 file
+    kind 8   weight = scale * (byte - 128)          exactly the weights of a Q8_0 file, or any weights rounded
 
-Sixteen rows lie together, so that one vector holds 16 rows x 4 columns; `kernels/cpu/source/product.hpp` reads them.
+Sixteen weight rows are interleaved, so that one vector holds 16 rows x 4 columns; `kernels/cpu/source/product.hpp` reads
+them.
 """
 
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ class Packed:
 
 
 def pack(weight: Float[Tensor, "rows columns"]) -> Packed:
-    """In 4 bits if no weight changes by it, otherwise in 8."""
+    """In 4 bits if that changes no weight, otherwise in 8."""
     rows, columns = weight.shape
     padded = torch.nn.functional.pad(weight.float(), (0, -columns % BLOCK, 0, -rows % GROUP))
     blocks = padded.view(padded.shape[0], -1, BLOCK)
@@ -45,8 +46,8 @@ def pack(weight: Float[Tensor, "rows columns"]) -> Packed:
 
 
 def _four_bits(x: Float[Tensor, "rows blocks 32"]) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Nibbles, scales and minima that give back every weight exactly, or None. A quantiser puts the least weight of a
-    block at 0 and the greatest at 15, so both can be read off."""
+    """Nibbles, scales and minima that reproduce every weight exactly, or None. A quantiser maps the least weight of a
+    block to 0 and the greatest to 15, so scale and minimum follow from the two."""
     low, high = x.amin(-1), x.amax(-1)
     scale, minimum = ((high - low) / 15).half(), low.half()
     if not torch.equal(minimum.float(), low):
@@ -95,7 +96,7 @@ def unpack(packed: Packed) -> Float[Tensor, "rows columns"]:
 
 
 def take_rows(packed: Packed, ids: Int[Tensor, "W"]) -> Packed:
-    """Some rows, with the very same numbers."""
+    """Some rows of the matrix, with unchanged weights."""
     values, scale, minimum = _parts(packed)
     pad = torch.cat([ids, ids.new_zeros(-len(ids) % GROUP)])
     if minimum is None:

@@ -1,7 +1,7 @@
-"""Before a transformers model is trusted: what does it keep for every token, and does it honour a tree mask?
+"""Checks before a transformers model is used: what it caches per token, and whether it follows a tree mask.
 
-slot 0    a b c ─ d ┬ e        a b c is committed, then the tree runs in one pass, padded beside slot 1
-                    └ f ─ g    every node must say what it says at the end of its own path, run alone
+slot 0    a b c ─ d ┬ e        a b c is committed, then the tree runs in one pass, together with slot 1
+                    └ f ─ g    every node must give the logits that its own path gives when run alone
 slot 1    h i j
 """
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
     from draftwood.models.hf.model import HFModel
 
-NARROW = 3  # the window of the trial, so that a window is felt on six tokens
+NARROW = 3  # the window during the check, so that six tokens exceed it
 PROMPT, TREE, OTHER = [0, 1, 2], [3, 4, 5, 6], [7, 8, 9]  # letters of the drawing above
 PARENTS, DEPTHS = [-1, 0, 0, 2], [3, 4, 4, 5]
 PATHS = {1: [0, 1, 2, 3, 4], 3: [0, 1, 2, 3, 5, 6], 6: [7, 8, 9]}  # place in the pass -> the path that ends there
 
 
-def learn(net: Any, name: str) -> dict[str, Any]:
-    """Windows, cache rows, vocabulary, layers and final norm, seen in one small call."""
+def inspect(net: Any, name: str) -> dict[str, Any]:
+    """Windows, cache specs, vocabulary size, layers and final norm, observed in one small call."""
     from transformers import DynamicCache
 
     text = net.config.get_text_config()
@@ -40,7 +40,7 @@ def learn(net: Any, name: str) -> dict[str, Any]:
     with torch.inference_mode(), _calls(net.get_decoder(), layers) as calls:
         try:
             out = net(input_ids=_tokens(PROMPT, net), past_key_values=cache, use_cache=True)
-        except Exception as error:  # whatever a family may raise when handed a plain cache
+        except Exception as error:  # families raise many types when given a plain cache
             raise _refusal(name, f"it cannot run on a plain cache: {error}") from error
     return {
         "windows": windows,
@@ -52,18 +52,18 @@ def learn(net: Any, name: str) -> dict[str, Any]:
 
 
 def check(model: "HFModel") -> None:
-    """ModelError if a node of a tree says anything else than it says at the end of its own path."""
-    trial = copy.copy(model)
-    trial.windows = {kind: window and NARROW for kind, window in model.windows.items()}
-    narrow = any(trial.windows.values())
+    """ModelError if a node of a tree has other logits than its own path run alone."""
+    narrowed = copy.copy(model)
+    narrowed.windows = {kind: window and NARROW for kind, window in model.windows.items()}
+    narrow = any(narrowed.windows.values())
     with torch.inference_mode(), _window(model.net.config.get_text_config(), NARROW if narrow else None):
         try:
-            seen, x = _tree_pass(trial)
+            seen, x = _tree_pass(narrowed)
             alone = {place: _alone(model.net, path) for place, path in PATHS.items()}
             chain = _alone(model.net, PROMPT + TREE)
         except ModelError:
             raise
-        except Exception as error:  # shapes, keywords and types that one family in a hundred does not take
+        except Exception as error:  # some families do not take our shapes, keywords or types
             raise _refusal(model.name, f"{type(error).__name__}: {error}") from error
     if not chain.isfinite().all():
         raise ModelError(
@@ -71,34 +71,34 @@ def check(model: "HFModel") -> None:
             "hint: use dtype float32 or bfloat16, which do not overflow as early as float16"
         )
     error = float(torch.tensor([_gap(seen.logits[place], right) for place, right in alone.items()]).max())  # NaN wins
-    allowed, blunder = _allowed(chain, alone[3])
+    allowed, ignored = _allowed(chain, alone[3])
     if not error <= allowed:
         raise _refusal(
-            model.name, f"a node's logits are {error:.2g} off, taking the tree for a chain costs {blunder:.2g}"
+            model.name, f"a node's logits are {error:.2g} off; reading the tree as a chain gives {ignored:.2g}"
         )
     if model.norm is not None and _gap(model.head(seen.hidden[x.want]), seen.logits) > allowed:
-        model.norm = None  # something stands between norm and logits that we do not know; `head` says so when asked
+        model.norm = None  # an unknown step lies between norm and logits; `head` then raises
 
 
 def _tree_pass(model: "HFModel") -> tuple[Any, ForwardInput]:
-    """The drawing above, in two passes over scratch rows."""
+    """The passes drawn above, over a scratch cache."""
     scratch = _Scratch(model.cache_specs, model.device)
     scratch.segments = [Segment(0, 0, 3, 0, 3, 0, True, torch.ones(3, 3).tril().bool())]
     model.forward(_pass(model, PROMPT, [0] * 3, [0, 1, 2], [0, 1, 2], [-1, 0, 1]), cast(Cache, scratch))
-    sees = torch.eye(4, dtype=torch.bool)
-    for row, parent in enumerate(PARENTS):
-        sees[row] |= sees[parent] if parent >= 0 else False
+    visible = torch.eye(4, dtype=torch.bool)
+    for node, parent in enumerate(PARENTS):
+        visible[node] |= visible[parent] if parent >= 0 else False
     scratch.segments = [
-        Segment(0, 0, 4, 3, 4, 0, True, sees),
+        Segment(0, 0, 4, 3, 4, 0, True, visible),
         Segment(1, 4, 7, 0, 3, 0, True, torch.ones(3, 3).tril().bool()),
     ]
-    slots, rows = [0] * 4 + [1] * 3, [0, 1, 2, 3, 0, 1, 2]
-    x = _pass(model, TREE + OTHER, slots, [*DEPTHS, 0, 1, 2], rows, [*PARENTS, -1, 0, 1])
+    slots, entries = [0] * 4 + [1] * 3, [0, 1, 2, 3, 0, 1, 2]
+    x = _pass(model, TREE + OTHER, slots, [*DEPTHS, 0, 1, 2], entries, [*PARENTS, -1, 0, 1])
     return model.forward(x, cast(Cache, scratch)), x
 
 
 class _Scratch:
-    """As much of a cache as two passes over known segments need."""
+    """The part of a cache that two passes over known segments use."""
 
     def __init__(self, specs: tuple[CacheSpec, ...], device: torch.device) -> None:
         self.segments: list[Segment] = []
@@ -112,9 +112,9 @@ class _Scratch:
 
 
 def _pass(model: "HFModel", letters: list[int], *columns: list[int]) -> ForwardInput:
-    slots, positions, rows, parents = (torch.tensor(c, device=model.device) for c in columns)
+    slots, positions, entries, parents = (torch.tensor(c, device=model.device) for c in columns)
     ids = _tokens(letters, model.net)[0]
-    return ForwardInput(ids, slots, positions, rows, parents, torch.arange(len(letters), device=model.device))
+    return ForwardInput(ids, slots, positions, entries, parents, torch.arange(len(letters), device=model.device))
 
 
 def _tokens(letters: list[int], net: Any) -> Tensor:
@@ -123,16 +123,16 @@ def _tokens(letters: list[int], net: Any) -> Tensor:
 
 
 def _alone(net: Any, letters: list[int]) -> Tensor:
-    """The last logits of a plain text, with no mask, no cache and no positions of ours."""
+    """The last logits of a plain sequence, without a mask, cache or positions of ours."""
     return net(input_ids=_tokens(letters, net), use_cache=False).logits[0, -1]
 
 
 def _allowed(chain: Tensor, right: Tensor) -> tuple[float, float]:
-    """How far off rounding may be, and what taking the tree for a chain costs. Half precision rounds so coarsely that
-    only the second tells right from wrong; in float32 much less than a tenth of it would be suspicious."""
-    blunder = _gap(chain, right)
+    """The allowed rounding error, and the error of a model that ignores the tree. In half precision the bound is a tenth
+    of the latter, because rounding is coarse; in float32 it is a multiple of the rounding step."""
+    ignored = _gap(chain, right)
     step = max(torch.finfo(chain.dtype).eps, torch.finfo(torch.float32).eps) * float(right.abs().max())
-    return max(8 * step, min(1000 * step, blunder / 10)), blunder
+    return max(8 * step, min(1000 * step, ignored / 10)), ignored
 
 
 def _gap(a: Tensor, b: Tensor) -> float:
@@ -141,7 +141,7 @@ def _gap(a: Tensor, b: Tensor) -> float:
 
 @contextmanager
 def _window(text: Any, window: int | None) -> Iterator[None]:
-    """transformers with a narrow window, for as long as the trial lasts."""
+    """transformers with a narrow window, during the check."""
     old = getattr(text, "sliding_window", None)
     try:
         if window is not None:
@@ -167,11 +167,11 @@ def _layers(decoder: nn.Module, count: int, name: str) -> nn.ModuleList:
     for module in decoder.modules():
         if isinstance(module, nn.ModuleList) and len(module) == count:
             return module
-    raise _refusal(name, f"its {count} layers cannot be told apart")
+    raise _refusal(name, f"no list of its {count} layers was found")
 
 
 def _cache_specs(cache: "DynamicCache", name: str) -> tuple[CacheSpec, ...]:
-    """k and v of every layer that kept any; anything else a layer keeps cannot follow a tree."""
+    """k and v of every layer; a layer that caches anything else cannot follow a tree."""
     from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
     specs: list[CacheSpec] = []
@@ -180,8 +180,8 @@ def _cache_specs(cache: "DynamicCache", name: str) -> tuple[CacheSpec, ...]:
             raise _refusal(name, f"layer {i} keeps {type(layer).__name__} instead of keys and values")
         if layer.keys is None or layer.values is None:
             raise _refusal(name, f"layer {i} keeps no keys and values")
-        for kind, rows in (("k", layer.keys), ("v", layer.values)):
-            specs.append(CacheSpec(f"{kind}{i}", rows.shape[1], rows.shape[3], rows.dtype))
+        for kind, entries in (("k", layer.keys), ("v", layer.values)):
+            specs.append(CacheSpec(f"{kind}{i}", entries.shape[1], entries.shape[3], entries.dtype))
     if not specs:
         raise _refusal(name, "it keeps no keys and values")
     return tuple(specs)

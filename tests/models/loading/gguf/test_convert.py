@@ -132,7 +132,7 @@ def test_a_full_disk_leaves_nothing(cache: Path, write_gguf, monkeypatch: pytest
         ({"tokenizer.ggml.pre": "unheard"}, TokenizerError, "pre 'unheard'"),
         ({"tokenizer.chat_template": "{{ messages[0].role }}"}, TokenizerError, "loses the user message"),
         ({"tokenizer.chat_template": "{% for %}"}, TokenizerError, "TemplateSyntaxError"),
-        ({"tokenizer.ggml.eot_token_id": 263_000}, TokenizerError, "ends texts with token 263000"),
+        ({"tokenizer.ggml.eot_token_id": 263_000}, TokenizerError, "eos_token_id 263000"),
     ],
 )
 def test_a_file_that_does_not_fit_together_leaves_nothing(cache: Path, write_gguf, keys, kind, message):

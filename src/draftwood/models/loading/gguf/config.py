@@ -1,4 +1,4 @@
-"""Turns the metadata of a GGUF file into a ModelConfig, or refuses what the decoder could not run as trained."""
+"""Converts the metadata of a GGUF file into a ModelConfig; refuses what the decoder cannot run as trained."""
 
 import math
 from typing import Any

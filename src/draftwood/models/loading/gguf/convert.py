@@ -1,8 +1,7 @@
 """GGUF file -> a Hugging Face folder in the cache, made once. Later starts read only the folder.
 
-The folder is keyed by the file's SHA-256 and the converter's version, so a copy of the same file elsewhere shares it
-and a changed file gets a new one. Hashing a large file takes seconds; a small note remembers the hash of a file that
-the operating system says has not changed since.
+The folder's key is the file's SHA-256 and the converter's version, so a copy of the file elsewhere shares it and a changed
+file gets a new one. Hashing a large file takes seconds, so a small note keeps the hash of an unchanged file.
 """
 
 import contextlib
@@ -25,14 +24,14 @@ from draftwood.models.loading.tokenizer import Tokenizer
 
 VERSION = 1  # raise it when the same file should be converted differently
 
-# Two changes within one tick of the file system's clock look the same: a file this young is hashed again next time.
+# Two changes within one tick of the file system's clock look alike, so the hash of a file this new is not kept.
 SETTLED_NS = 2_000_000_000
 
 
 def converted(path: Path, *, light: bool = False) -> Path:
-    """The folder that holds what `path` holds, in float32 safetensors and tokenizer.json; made on the first call.
+    """The folder with the content of `path` as float32 safetensors and tokenizer.json; made on the first call.
 
-    `light`: do not read the weights to compare them with their checksum; for callers that will not use them.
+    `light`: skip the checksum of the weights; for callers that do not read them.
     """
     unread = frozenset({SINGLE}) if light else frozenset[str]()
     return folder_cache.build(
@@ -43,7 +42,7 @@ def converted(path: Path, *, light: bool = False) -> Path:
 def convert(path: Path, folder: Path) -> None:
     """Write config.json, model.safetensors, tokenizer.json and tokenizer_config.json into an empty folder.
 
-    Everything that can be refused is refused before the first tensor is read.
+    All checks of the header run before the first tensor is read.
     """
     header = read_header(path)
     config = read_config(header)
@@ -52,7 +51,7 @@ def convert(path: Path, folder: Path) -> None:
     backend, tokenizer_config = tokenizer.convert(header)
     _write_json(folder / "config.json", hf_config.unparse(config) | {"dtype": "float32"})
     _write_json(folder / "tokenizer_config.json", tokenizer_config)
-    # Written by us, not by the library: that one hides a full disk in an error of its own.
+    # Not backend.save(): it hides a full disk in an error of its own.
     (folder / "tokenizer.json").write_text(backend.to_str(), "utf-8")
     Tokenizer.from_folder(folder).check(config)
     write_float32(folder / SINGLE, shapes, weights.tensors(header, config))
@@ -63,12 +62,12 @@ def _write_json(path: Path, value: Mapping[str, object]) -> None:
 
 
 def _digest(path: Path) -> str:
-    """SHA-256 of a file, from the note if the file is the one the note was written about."""
+    """SHA-256 of a file, from the note if the file has not changed since."""
     try:
         found = path.stat()
     except OSError as error:
         raise WeightsError(f"{path}: cannot be read: {error}") from error
-    # ctime changes with every write and cannot be set back, so a restored time stamp hides nothing.
+    # ctime changes with every write and cannot be set, so a restored mtime does not hide a change.
     seen = [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
     name = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:32]
     note = folder_cache.cache_dir() / "seen" / f"{name}.json"
@@ -88,7 +87,7 @@ def _digest(path: Path) -> str:
 
 
 def _write_note(note: Path, value: dict[str, object]) -> None:
-    """Best effort: without the note the next start hashes the file again, and that is all."""
+    """Best effort: without the note the next start hashes the file again."""
     fresh = note.with_name(f"{note.name}.{os.getpid()}")
     try:
         note.parent.mkdir(parents=True, exist_ok=True)

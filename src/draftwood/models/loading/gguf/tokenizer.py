@@ -1,9 +1,9 @@
 """Turns the vocabulary inside a GGUF file into tokenizer.json and tokenizer_config.json.
 
 Two kinds exist in the files we read: "gpt2", byte-level BPE with its merges written out, and "llama", SentencePiece,
-where a merge is any way to put two tokens together and the score of the result is its rank. How text is cut into words
-before merging is only named in the file (`tokenizer.ggml.pre`), so a name we do not know is refused, never guessed:
-a wrong rule gives ids the model has hardly seen, and nothing looks broken.
+where any two tokens whose text together is a token may merge, ranked by that token's score. The file only names the rule
+that splits text into words before merging (`tokenizer.ggml.pre`). An unknown name is refused, because a wrong rule gives
+ids that the model has hardly seen, without any visible error.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Turns the tensors of a GGUF file into Hugging Face names, row order and float32. Never guesses at a tensor.
+"""Converts the tensors of a GGUF file to Hugging Face names, row order and float32. Refuses unknown tensors.
 
 Llama-type files (Mistral's too) store the rows of q and k interleaved, because llama.cpp rotates neighbouring pairs;
 Hugging Face rotates halves. Qwen files are stored as they are. See `undo_interleave`.
@@ -46,7 +46,7 @@ def hf_name(name: str, header: Header) -> str | None:
         hint = (
             "mixture-of-experts files are not supported" if "_exps" in name or "gate_inp" in name else "is it complete?"
         )
-        raise WeightsError(f"{header.path}: tensor {name!r} belongs to no model we know\nhint: {hint}")
+        raise WeightsError(f"{header.path}: tensor {name!r} is not part of any supported model\nhint: {hint}")
     return f"model.layers.{int(match[1])}.{IN_LAYER[match[2]]}.{match[3]}"
 
 

@@ -1,4 +1,4 @@
-"""Process: the parent's end of a worker. Starts it, asks it, notices when it dies or hangs, and ends it."""
+"""WorkerProcess: the parent's handle of a worker. Starts it, calls it, detects when it dies or hangs, and ends it."""
 
 import json
 import os
@@ -21,24 +21,24 @@ LIVES = 3  # starts before a worker is given up
 
 
 class WorkerFailed(DraftwoodError):
-    """The worker said no: its words."""
+    """The worker replied with an error, whose text this is."""
 
 
 class WorkerDied(WorkerFailed):
-    """The worker is gone, or was ended because it did not reply."""
+    """The worker has exited, or was ended because it did not reply."""
 
 
-class Process:
+class WorkerProcess:
     """One worker. `command` replaces the module that is run, for tests."""
 
     def __init__(self, peer: str, *, command: Sequence[str] | None = None, patience: float = PATIENCE) -> None:
         self.peer, self.patience = peer, patience
-        self.command = list(command or (sys.executable, "-m", "draftwood.bench.spec.worker", peer))
+        self.command = list(command or (sys.executable, "-m", "draftwood.bench.spec.worker_main", peer))
         self.facts: dict[str, Any] = {}
         self.starts = 0
         self._child: subprocess.Popen[bytes] | None = None
-        self._words: IO[bytes] | None = None  # what the child prints
-        self._last_words = ""
+        self._stderr: IO[bytes] | None = None  # and stdout of its libraries
+        self._last_line = ""
         self._rest = b""
 
     @property
@@ -50,17 +50,17 @@ class Process:
         return self._child.pid if self._child is not None and self.alive else None
 
     def open(self, settings: Settings) -> dict[str, Any]:
-        """Start and load. A worker that died too often is not started again."""
+        """Start the worker and load its model. A worker that died too often is not started again."""
         if self.starts >= LIVES:
             raise WorkerDied(f"{self.peer} died {self.starts} times and was not started again")
         self.starts += 1
         self._rest = b""
-        self._words = tempfile.TemporaryFile()  # noqa: SIM115  closed with the child
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  closed with the child
         self._child = subprocess.Popen(
             self.command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._words,
+            stderr=self._stderr,
             env=environment(settings.threads),
         )
         try:
@@ -71,7 +71,7 @@ class Process:
         return self.facts
 
     def call(self, op: str, **asked: Any) -> dict[str, Any]:
-        """Ask and wait. WorkerFailed with the worker's words, WorkerDied if there is nobody to answer."""
+        """Send one request and wait for its reply. WorkerFailed with the worker's error, WorkerDied if it does not run."""
         child = self._child
         if child is None or child.stdin is None or child.stdin.closed:
             raise WorkerDied(f"{self.peer} does not run")
@@ -103,35 +103,35 @@ class Process:
         return line
 
     def _dead(self) -> WorkerDied:
-        """Why it died, as far as it said."""
+        """The exit status and the last line of stderr."""
         assert self._child is not None
         self.close(now=True)
-        said = f": {self._last_words}" if self._last_words else ""
+        said = f": {self._last_line}" if self._last_line else ""
         return WorkerDied(f"{self.peer} died with status {self._child.returncode}{said}")
 
     def close(self, *, now: bool = False) -> None:
-        """End it: by closing its pipe, and if that does not help, by force."""
+        """Close the pipe, which ends the worker; kill it if it does not end."""
         child = self._child
         if child is None:
             return
         for pipe in (child.stdin, child.stdout):
             if pipe is not None and not pipe.closed:
-                with suppress(OSError):  # unsent words for somebody who is gone
+                with suppress(OSError):  # the reader has exited
                     pipe.close()
         try:
             child.wait(timeout=0.5 if now else 3)
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
-        if self._words is not None:
-            self._words.seek(0)
-            self._last_words = "".join(self._words.read().decode(errors="replace").strip().splitlines()[-1:])
-            self._words.close()
-            self._words = None
+        if self._stderr is not None:
+            self._stderr.seek(0)
+            self._last_line = "".join(self._stderr.read().decode(errors="replace").strip().splitlines()[-1:])
+            self._stderr.close()
+            self._stderr = None
 
 
 def environment(threads: int) -> dict[str, str]:
-    """Ours, with the number of threads said in every dialect, and this very package to be found."""
+    """Our environment with the number of threads for every library, and this package on the path."""
     here = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH", ""))))
     count = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))

@@ -1,9 +1,9 @@
-"""A peer's own process: `python -m draftwood.bench.spec.worker NAME`, one JSON line in, one out.
+"""The main program of a worker process: `python -m draftwood.bench.spec.worker_main NAME`, one JSON line in, one out.
 
     {"op": "open", "settings": {...}}                                    -> {"ok": facts}
     {"op": "answer", "method": ..., "prompt": [...], "index": 0}         -> {"ok": fields of an Answer} or {"error": why}
 
-Between two lines it is blocked on reading and uses no CPU. It ends when the pipe is closed.
+Between two lines the worker blocks on reading and uses no CPU. It ends when the pipe is closed.
 """
 
 import json
@@ -20,7 +20,7 @@ OPS = ("open", "answer", "encode", "judge")
 
 
 def serve(peer: Peer, lines: IO[str], reply: Callable[[str], None]) -> None:
-    """Answer line by line until there are no more. An error is an answer too."""
+    """Reply to every line. An exception becomes a reply with "error"."""
     for line in lines:
         try:
             said: dict[str, Any] = {"ok": _do(peer, json.loads(line))}
@@ -41,7 +41,7 @@ def _do(peer: Peer, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def private_stdout() -> Callable[[str], None]:
-    """A way to reply that no library can write into: what they print goes to stderr from now on."""
+    """A function that writes replies. From now on, what libraries print to stdout goes to stderr."""
     pipe = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 
@@ -54,11 +54,11 @@ def private_stdout() -> Callable[[str], None]:
 
 def main(peer: Peer) -> None:
     """Serve a peer on this process's pipes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who started us decides when we end
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process decides when to stop
     reply = private_stdout()
     with suppress(BrokenPipeError):
         serve(peer, sys.stdin, reply)
-    os._exit(0)  # engines with threads of their own may take long to say goodbye
+    os._exit(0)  # the destructors of some engines take long
 
 
 if __name__ == "__main__":

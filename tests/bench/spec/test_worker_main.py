@@ -2,7 +2,7 @@ import io
 import json
 
 from draftwood.bench.spec.peers import Settings
-from draftwood.bench.spec.worker import serve
+from draftwood.bench.spec.worker_main import serve
 
 
 class Echo:

@@ -1,8 +1,8 @@
-"""bench exact: do speculative recipes say what plain decoding says, and does plain decoding say what transformers says?
+"""bench exact: compares the tokens of recipes with plain decoding, and those of plain decoding with transformers.
 
-Token for token, up to near ties, with the number of rounds that accepted all, some and none of their draft beside it:
-equality with nothing accepted shows nothing. A noisy oracle, which knows the plain answers and spoils them on purpose,
-makes sure that every kind of round is seen.
+Equality up to near ties, with the number of rounds that accepted all, some and none of their draft: equality where
+nothing was accepted proves nothing. A noisy oracle, which drafts the plain answers with errors, makes sure that every
+kind of round occurs.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from draftwood.bench.spec.comparable import following, not_compared
-from draftwood.bench.spec.near_ties import Parting, few_enough, first_difference, parting
+from draftwood.bench.spec.text_equality import Parting, few_enough, first_difference, following, not_compared, parting
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.config import EngineConfig
 from draftwood.core.proposal import Draw
@@ -30,7 +29,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass(slots=True)
-class Row:
+class Comparison:
     """One method against its reference. `why`: the reason that its texts are not compared; empty where they are."""
 
     name: str
@@ -50,21 +49,21 @@ class Row:
 
     @property
     def good(self) -> bool:
-        """No difference but near ties, and few of those; of a method that is not compared, that it drafted to the end."""
+        """No difference but a few near ties, and the drafter was never disabled."""
         return not self.wrong and not self.disabled and few_enough(len(self.near), self.compared)
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is asked and how. `batch` above 1: a ragged batch with arrivals, departures and preemption."""
+    """Prompts and sampling. `batch` above 1: a ragged batch with arrivals, departures and preemption."""
 
     prompts: tuple[tuple[int, ...], ...]
     params: SamplingParams
     batch: int = 1
-    ties: bool = True  # False: float64 or a batch-invariant backend, where nothing is allowed to differ
+    ties: bool = True  # False: float64 or a batch-invariant backend, where no near tie is allowed
 
     def of(self, index: int) -> SamplingParams:
-        return replace(self.params, seed=self.params.seed + index)
+        return replace(self.params, seed=(self.params.seed or 0) + index)
 
 
 def compare(
@@ -74,12 +73,12 @@ def compare(
     *,
     against: str | None = None,
     say: Progress = lambda _: None,
-) -> Iterator[Row]:
-    """One row per comparison: transformers first if asked for, then every recipe, then the oracle."""
+) -> Iterator[Comparison]:
+    """Transformers first if asked for, then every recipe, then the oracle."""
     alone = replace(setting, batch=1)
     plain = _answers(LLM(loaded, PLAIN, config=EngineConfig(max_num_seqs=1)), alone, PLAIN, say)
     if against == "transformers":
-        yield _row(loaded, setting, PLAIN, "transformers", plain, _transformers(loaded, setting, say))
+        yield _compared(loaded, setting, PLAIN, "transformers", plain, _transformers(loaded, setting, say))
     elif against is not None:
         raise OptionError(f"cannot compare against {against!r}\nhint: 'transformers'")
     wanted = [r.output for r in plain]
@@ -89,7 +88,7 @@ def compare(
         llm = _open(loaded, recipe, setting)
         got = _answers(llm, setting, name, say)
         why = not_compared(llm.recipe, setting.params.temperature)
-        found = _row(loaded, setting, name, PLAIN, got, None if why else wanted)
+        found = _compared(loaded, setting, name, PLAIN, got, None if why else wanted)
         yield replace(found, why=why, lossless=llm.recipe.lossless)
 
 
@@ -98,11 +97,11 @@ def _open(loaded: Loaded, recipe: str | Recipe, setting: Setting) -> LLM:
     if setting.batch == 1:
         return LLM(loaded, recipe, config=EngineConfig(max_num_seqs=1), **options)
     longest = sorted((len(p) + setting.params.max_tokens for p in setting.prompts), reverse=True)
-    rows = max(sum(longest[: setting.batch]) // 3, longest[0] + 64)  # too few on purpose: somebody must be pushed out
+    entries = max(sum(longest[: setting.batch]) // 3, longest[0] + 64)  # too few on purpose: requests are preempted
     return LLM(
         loaded,
         recipe,
-        config=EngineConfig(max_num_seqs=setting.batch, max_cache_tokens=rows, max_prefill_tokens=256),
+        config=EngineConfig(max_num_seqs=setting.batch, max_cache_tokens=entries, max_prefill_tokens=256),
         **options,
     )
 
@@ -126,7 +125,7 @@ def _answers(llm: LLM, setting: Setting, name: str, say: Progress) -> list[Reque
 
 
 def _crowd(llm: LLM, setting: Setting, requests: list[Request], name: str, say: Progress) -> None:
-    """Arrivals two rounds apart; after every third one a stranger comes, decodes for five rounds and leaves."""
+    """Arrivals two rounds apart; after every third, another request arrives and is cancelled five rounds later."""
     waiting = list(requests)
     leaving: dict[int, Request] = {}
     turn = 0
@@ -134,9 +133,9 @@ def _crowd(llm: LLM, setting: Setting, requests: list[Request], name: str, say: 
         if waiting and turn % 2 == 0:
             llm.engine.add(waiting.pop(0))
             if len(waiting) % 3 == 0:
-                stranger = llm.request(setting.prompts[len(waiting)], replace(setting.params, seed=10**6 + turn))
-                llm.engine.add(stranger)
-                leaving[turn + 5] = stranger
+                guest = llm.request(setting.prompts[len(waiting)], replace(setting.params, seed=10**6 + turn))
+                llm.engine.add(guest)
+                leaving[turn + 5] = guest
         if turn in leaving:
             llm.engine.cancel(leaving[turn])
         llm.engine.step()
@@ -144,41 +143,41 @@ def _crowd(llm: LLM, setting: Setting, requests: list[Request], name: str, say: 
         say(f"{name}: {sum(r.finished for r in requests)} of {len(requests)}")
 
 
-def _row(
+def _compared(
     loaded: Loaded,
     setting: Setting,
     name: str,
     against: str,
     got: Sequence[Request],
     wanted: Sequence[Sequence[int]] | None,
-) -> Row:
-    """`wanted` is None where texts are not compared: then only what was drafted is counted."""
-    row = Row(name, against, answers=len(got))
+) -> Comparison:
+    """`wanted` is None where texts are not compared: then only rounds are counted."""
+    found = Comparison(name, against, answers=len(got))
     for i, request in enumerate(got):
         s = request.stats
-        row.emitted += len(request.output)
-        row.passes += s.target_passes
-        row.rounds = [a + b for a, b in zip(row.rounds, (s.rounds_all, s.rounds_some, s.rounds_none), strict=True)]
-        row.preempted += s.preempted
-        row.disabled += s.disabled is not None
+        found.emitted += len(request.output)
+        found.passes += s.target_passes
+        found.rounds = [a + b for a, b in zip(found.rounds, (s.rounds_all, s.rounds_some, s.rounds_none), strict=True)]
+        found.preempted += s.preempted
+        found.disabled += s.disabled is not None
         if wanted is None:
             continue
         want = wanted[i]
         place = first_difference(request.output, want)
         if place is None:
-            row.identical += 1
-            row.compared += len(want)
+            found.identical += 1
+            found.compared += len(want)
             continue
-        row.compared += place + 1
-        found = parting(loaded.model, request.prompt, request.output, want, setting.of(i), place)
-        (row.near if found.near and setting.ties else row.wrong).append((i, found))
-    return row
+        found.compared += place + 1
+        apart = parting(loaded.model, request.prompt, request.output, want, setting.of(i), place)
+        (found.near if apart.near and setting.ties else found.wrong).append((i, apart))
+    return found
 
 
 def _transformers(loaded: Loaded, setting: Setting, say: Progress) -> list[list[int]]:
     """The same weights in transformers' own class, decoded by its own generate."""
     if setting.params.temperature:
-        raise OptionError("transformers draws other random numbers\nhint: compare against it with --temperature 0")
+        raise OptionError("transformers uses other random numbers\nhint: compare against it with --temperature 0")
     from draftwood.bench.spec.peers.transformers import reference
 
     model = reference(loaded)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from draftwood.bench.study.ranks import measure
+from draftwood.bench.study.sibling_acceptance import measure
 from draftwood.core.recipe import Recipe
 from draftwood.errors import OptionError
 from draftwood.models.loading.load import Loaded, load

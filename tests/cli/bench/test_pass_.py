@@ -33,7 +33,7 @@ def test_a_run_ends_with_a_table_floors_parts_and_a_file(bench_pass, tmp_path: P
     assert done.exit_code == 0, done.output
     assert "from memory" in done.stdout and "from a warm cache of the same size" in done.stdout
     assert "a chain of 16 at context 8 spends" in done.stdout and '"commit"' in done.stdout
-    assert "warming up" in done.stderr and "3/3 repeats" in done.stderr
+    assert "0/3 repeats" in done.stderr and "3/3 repeats" in done.stderr
     result = json.loads(out.read_text())
     assert result["provenance"]["backend"].startswith("int8") and result["provenance"]["threads"] == 1
     assert [(r["case"]["nodes"], r["case"]["shape"]) for r in result["rows"] if r["case"]["context"] == 32] == [

@@ -2,30 +2,40 @@ from collections import Counter
 
 import pytest
 
-from draftwood.bench.spec.tasks import Item, choose, in_turn, order, spread, task_of
+from draftwood.bench.spec.questions import MT_BENCH, SPEC_BENCH, Item, choose, in_turn, make_items, order, spread
 
 METHODS = ["a", "b", "c", "d"]
 
 
-@pytest.mark.parametrize("category", "writing roleplay reasoning math coding extraction stem humanities".split())
-def test_categories_of_mt_bench_are_one_sub_task(category: str):
-    assert task_of(category) == "dialogue"
+def made(*categories: str) -> list[Item]:
+    return make_items([(f"{c}{categories[:i].count(c)}", c, "?") for i, c in enumerate(categories)])
 
 
-def test_other_categories_keep_their_names():
-    assert [task_of(c) for c in ("qa", "math_reasoning", "")] == ["qa", "math_reasoning", "questions"]
+def test_categories_of_mt_bench_are_one_task_of_spec_bench():
+    tasks = {item.category: item.task for item in made(*sorted(SPEC_BENCH))}
+    assert {tasks[c] for c in MT_BENCH} == {"dialogue"}
+    assert all(tasks[c] == c for c in SPEC_BENCH - MT_BENCH)
 
 
-def test_every_sub_task_gives_as_many_questions_spread_over_it():
-    items = [Item(f"{c}{i}", c, "?") for c in ("writing", "math", "qa", "rag") for i in range(4)]
+@pytest.mark.parametrize("categories", [sorted(MT_BENCH), ["coding", "math", "qa"], [*sorted(SPEC_BENCH), "cooking"]])
+def test_another_file_keeps_its_categories(categories: list[str]):
+    assert [item.task for item in made(*categories)] == categories
+
+
+def test_questions_without_a_category_are_one_task():
+    assert [item.task for item in made("", "qa", "")] == ["questions", "qa", "questions"]
+
+
+def test_every_task_gives_as_many_questions_spread_over_it():
+    items = made(*(c for c in ("writing", "math", "qa") for _ in range(4)))
     chosen = choose(items, 2)
-    assert [i.id for i in chosen] == ["writing0", "qa0", "rag0", "math0", "qa2", "rag2"]
+    assert [i.id for i in chosen] == ["writing0", "math0", "qa0", "writing2", "math2", "qa2"]
     assert sorted(i.id for i in choose(items, None)) == sorted(i.id for i in items)
     assert len(choose(items, 100)) == len(items)
 
 
-def test_a_number_of_questions_is_shared_by_the_sub_tasks():
-    items = [Item(f"{c}{i}", c, "?") for c, count in (("qa", 6), ("rag", 1), ("math", 6)) for i in range(count)]
+def test_a_number_of_questions_is_shared_by_the_tasks():
+    items = made(*(c for c, count in (("qa", 6), ("rag", 1), ("math", 6)) for _ in range(count)))
     assert [i.id for i in in_turn(items, 4)] == ["qa0", "rag0", "math0", "qa3"]
     assert [i.task for i in in_turn(items, 9)].count("rag") == 1 and len(in_turn(items, 9)) == 9
     assert len(in_turn(items, 100)) == 13 and in_turn([], 3) == []

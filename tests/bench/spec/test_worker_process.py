@@ -3,7 +3,7 @@ import os
 import pytest
 
 from draftwood.bench.spec.peers import Settings
-from draftwood.bench.spec.process import LIVES, WorkerDied, WorkerFailed, environment
+from draftwood.bench.spec.worker_process import LIVES, WorkerDied, WorkerFailed, environment
 
 SETTINGS = Settings("m", 1, 4)
 DIE, HANG, FAIL = 902, 903, 901

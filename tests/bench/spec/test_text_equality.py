@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from draftwood import recipes
-from draftwood.bench.spec.comparable import following, not_compared
+from draftwood.bench.spec.text_equality import following, not_compared
 from draftwood.core.protocols import Model
 from draftwood.testing.tiny import tiny_decoder
 from draftwood.verifiers.match import Match
@@ -41,7 +41,7 @@ def test_recipes_follow_plain_decodings_draws_where_they_offer_it(
         (
             f"traversal_verification:inner={SMALL}",
             1.0,
-            "Traversal draws for itself, so the texts differ and their distribution is the same",
+            "Traversal uses random numbers of its own: other texts from the same distribution",
         ),
         (f"{SMALL}:verifier=match", 1.0, ""),
         ("autoregressive", 1.0, ""),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from draftwood import recipes
-from draftwood.bench.micro.rounds import answer
+from draftwood.bench.study.timed_answer import answer
 from draftwood.controllers.cost import CostModel
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.models.loading.load import Loaded, load

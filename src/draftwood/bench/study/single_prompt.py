@@ -1,5 +1,5 @@
-"""One prompt at a time, through an engine whose drafts somebody looks at. What was not drafted is refused: figures over the
-other prompts would be figures of something else."""
+"""One prompt at a time through an engine whose verifier records drafts. A prompt that could not be drafted is refused:
+figures over the other prompts would not be comparable."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from draftwood.errors import OptionError
 from draftwood.llm import LLM
 from draftwood.models.loading.load import Loaded
 
-SPARE = 64  # rows of a slot beyond prompt and answer
+SPARE = 64  # cache entries of a slot beyond prompt and answer
 
 Prompt = Sequence[int]
 
@@ -21,13 +21,13 @@ def need_prompts(prompts: Sequence[Prompt]) -> None:
 
 
 def engine(loaded: Loaded, recipe: Recipe, prompts: Sequence[Prompt], max_tokens: int, spare: int = SPARE) -> LLM:
-    """A fresh one with a single slot, in which each of the prompts has room with its answer and `spare` rows for trees."""
+    """A fresh engine with one slot, long enough for each prompt with its answer and `spare` entries for trees."""
     length = min(max(map(len, prompts)) + max_tokens + spare, loaded.model.max_positions)
     return LLM(loaded, recipe, config=EngineConfig(max_num_seqs=1, max_model_len=length))
 
 
 def ask(llm: LLM, prompt: Prompt, params: SamplingParams, number: int) -> None:
-    """Answer the prompt with this number. Nothing is handed back: who looks at drafts has output them."""
+    """Answer the prompt with this number. Returns nothing: the recording verifier holds the results."""
     answer = llm.generate([list(prompt)], params)[0]
     if answer.stats.disabled or answer.error:
         raise OptionError(f"prompt {number} could not be drafted: {answer.stats.disabled or answer.error}")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from draftwood import recipes
-from draftwood.bench.study.capture import SPARE, ask, engine, need_prompts
+from draftwood.bench.study.single_prompt import SPARE, ask, engine, need_prompts
 from draftwood.core.recipe import Recipe
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.verdict import Outcome

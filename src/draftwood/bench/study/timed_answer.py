@@ -1,4 +1,4 @@
-"""One answer by a fresh engine, its rounds one by one: what each emitted, and where its seconds went."""
+"""One answer by a fresh engine, round by round: tokens emitted, and seconds by part."""
 
 import gc
 import os
@@ -17,13 +17,13 @@ from draftwood.core.verdict import Times
 from draftwood.llm import LLM
 from draftwood.models.loading.load import Loaded
 
-SPARE = 256  # rows of a slot beyond prompt and answer, for trees
+SPARE = 256  # cache entries of a slot beyond prompt and answer, for trees
 WARM = 4  # tokens before the clock starts: the first is read from the prompt, the last is never drafted
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer. `decoding` are its rounds after the first, which reads the prompt; seconds are from outside."""
+    """One answer. `decoding`: its rounds after the one that reads the prompt; `seconds`: measured around the engine."""
 
     tokens: tuple[int, ...]
     stats: Stats
@@ -46,12 +46,12 @@ def answer(
     *,
     pause: bool = True,
 ) -> Answer:
-    """A fresh engine holds no row and no table of an earlier text; only the machine's `cost_model` are kept, and learn more.
-    `pause`: our own threads come to rest first."""
-    rows = min(len(prompt) + params.max_tokens + SPARE, loaded.model.max_positions)
-    llm = LLM(loaded, recipe, config=EngineConfig(max_num_seqs=1, max_model_len=rows))
+    """A fresh engine holds nothing of an earlier text; only the `cost_model` of the machine is kept and updated.
+    `pause`: wait until our own threads are idle."""
+    length = min(len(prompt) + params.max_tokens + SPARE, loaded.model.max_positions)
+    llm = LLM(loaded, recipe, config=EngineConfig(max_num_seqs=1, max_model_len=length))
     llm.engine.cost_model = watched = Watched(cost_model)
-    other = next(token for token in range(2) if token != prompt[0])  # shares no row with the prompt
+    other = next(token for token in range(2) if token != prompt[0])  # shares no prefix with the prompt
     for _ in spent(llm, watched, llm.request([other] * 2, SamplingParams(max_tokens=WARM))):
         pass
     request = llm.request(prompt, params)
@@ -67,7 +67,7 @@ def answer(
 
 
 class Watched:
-    """A cost model that also hands over the round it saw last."""
+    """A cost model that also keeps the times of the last round."""
 
     def __init__(self, cost_model: CostModel) -> None:
         self.cost_model = cost_model

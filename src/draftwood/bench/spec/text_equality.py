@@ -1,34 +1,56 @@
-"""Near ties: where two texts part, was it a coin's edge or a mistake?
+"""Text equality: which recipes must write plain decoding's text, and whether a difference is a near tie.
 
-Passes of different sizes round differently in float32, so two equal methods may part where the two tokens are as good as
-equal. At the first difference the target is asked once more: how far apart were they? Greedy: the gap of the two logits
-to the best one. Sampled: at the step of the pick where the two tokens' ways part, the distance from that step's uniform
-to the other one's piece of the unit interval.
+Passes of different sizes round differently in float32, so two correct methods may choose different tokens where both are
+almost equally good. At the first difference the target is evaluated once more. Greedy: the margin is the gap from the
+best logit to the lower of the two tokens' logits. Sampled: the margin is the distance from the uniform number to the
+interval of the other token, at the first step of the draw where the two tokens differ.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, get_args, get_type_hints
 
 import torch
 
+from draftwood import recipes
 from draftwood.cache.dense import DenseCache
 from draftwood.core.proposal import Proposal
+from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.review import Chain, score
 from draftwood.core.round import TARGET, Round
 from draftwood.core.sampling.keys import digits
 from draftwood.core.sampling.noise import split
 from draftwood.core.sampling.params import SamplingParams
+from draftwood.verifiers.match import Match
 
 NEAR = 3e-4
 
 
+def following(name: str, temperature: float) -> dict[str, Any]:
+    """Options under which a recipe's samples are plain decoding's own. Empty where the recipe offers no such rule, or
+    where the name chooses a rule itself: verifier=rejection."""
+    chosen = any(word.startswith("verifier=") for word in recipes.parted(name)[1])
+    offered = get_args(get_type_hints(recipes.load(name).build).get("verifier"))
+    return {"verifier": "match"} if temperature > 0 and not chosen and "match" in offered else {}
+
+
+def not_compared(recipe: Recipe, temperature: float) -> str:
+    """Why the recipe's texts may differ from plain decoding's; empty where they must be equal."""
+    rule = type(recipe.verifier).__name__
+    if not recipe.lossless:
+        return f"{rule} is LOSSY"
+    if temperature == 0 or isinstance(recipe.verifier, Match):
+        return ""
+    return f"{rule} uses random numbers of its own: other texts from the same distribution"
+
+
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """The first place where two texts differ."""
+    """The first position where two texts differ."""
 
     position: int
-    tokens: tuple[int, int]  # -1 where a text had ended
+    tokens: tuple[int, int]  # -1 where a text has ended
     margin: float
 
     @property
@@ -37,12 +59,12 @@ class Parting:
 
 
 def few_enough(near: int, compared: int) -> bool:
-    """At most one near tie in a thousand tokens, and one in a shorter run: more of them are no ties."""
+    """At most one near tie in a thousand tokens, and at most one in a shorter run."""
     return near * 1000 <= max(compared, 1000)
 
 
 def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
-    """The first place where two answers differ; None if they are the same."""
+    """The first position where two answers differ; None if they are equal."""
     for i, (x, y) in enumerate(zip(a, b, strict=False)):
         if x != y:
             return i
@@ -53,7 +75,7 @@ def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
 def parting(
     model: object, prompt: Sequence[int], a: Sequence[int], b: Sequence[int], params: SamplingParams, place: int
 ) -> Parting:
-    """What the target says about the two tokens at `place`, after the text both answers share."""
+    """The margin between the two tokens at `place`, after the text that both answers share."""
     x = a[place] if place < len(a) else -1
     y = b[place] if place < len(b) else -1
     if min(x, y) < 0:
@@ -76,7 +98,7 @@ def parting(
 
 
 def _step_margin(probs: torch.Tensor, x: int, y: int, uniforms: list[float]) -> float:
-    """The margin at the first of the three steps that leads to different pieces."""
+    """The margin at the first of the three steps of a draw that leads to different pieces."""
     pieces = split(probs)
     side = pieces.shape[-1]
     for u, power in zip(uniforms, (side**2, side, 1), strict=True):
