@@ -2,7 +2,9 @@
 #
 #   make setup       everything into .venv; a second call does nothing
 #   make demo        the embedded model, plain and with speculation
-#   make test        the whole suite            make test-fast   without the slow tests, stops at the first failure
+#   make test        the suite, under ten minutes on two cores
+#   make test-fast   without the tests marked slow; stops at the first failure
+#   make test-slow   the long tests that `make test` leaves out
 #   make lint        ruff and pyright           make clean       build outputs and caches; `make clean-all` .venv too
 #
 #   PYTHON=python3.12               another interpreter for a new .venv
@@ -39,7 +41,7 @@ define failed
 	'      still no luck:    make clean-all, then make setup'; exit 1; } >&2
 endef
 
-.PHONY: setup demo test test-fast lint clean clean-all
+.PHONY: setup demo test test-fast test-slow lint clean clean-all
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -79,11 +81,14 @@ say_browser = if [ -z "$(CHROMIUM)" ] && grep -rqs 'mark\.browser' tests; then \
 
 test: setup
 	@$(say_browser)
-	@$(PY) -m pytest $(WORKERS) $(if $(CHROMIUM),,-m "not browser") $(ARGS)
+	@$(PY) -m pytest $(WORKERS) -m "not long$(if $(CHROMIUM),, and not browser)" $(ARGS)
+
+test-slow: setup
+	@$(PY) -m pytest $(WORKERS) -m long $(ARGS)
 
 test-fast: setup
 	@$(say_browser)
-	@$(PY) -m pytest $(WORKERS) -x -m "not slow$(if $(CHROMIUM),, and not browser)" $(ARGS)
+	@$(PY) -m pytest $(WORKERS) -x -m "not slow and not long$(if $(CHROMIUM),, and not browser)" $(ARGS)
 
 lint: setup
 	@status=0; for tool in 'ruff check .' 'ruff format --check .' pyright; do \

@@ -30,7 +30,7 @@ RANKS: tuple[frozenset[str], ...] = (
     frozenset({"trees", "verifiers", "controllers"}),
     frozenset({"drafters"}),
     frozenset({"recipes"}),
-    frozenset({"llm", "server", "bench", "train", "cluster"}),
+    frozenset({"llm", "prompts", "results", "progress", "server", "bench", "train", "cluster"}),
     frozenset({"cli"}),
     frozenset({"__init__", "__main__"}),
 )
@@ -257,6 +257,27 @@ def machine_paths(root: Path) -> list[str]:
     return found
 
 
+# --- the field's own words
+
+# What the glossary's words replaced. Upper-case constants of C++ (LANES of a vector register) are not meant.
+PRIVATE_WORDS = re.compile(r"\b(laws?|lanes?|heats?|benched|crew|row-exact|lawful)\b|\b(Laws?|Lanes?)\b")
+READ_BY_PEOPLE = ("src/", "docs/", "README.md", "CONTRIBUTING.md")
+TEXTS = (".py", ".md", ".cpp", ".hpp", ".toml", ".json", ".txt")
+
+
+def private_words(root: Path) -> list[str]:
+    """Words that readers of the field's papers and engines would have to look up. Recorded provenance is a quotation."""
+    found = []
+    for path in kept_files(root):
+        name = path.relative_to(root).as_posix()
+        if not name.startswith(READ_BY_PEOPLE) or path.suffix not in TEXTS or "/corpora/" in name:
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if '"command":' not in line:
+                found += [f"{name}:{number}: {match.group()!r}" for match in PRIVATE_WORDS.finditer(line)]
+    return found
+
+
 # --- this checkout
 
 
@@ -266,7 +287,8 @@ def test_guards_see_the_real_sources():
 
 
 @pytest.mark.parametrize(
-    "guard", [oversized_files, wrong_imports, unmirrored_tests, paper_names_in_shared_code, machine_paths]
+    "guard",
+    [oversized_files, wrong_imports, unmirrored_tests, paper_names_in_shared_code, machine_paths, private_words],
 )
 def test_house_is_in_order(guard: Callable[[Path], list[str]]):
     violations = guard(ROOT)
@@ -405,3 +427,21 @@ def test_paper_in_shared_code_is_caught(plant, file, text, caught):
 def test_path_of_one_machine_is_caught(plant, text, folder, caught):
     root = plant("docs/page.md", text.format(folder))
     assert bool(machine_paths(root)) == caught
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "caught"),
+    [
+        ("src/draftwood/core/a.py", "law = softmax(logits)", True),
+        ("src/draftwood/core/a.py", '"""A lane computes."""', True),
+        ("docs/page.md", "The Laws of a draft", True),
+        ("README.md", "each row is benched", True),
+        ("docs/page.md", "flaws, planes and wheat", False),
+        ("docs/page.md", '`{"command": "draftwood bench rules", "lane": "int8 amx"}`', False),
+        ("src/draftwood/kernels/a.hpp", "for (int d = 0; d < width; d += LANES)", False),
+        ("tests/core/test_tree.py", "law = 1", False),
+    ],
+)
+def test_private_word_is_caught(plant, file, text, caught):
+    root = plant(file, text + "\n")
+    assert bool(private_words(root)) == caught

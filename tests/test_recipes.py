@@ -1,5 +1,6 @@
 """Recipes are found by name, explain themselves, and refuse what would bias the output."""
 
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def needed(name: str, target: Any, folder: Path) -> dict[str, Any]:
     files = {"draft": "first:2", "inner": inner, "counts": str(folder / "counts.npy"), "texts": texts}
     chosen = {key: value for key, value in files.items() if key in recipes.options(name)}
     if "draft" in chosen:  # one of the two is enough
-        chosen.pop("inner", None)
+        chosen.pop("inner")
     if "weights" in recipes.options(name):
         head = random_head(KINDS.get(name, name), target)
         chosen["weights"] = str(write_head(folder / "head.safetensors", head))
@@ -105,7 +106,7 @@ def test_what_a_hint_names_can_be_built(drafter: NGram, policy: Chain | BestFirs
 
 def test_a_recipe_that_borrows_a_drafter_without_distributions_names_others(tmp_path: Path) -> None:
     target = load(str(write_folder(tmp_path / "model")), dtype="float32").model
-    with pytest.raises(CompositionError, match="here: another inner, for example inner=fast_draft or inner=eagle3"):
+    with pytest.raises(CompositionError, match="or another inner: inner=auto, inner=eagle3, inner=fast_draft"):
         recipes.build("dyspec:inner=prompt_lookup", target)
     for inner in ("fast_draft", "eagle3"):
         head = write_head(tmp_path / f"{inner}.safetensors", random_head(KINDS.get(inner, inner), target))
@@ -151,7 +152,7 @@ def test_a_name_may_carry_options() -> None:
         ("auto", []),
         ("a:depth=3:nodes=4", ["depth=3", "nodes=4"]),
         ("a:draft=first:10:depth=2", ["draft=first:10", "depth=2"]),
-        ("a:rows=5:inner=b:depth=7:nodes=60", ["rows=5", "inner=b:depth=7:nodes=60"]),
+        ("a:vocab_size=5:inner=b:depth=7:nodes=60", ["vocab_size=5", "inner=b:depth=7:nodes=60"]),
         ("a:inner=b", ["inner=b"]),
         ("a:weights=dinner=x:depth=2", ["weights=dinner=x", "depth=2"]),
         ("a:depth", ["depth"]),
@@ -173,7 +174,9 @@ def test_shape_of_a_recipe_that_only_lends_its_drafter_is_refused(name: str) -> 
     target = tiny_decoder()
     outer = f"{name}:weights=none" if "weights" in recipes.options(name) else name
     recipes.build(f"{outer}:inner=speculative_sampling:draft=first:2", target)
-    with pytest.raises(OptionError, match=r"'depth' would be lost\nhint: leave depth out, or put it before inner="):
+    with pytest.raises(
+        OptionError, match=r"'depth' would have no effect\nhint: leave depth out, or put it before inner="
+    ):
         recipes.build(f"{outer}:inner=speculative_sampling:depth=3:draft=first:2", target)
 
 
@@ -203,17 +206,15 @@ HUGE = 10**30
     ],
 )
 def test_a_draft_without_end_is_refused_at_once(words: str) -> None:
-    name = words.partition(":")[0]
-    drafts = "draft=first:1" if "draft" in recipes.options(name) else "inner=speculative_sampling:draft=first:1"
     with pytest.raises(OptionError, match="4096"):
-        recipes.build(f"{words.format(HUGE)}:{drafts}", tiny_decoder(2))
+        recipes.build(f"{words.format(HUGE)}:inner=speculative_sampling:draft=first:1", tiny_decoder(2))
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ("dynamic_mcsd:weights=none:threshold=0.9:inner=speculative_sampling:draft=first:1", "without a net"),
-        ("canonical_multi_draft:size=9:draft=first:1", "has no size"),
+        ("canonical_multi_draft:size=9:inner=speculative_sampling:draft=first:1", "only with solver=lp"),
     ],
 )
 def test_an_option_that_nobody_would_heed_is_refused(words: str, said: str) -> None:
@@ -227,18 +228,62 @@ def test_an_option_that_nobody_would_heed_is_refused(words: str, said: str) -> N
         ("eagle3", "eagle3"),
         ("eagle3:depth=7:weights=w.safetensors", "eagle3:weights=w.safetensors"),
         ("sequoia:inner=eagle3", "eagle3"),
-        ("sequoia", "speculative_sampling"),
+        ("sequoia", "auto"),
         ("sequoia:nodes=9:inner=dyspec:ahead=2:inner=eagle3:weights=w", "eagle3:weights=w"),
         ("dynamic_mcsd:weights=none:roots=target:inner=fast_draft", "fast_draft"),
-        ("mcsd:draft=first:2:widths=2,2", "mcsd:draft=first:2"),
+        ("mcsd:widths=2,2:inner=speculative_sampling:depth=2:draft=first:2", "speculative_sampling:draft=first:2"),
         ("mcsd:inner=eagle3", "eagle3"),
-        ("vocab_trim:rows=64:inner=eagle3", "vocab_trim:rows=64:inner=eagle3"),
+        ("vocab_trim:vocab_size=64:inner=eagle3", "vocab_trim:vocab_size=64:inner=eagle3"),
     ],
 )
 def test_lender_is_the_recipe_whose_drafter_it_is(name: str, lends: str) -> None:
     assert recipes.lender(name) == lends
 
 
-@pytest.mark.parametrize("name", _BORROWERS)
+@pytest.mark.parametrize("name", [name for name in _BORROWERS if name != "speculative_sampling"])
 def test_every_recipe_that_borrows_is_unwrapped(name: str) -> None:
     assert recipes.lender(f"{name}:inner=prompt_lookup") == "prompt_lookup"
+
+
+GOOD = """
+from draftwood.core.recipe import Paper
+from draftwood.recipes.autoregressive import build as plain
+PAPER = Paper(title="Foreign")
+def build(target, *, depth: int = 2, what: "NoSuchName" = None):
+    {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("1 / 0", "cannot be imported: ZeroDivisionError"),
+        ("import sys; sys.exit(3)", "cannot be imported: SystemExit: 3"),
+        ("import no_such_package", "cannot be imported: ModuleNotFoundError"),
+        ("x = 1", "is no recipe: it needs PAPER"),
+        ("PAPER = 'Foreign'\ndef build(target): ...", "is no recipe: it needs PAPER"),
+        (GOOD.format("return 1 / 0"), "cannot be built: ZeroDivisionError"),
+        (GOOD.format("return None"), "is no recipe: build.. returns NoneType"),
+    ],
+)
+def test_a_broken_plug_in_is_named_and_other_recipes_work(
+    tmp_path: Path, monkeypatch: Any, source: str, said: str
+) -> None:
+    install(source, tmp_path, monkeypatch)
+    with pytest.raises(OptionError, match=f"recipe 'foreign' of the plug-in 'foreign_.*' {said}(.|\n)*hint: update or"):
+        recipes.build("foreign", tiny_decoder())
+    assert "foreign" in recipes.names() and recipes.build("prompt_lookup", tiny_decoder()).lossless
+
+
+def test_a_recipe_of_another_package_is_built(tmp_path: Path, monkeypatch: Any) -> None:
+    install(GOOD.format("return plain(target)"), tmp_path, monkeypatch)
+    assert recipes.build("foreign:depth=3", tiny_decoder()).lossless and recipes.paper("foreign").title == "Foreign"
+
+
+def install(source: str, folder: Path, monkeypatch: Any) -> None:
+    """A plug-in that adds the recipe `foreign`, and one that would replace a recipe of ours."""
+    module = f"foreign_{abs(hash(source))}"
+    (folder / f"{module}.py").write_text(source)
+    monkeypatch.syspath_prepend(str(folder))
+    points = {name: EntryPoint(name, module, recipes.GROUP) for name in ("foreign", "prompt_lookup")}
+    monkeypatch.setattr(recipes, "_plugins", lambda: points)

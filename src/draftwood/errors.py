@@ -1,17 +1,17 @@
 """Every error draftwood raises on purpose, in one tree.
 
     DraftwoodError
-    ├── CompositionError     two parts of a recipe that must not stand together
-    ├── OptionError          a sampling or engine option that cannot be honoured (also a ValueError)
-    ├── UnknownNameError     a recipe, model or rule nobody has heard of (also a LookupError)
+    ├── CompositionError     two parts of a recipe that do not fit
+    ├── OptionError          an argument or option that cannot be honoured (also a ValueError)
+    ├── UnknownNameError     an unknown name of a recipe, model or rule (also a LookupError)
     ├── ModelError           anything wrong with a model's files
     │   ├── WeightsError     missing, extra, corrupt or truncated tensors
     │   ├── TokenizerError   a tokenizer that does not fit, a chat template that loses text
     │   └── DownloadError    a file that could not be fetched
     ├── TrainError           training that cannot start or go on: data, a loss that is no number, a full disk
-    ├── DrafterError         a draft that no rule may see: the rows are disabled, the requests go on
-    ├── OutOfBlocks          the cache is full: the engine shrinks the tier, then preempts
-    └── EngineError          a broken invariant of ours, or an engine used after it was closed
+    ├── DrafterError         an invalid draft: the drafter is disabled for these requests, which go on without it
+    ├── OutOfBlocks          the cache is full: the engine leaves out drafts, then preempts
+    └── EngineError          a broken invariant, or an engine used after it was closed
 
 Each message says what happened, the value, and a `hint:` where there is something to do.
 """
@@ -30,11 +30,11 @@ class CompositionError(DraftwoodError):
 
 
 class OptionError(DraftwoodError, ValueError):
-    """An option refused at the door, before any token."""
+    """An option that is refused before any token is made."""
 
 
 class UnknownNameError(DraftwoodError, LookupError):
-    """A name that is not in a list, with the nearest names that are."""
+    """An unknown name, with the nearest known ones."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
         names = sorted(known)
@@ -65,11 +65,11 @@ class TrainError(DraftwoodError):
 
 
 class DrafterError(DraftwoodError):
-    """A proposal with wrong shapes, ids or distributions. Never reaches a user: its rows go on undrafted."""
+    """A proposal with wrong shapes, ids or distributions. The engine catches it and goes on without drafts."""
 
 
 class OutOfBlocks(DraftwoodError):
-    """The cache has no room for the rows asked for."""
+    """The cache has no room for the entries asked for."""
 
 
 class EngineError(DraftwoodError):
@@ -84,11 +84,11 @@ def need_at_least(part: str, **named: tuple[object, int]) -> None:
 
 
 MOST = 4096
-"""Levels or nodes of a draft: with more, one round would take longer than the whole answer without a draft."""
+"""Most levels or nodes of a draft: with more, one round would take longer than a whole answer by plain decoding."""
 
 
 def need_size(part: str, **named: tuple[Any, int]) -> None:
-    """The same for sizes of a draft, which must not be too great either."""
+    """The same for sizes of a draft, which are bounded by MOST too."""
     need_at_least(part, **named)
     for name, (value, least) in named.items():
         if value > MOST:

@@ -1,16 +1,16 @@
-"""LLM: a model, a recipe and an engine behind three verbs, for scripts and notebooks.
+"""LLM: a model, a recipe and an engine behind three methods, for scripts and notebooks.
 
-Safe from several threads: whoever waits for a token turns the engine's crank for everybody.
+It may be used from several threads: each thread that waits for a token runs the next round for all of them.
 """
 
 import logging
+import os
 import threading
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import closing
+from dataclasses import replace
 from itertools import count
-from time import perf_counter
-from typing import Any, Literal, overload
+from typing import Any, Literal, NoReturn, overload
 
 import torch
 
@@ -19,170 +19,133 @@ from draftwood.cache.dense import DenseCache
 from draftwood.controllers.cost import CostModel
 from draftwood.core.config import EngineConfig
 from draftwood.core.recipe import Recipe
-from draftwood.core.request import FinishReason, Request, Stats
+from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.engine.engine import Engine
-from draftwood.errors import EngineError, OptionError
+from draftwood.engine.shared import Running, SharedEngine
+from draftwood.errors import OptionError
 from draftwood.models.loading.load import Loaded, load
+from draftwood.progress import progress_bar
+from draftwood.prompts import Conversation, messages_of, split_conversations, split_prompts, token_ids
+from draftwood.results import Chunk, Logprob, Piece, Prompt, Result, pieces_of
+
+__all__ = ["LLM", "Chunk", "Conversation", "Logprob", "Params", "Piece", "Prompt", "Result"]
 
 log = logging.getLogger("draftwood")
 
-Prompt = str | Sequence[int]
-Message = Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """The text one token added, and who wrote it: -1 the target itself, otherwise the drafter's number."""
-
-    text: str
-    token: int
-    source: int
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """What one round added to a stream. The last one carries the whole answer as its `result`."""
-
-    pieces: tuple[Piece, ...]
-    finish_reason: FinishReason | None
-    result: "Result | None" = None
-
-    @property
-    def text(self) -> str:
-        return "".join(p.text for p in self.pieces)
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """A finished answer. `tokens` are its ids without the prompt; `pieces` say who wrote each."""
-
-    prompt: Prompt
-    prompt_tokens: int
-    text: str
-    tokens: tuple[int, ...]
-    pieces: tuple[Piece, ...]
-    finish_reason: FinishReason
-    error: str | None
-    logprobs: tuple[tuple[float, list[tuple[int, float]]], ...] | None
-    seed: int
-    recipe: str
-    lossless: bool
-    stats: Stats
-    seconds: float
-    backend: str = ""  # what computed: precision and level of instructions
-
-    @property
-    def tokens_per_pass(self) -> float:
-        return len(self.tokens) / self.stats.target_passes if self.stats.target_passes else 0.0
-
-    @property
-    def tokens_per_second(self) -> float:
-        return len(self.tokens) / self.seconds if self.seconds else 0.0
+Params = SamplingParams | Mapping[str, Any]
 
 
 class LLM:
-    """`recipe` is a name (with its options as keywords) or a Recipe of your own. A lossy one that is named is logged."""
+    """`recipe` is a name (with its options as keywords) or a Recipe. A lossy recipe given by name is logged as such."""
 
     def __init__(
         self,
-        model: str | Loaded = "smollm2",
+        model: "str | os.PathLike[str] | Loaded" = "smollm2",
         recipe: str | Recipe = "auto",
         *,
         dtype: str | torch.dtype = "auto",
-        device: str = "cpu",
+        device: str | torch.device = "cpu",
         config: EngineConfig | None = None,
         **options: Any,
     ) -> None:
-        if options and not isinstance(recipe, str):
-            name = next(iter(options))
-            raise OptionError(
-                f"{name}={options[name]!r} stands beside a recipe that is built, which would not heed it\n"
-                f"hint: give {name} to its parts, or name the recipe"
-            )
-        self.loaded = load(model, dtype=dtype, device=device) if isinstance(model, str) else model
+        _check_arguments(model, recipe, options)
+        self.device = _usable(device)
+        self.loaded = model if isinstance(model, Loaded) else load(os.fspath(model), dtype=dtype, device=self.device)
         self.tokenizer = self.loaded.tokenizer
         self.config = EngineConfig() if config is None else config
         self.recipe_name = recipe if isinstance(recipe, str) else type(recipe.drafter).__name__
         self.recipe = recipes.build(recipe, self.loaded.model, **options) if isinstance(recipe, str) else recipe
-        if isinstance(recipe, str) and not self.recipe.lossless:  # who builds a Recipe has chosen its rule himself
+        for note in self.recipe.notes:
+            log.info("%s: %s", self.recipe_name, note)
+        if isinstance(recipe, str) and not self.recipe.lossless:  # whoever builds a Recipe has chosen its verifier
             named = ":".join((recipe, *(f"{key}={value}" for key, value in options.items())))
             log.warning("%s is LOSSY: its texts do not follow the model's distribution", named)
         self.cost_model = CostModel()
-        self.engine = Engine(
-            self.loaded.model,
-            self._cache(device),
-            self.recipe,
-            cost_model=self.cost_model,
-            config=self.config,
-            device=device,
-        )
-        self._lock = threading.Lock()
-        self._jobs: dict[int, _Job] = {}  # running
-        self._leaving: deque[_Job] = deque()  # to be cancelled before the next round
+        self._shared = SharedEngine(self._new_engine)
         self._ids = count()
 
-    def _cache(self, device: str) -> Any:
-        model = self.loaded.model
-        capacity = min(self.config.max_model_len or model.max_positions, model.max_positions)
+    @property
+    def engine(self) -> Engine:
+        """The engine that runs now. A failed round replaces it by a fresh one."""
+        return self._shared.engine
+
+    def _new_engine(self) -> Engine:
+        model, config = self.loaded.model, self.config
+        capacity = min(config.max_model_len or model.max_positions, model.max_positions)
         make = getattr(model, "make_cache", None)  # models that run elsewhere bring a cache of their own
         if make is not None:
-            return make(self.config.max_num_seqs, capacity, self.config.max_cache_tokens)
-        return DenseCache(
-            model.cache_specs,
-            slots=self.config.max_num_seqs,
-            capacity=capacity,
-            max_cache_tokens=self.config.max_cache_tokens,
-            device=device,
-        )
+            cache = make(config.max_num_seqs, capacity, config.max_cache_tokens)
+        else:
+            cache = DenseCache(
+                model.cache_specs,
+                slots=config.max_num_seqs,
+                capacity=capacity,
+                max_cache_tokens=config.max_cache_tokens,
+                device=self.device,
+            )
+        return Engine(model, cache, self.recipe, cost_model=self.cost_model, config=config, device=self.device)
 
     @overload
-    def generate(self, prompts: str, params: SamplingParams | None = None, **options: Any) -> Result: ...
+    def generate(
+        self, prompts: str, params: Params | None = None, *, progress: bool | None = None, **options: Any
+    ) -> Result: ...
     @overload
     def generate(
-        self, prompts: Sequence[Prompt], params: SamplingParams | Sequence[SamplingParams] | None = None, **options: Any
+        self,
+        prompts: Sequence[Prompt],
+        params: Params | Sequence[Params] | None = None,
+        *,
+        progress: bool | None = None,
+        **options: Any,
     ) -> list[Result]: ...
+    @overload
     def generate(
         self,
-        prompts: Prompt | Sequence[Prompt],
-        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        prompts: Any,
+        params: Params | Sequence[Params] | None = None,
+        *,
+        progress: bool | None = None,
+        **options: Any,
+    ) -> Any: ...
+    def generate(
+        self,
+        prompts: Any,
+        params: Params | Sequence[Params] | None = None,
+        *,
+        progress: bool | None = None,
         **options: Any,
     ) -> Result | list[Result]:
-        """Answer one prompt or many together, each with its own params if a list of them is given."""
-        if isinstance(prompts, str):
-            if isinstance(params, Sequence):
-                raise OptionError(f"one prompt, but {len(params)} sampling params")
-            return self._wait([self._job(prompts, self._params(params, options))])[0]
-        each = list(params) if isinstance(params, Sequence) else [params] * len(prompts)
-        if len(each) != len(prompts):
-            raise OptionError(f"{len(prompts)} prompts, but {len(each)} sampling params")
-        jobs: list[_Job] = []
-        for prompt, chosen in zip(prompts, each, strict=True):
-            if isinstance(prompt, int):
-                raise OptionError("a list of numbers is no list of prompts\nhint: wrap one prompt's ids: [[1, 2]]")
-            jobs.append(self._job(prompt, self._params(chosen, options)))
-        return self._wait(jobs)
+        """Continue one prompt or many. A prompt is a text or token ids (a list, or a numpy or torch array).
+
+        `params` are SamplingParams or a dict, for all prompts or a list with one entry each; `options` replace fields of
+        them. A flat list of token ids is one prompt. Any number of prompts is queued. `progress` shows a bar on stderr;
+        None shows it on a terminal for many prompts.
+        """
+        each, alone = split_prompts(prompts)
+        return self._answer(each, alone, params, progress, options)
 
     def stream(
         self,
-        prompt: Prompt,
-        params: SamplingParams | None = None,
+        prompt: Any,
+        params: Params | None = None,
         *,
         until: threading.Event | None = None,
         **options: Any,
     ) -> Iterator[Chunk]:
         """Tokens as rounds finish. Closing the iterator cancels the request.
 
-        Setting `until`, from a signal handler or another thread, ends the answer after the current round; its last
-        chunk still comes, with what is there as its result.
+        Setting `until`, from a signal handler or another thread, ends the answer after the current round. The last chunk
+        still comes, with the text so far as its result.
         """
-        return self._stream(self._job(prompt, self._params(params, options)), until)
+        (only,) = self._samples(prompt if isinstance(prompt, str) else token_ids(prompt), params, options, stream=True)
+        return self._stream(only, until)
 
     @overload
     def chat(
         self,
-        messages: str | Sequence[Message],
-        params: SamplingParams | None = None,
+        messages: Conversation,
+        params: Params | None = None,
         *,
         stream: Literal[False] = False,
         **options: Any,
@@ -190,57 +153,54 @@ class LLM:
     @overload
     def chat(
         self,
-        messages: str | Sequence[Message],
-        params: SamplingParams | None = None,
+        messages: Sequence[Conversation],
+        params: Params | Sequence[Params] | None = None,
+        *,
+        stream: Literal[False] = False,
+        progress: bool | None = None,
+        **options: Any,
+    ) -> list[Result]: ...
+    @overload
+    def chat(
+        self,
+        messages: Conversation,
+        params: Params | None = None,
         *,
         stream: Literal[True],
         **options: Any,
     ) -> Iterator[Chunk]: ...
     def chat(
         self,
-        messages: str | Sequence[Message],
-        params: SamplingParams | None = None,
+        messages: Any,
+        params: Params | Sequence[Params] | None = None,
         *,
         stream: bool = False,
+        progress: bool | None = None,
         **options: Any,
-    ) -> Result | Iterator[Chunk]:
-        """Answer a conversation. Rows of earlier turns are still in the cache and are not computed again."""
-        job = self._job(self.chat_prompt(messages), self._params(params, options))
-        return self._stream(job) if stream else self._wait([job])[0]
+    ) -> Result | list[Result] | Iterator[Chunk]:
+        """Answer a conversation (a text or a list of messages) or a list of conversations, by the model's chat template.
 
-    def chat_prompt(self, messages: str | Sequence[Message]) -> list[int]:
-        """A conversation as token ids, by the model's own template."""
-        if not isinstance(messages, str) and not all(isinstance(m, Mapping) for m in messages):
-            raise OptionError(
-                'a conversation is a text or a list of messages\nhint: [{"role": "user", "content": "Hi"}]'
-            )
-        turns = [{"role": "user", "content": messages}] if isinstance(messages, str) else [dict(m) for m in messages]
-        if not turns:
-            raise OptionError("the conversation is empty\nhint: give at least one message")
-        return self.tokenizer.encode_chat(turns)
+        Earlier turns are still in the cache and are not computed again.
+        """
+        talks, alone = split_conversations(messages)
+        if stream and not alone:
+            raise OptionError(f"a stream answers one conversation, got {len(talks)}\nhint: leave out stream")
+        prompts: list[Prompt] = [self.chat_prompt(talk) for talk in talks]
+        if stream:
+            if isinstance(params, Sequence):
+                raise OptionError(f"one conversation, but {len(params)} sampling params\nhint: give one")
+            return self.stream(prompts[0], params, **options)
+        return self._answer(prompts, alone, params, progress, options)
 
-    def _params(self, params: SamplingParams | None, options: dict[str, Any]) -> SamplingParams:
-        words = options.get("bad_words")
-        if isinstance(words, str):
-            raise OptionError(f"bad_words cannot be {words!r}\nhint: a list: [{words!r}]")
-        if words and any(isinstance(w, str) for w in words):
-            options = {**options, "bad_words": [ids for w in words for ids in self._spellings(w)]}
-        try:
-            return SamplingParams(**options) if params is None else replace(params, **options)
-        except TypeError as error:
-            raise OptionError(f"{error}\nhint: {', '.join(SamplingParams.__slots__)}") from None
-
-    def _spellings(self, word: str | Sequence[int]) -> list[Sequence[int]]:
-        """A word's ids, at the start of a text and after a space."""
-        if not isinstance(word, str):
-            return [word]
-        return [ids for w in (word, " " + word.lstrip()) if (ids := self.tokenizer.encode(w))]
+    def chat_prompt(self, messages: Conversation) -> list[int]:
+        """A conversation as token ids, by the model's own template. Text content parts are joined by line feeds."""
+        return self.tokenizer.encode_chat(messages_of(messages))
 
     def request(self, prompt: Prompt, params: SamplingParams) -> Request:
-        """A request as `generate` would make it, for those who turn the engine's crank themselves."""
-        ids = self.tokenizer.encode(prompt, special=True) if isinstance(prompt, str) else list(prompt)
+        """A request as `generate` makes it, for callers that add to the engine themselves."""
+        ids = self.tokenizer.encode(prompt, special=True) if isinstance(prompt, str) else token_ids(prompt)
         if not ids and self.tokenizer.bos_token_id is not None:
-            ids = [self.tokenizer.bos_token_id]  # "continue from nothing" is a fair wish where a start token exists
+            ids = [self.tokenizer.bos_token_id]  # an empty prompt starts a text where a start token exists
         return Request(
             id=next(self._ids),
             prompt=ids,
@@ -250,55 +210,62 @@ class LLM:
             text=self.tokenizer.detokenizer(),
         )
 
-    def _job(self, prompt: Prompt, params: SamplingParams) -> "_Job":
-        """A request that was looked at, so that nonsense is refused here and now, but not yet added."""
-        request = self.request(prompt, params)
-        self.engine.check(request)
-        return _Job(request, prompt)
+    def _answer(
+        self,
+        prompts: list[Prompt],
+        alone: bool,
+        params: Params | Sequence[Params] | None,
+        progress: bool | None,
+        options: dict[str, Any],
+    ) -> Result | list[Result]:
+        several = isinstance(params, Sequence)
+        if several and (alone or len(params) != len(prompts)):
+            said = "one prompt" if alone else f"{len(prompts)} prompts"
+            raise OptionError(f"{said}, but {len(params)} sampling params\nhint: give one for all, or one for each")
+        each = list(params) if several else [params] * len(prompts)
+        groups = [self._samples(prompt, chosen, options) for prompt, chosen in zip(prompts, each, strict=True)]
+        samples = [sample for group in groups for sample in group]
+        with progress_bar(len(samples), progress) as advance:
+            self._shared.run(samples, advance)
+        results = [self._result(first, tuple(map(self._result, more))) for first, *more in groups]
+        return results[0] if alone else results
 
-    def _start(self, job: "_Job") -> "_Job":
-        with self._lock:
-            self.engine.add(job.request)
-            self._jobs[job.request.id] = job
-            job.started = perf_counter()
-        return job
+    def _samples(self, prompt: Prompt, params: Any, options: dict[str, Any], *, stream: bool = False) -> list[Running]:
+        """Requests for one prompt, `n` of them, checked but not added: a bad option is refused before any token."""
+        chosen = self._params(params, options)
+        if stream and chosen.n > 1:
+            raise OptionError(f"a stream has one sample, n is {chosen.n}\nhint: leave out n, or use generate")
+        made: list[Running] = []
+        for i in range(chosen.n):
+            seed = None if chosen.seed is None else chosen.seed + i
+            made.append(Running(self.request(prompt, replace(chosen, n=1, seed=seed)), prompt))
+        self.engine.check(made[0].request)
+        return made
 
-    def _turn(self, job: "_Job") -> None:
-        """One round for everybody, unless somebody else has finished this request meanwhile."""
-        with self._lock:
-            self._let_go()
-            if job.request.finished:
-                return
-            if self.engine.closed:
-                raise EngineError("this model was closed while a request was running")
-            try:
-                finished = self.engine.step()
-            except BaseException:
-                self.engine.close()  # its books may not balance any more; nobody may go on with it
-                raise
-            for request in finished:
-                self._jobs.pop(request.id).stop()
+    def _params(self, params: Any, options: dict[str, Any]) -> SamplingParams:
+        if isinstance(params, Mapping):
+            params, options = None, {**params, **options}
+        elif not (params is None or isinstance(params, SamplingParams)):
+            raise OptionError(f"params cannot be {params!r}\nhint: SamplingParams(temperature=0.7), or a dict like it")
+        words = options.get("bad_words")
+        if isinstance(words, str):
+            raise OptionError(f"bad_words cannot be {words!r}\nhint: a list: [{words!r}]")
+        if words and any(isinstance(w, str) for w in words):
+            options = {**options, "bad_words": [ids for w in words for ids in self._spellings(w)]}
+        return SamplingParams(**options) if params is None else replace(params, **options)
 
-    def _wait(self, jobs: "list[_Job]") -> list[Result]:
-        started: list[_Job] = []
-        try:
-            for job in jobs:
-                started.append(self._start(job))
-            for job in jobs:
-                while not job.request.finished:
-                    self._turn(job)
-        finally:
-            self._cancel(started)
-        return [self._result(job) for job in jobs]
+    def _spellings(self, word: str | Sequence[int]) -> list[Sequence[int]]:
+        """A word's ids, at the start of a text and after a space."""
+        if not isinstance(word, str):
+            return [word]
+        return [ids for w in (word, " " + word.lstrip()) if (ids := self.tokenizer.encode(w))]
 
-    def _stream(self, job: "_Job", until: threading.Event | None = None) -> Iterator[Chunk]:
-        given, shown = 0, 0
-        r = self._start(job).request
-        try:
-            while True:
-                self._turn(job)
+    def _stream(self, running: Running, until: threading.Event | None) -> Iterator[Chunk]:
+        given, shown, r = 0, 0, running.request
+        with closing(self._shared.rounds(running)) as rounds:
+            for _ in rounds:
                 if until is not None and until.is_set():
-                    self._cancel([job])
+                    self._shared.cancel([running])
                 visible = r.visible()
                 pieces: list[Piece] = []
                 while given < len(r.output) and (r.finished or r.marks[given] <= visible):
@@ -306,59 +273,43 @@ class LLM:
                     pieces.append(Piece(r.settled[shown:end], r.output[given], r.sources[given]))
                     given, shown = given + 1, max(shown, end)
                 if pieces or r.finished:
-                    yield Chunk(tuple(pieces), r.finish_reason, self._result(job) if r.finished else None)
-                if r.finished:
-                    return
-        finally:
-            self._cancel([job])
+                    result = self._result(running) if r.finished else None
+                    yield Chunk(tuple(pieces), r.finish_reason, r.finish_detail, result)
+                    if result is not None:
+                        return
 
-    def _cancel(self, jobs: "list[_Job]") -> None:
-        """End what still runs. Never waits for the lock: Python may collect a forgotten stream, and so come here, in the
-        middle of the very round that holds it. Whoever holds the lock lets go before the next round."""
-        self._leaving.extend(job for job in jobs if not job.request.finished)
-        if self._leaving and self._lock.acquire(blocking=False):
-            try:
-                self._let_go()
-            finally:
-                self._lock.release()
-
-    def _let_go(self) -> None:
-        while self._leaving:
-            job = self._leaving.popleft()
-            self.engine.cancel(job.request)
-            self._jobs.pop(job.request.id, None)
-            job.stop()
-
-    def _result(self, job: "_Job") -> Result:
-        r = job.request
+    def _result(self, running: Running, more_samples: tuple[Result, ...] = ()) -> Result:
+        r = running.request
         assert r.finish_reason is not None
-        ends = [*r.marks[:-1], len(r.settled)][: len(r.marks)]
-        starts = [0, *ends][: len(r.marks)]
-        pieces = tuple(
-            Piece(r.settled[a:b], token, source)
-            for a, b, token, source in zip(starts, ends, r.output, r.sources, strict=True)
-        )
         return Result(
-            prompt=job.prompt,
-            prompt_tokens=len(r.prompt),
+            prompt=running.prompt,
+            num_prompt_tokens=len(r.prompt),
             text=r.settled,
-            tokens=tuple(r.output),
-            pieces=pieces,
+            token_ids=tuple(r.output),
+            pieces=pieces_of(r),
             finish_reason=r.finish_reason,
+            finish_detail=r.finish_detail,
             error=r.error,
-            logprobs=None if r.params.logprobs is None else tuple(r.logprobs),
-            seed=r.params.seed,
+            logprobs=None if r.params.logprobs is None else self._logprobs(r),
+            seed=r.seed,
             recipe=self.recipe_name,
             lossless=self.recipe.lossless,
             stats=r.stats,
-            seconds=job.seconds,
+            seconds=running.seconds,
             backend=self.loaded.backend,
+            more_samples=more_samples,
+        )
+
+    def _logprobs(self, request: Request) -> tuple[Logprob, ...]:
+        text = self.tokenizer.token_text
+        return tuple(
+            Logprob(token, text(token), value, tuple(Logprob(other, text(other), x) for other, x in best))
+            for token, (value, best) in zip(request.output, request.logprobs, strict=True)
         )
 
     def close(self) -> None:
         """Cancel what runs and refuse what comes."""
-        with self._lock:
-            self.engine.close()
+        self._shared.close()
 
     def __enter__(self) -> "LLM":
         return self
@@ -366,14 +317,51 @@ class LLM:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        parts = [
+            repr(self.loaded.name),
+            f"recipe={self.recipe_name!r}",
+            f"backend={self.loaded.backend!r}",
+            f"max_model_len={self.engine.longest}",
+            f"max_num_seqs={self.config.max_num_seqs}",
+            *([] if self.recipe.lossless else ["LOSSY"]),
+            *([f"notes={list(self.recipe.notes)}"] if self.recipe.notes else []),
+            *(["closed"] if self.engine.closed else []),
+        ]
+        return f"LLM({', '.join(parts)})"
 
-@dataclass(slots=True)
-class _Job:
-    request: Request
-    prompt: Prompt
-    started: float = 0.0
-    seconds: float = 0.0
+    def __reduce__(self) -> NoReturn:
+        raise OptionError(
+            "an LLM cannot be pickled or copied: it holds threads' locks and memory of native code\n"
+            f"hint: open it in each process: LLM({self.loaded.name!r}, {self.recipe_name!r})"
+        )
 
-    def stop(self) -> None:
-        """The clock stops when the request ends, whoever noticed it."""
-        self.seconds = self.seconds or perf_counter() - self.started
+
+def _check_arguments(model: Any, recipe: Any, options: Mapping[str, Any]) -> None:
+    if not isinstance(model, str | os.PathLike | Loaded):
+        raise OptionError(f"model cannot be {model!r}\nhint: a name such as 'smollm2', a path, or a loaded model")
+    if isinstance(recipe, Recipe):
+        for name, value in options.items():
+            raise OptionError(
+                f"{name}={value!r} cannot change a recipe that is already built\n"
+                f"hint: give {name} to its parts, or name the recipe"
+            )
+    elif not isinstance(recipe, str):
+        raise OptionError(
+            f"recipe cannot be {recipe!r}\nhint: a name such as 'auto' (or 'autoregressive' for plain decoding), or a Recipe"
+        )
+
+
+def _usable(device: str | torch.device) -> torch.device:
+    """The device, if this computer has it."""
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise OptionError(f"device cannot be {device!r}: {error}\nhint: 'cpu' or 'cuda'") from None
+    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
+        have = torch.cuda.device_count()
+        reason = (
+            f"{have} CUDA device{'' if have == 1 else 's'} found" if torch.version.cuda else "torch has no CUDA here"
+        )
+        raise OptionError(f"device cannot be {str(found)!r}: {reason}\nhint: device='cpu'")
+    return found

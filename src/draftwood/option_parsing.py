@@ -1,14 +1,63 @@
-"""KEY=VALUE words as Python values, by the types of the function that will get them."""
+"""Options of a function, checked against its signature: types, `Literal`, ranges, and which options go together.
+
+A signature is the only declaration of an option. Python values and KEY=VALUE words of a command line pass the same check.
+
+    def build(target, *, weights: OfDrafter[str] = "auto", depth: Size = 4, draw: Literal["iid", "distinct"] = "iid")
+"""
 
 import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from draftwood.errors import OptionError
+from draftwood.errors import MOST, OptionError
 
 YES, NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+EXAMPLES = {"--option": "depth=6", "--logit-bias": "42=-5"}
+NUMBERS = {int: "a whole number", float: "a number"}
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The least and the greatest value of an option; both are allowed."""
+
+    least: float = -inf
+    most: float = inf
+
+    def __str__(self) -> str:
+        if self.most == inf:
+            return f"at least {self.least:g}"
+        return f"from {self.least:g} to {self.most:g}" if self.least > -inf else f"at most {self.most:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class OnlyWith:
+    """The option is used only if another one has this value; None stands for any value but None."""
+
+    option: str
+    value: Any = None
+
+    def __str__(self) -> str:
+        return self.option if self.value is None else f"{self.option}={self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class NotWith:
+    """The option cannot be given together with these."""
+
+    options: tuple[str, ...]
+
+
+DRAFTER = "option of the drafter"  # the others are of the tree, the rule and the controller
+OfDrafter = Annotated[T, DRAFTER]
+Size = Annotated[int, Range(0, MOST)]  # levels or nodes of a draft; 0: no draft
+Count = Annotated[int, Range(1, MOST)]
+Share = Annotated[float, Range(0, 1)]
 
 
 def pairs(words: Sequence[str], what: str) -> dict[str, str]:
@@ -25,7 +74,15 @@ def pairs(words: Sequence[str], what: str) -> dict[str, str]:
     return found
 
 
-EXAMPLES = {"--option": "depth=6", "--logit-bias": "42=-5"}
+def keywords(build: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """The options of a function: its keyword-only parameters."""
+    return {key: p for key, p in inspect.signature(build).parameters.items() if p.kind is p.KEYWORD_ONLY}
+
+
+def marked(build: Callable[..., Any], mark: Any) -> set[str]:
+    """The options whose annotation carries this mark."""
+    hints = _hints(build)
+    return {key for key in keywords(build) if mark in _marks(hints.get(key))}
 
 
 def converted(
@@ -33,30 +90,39 @@ def converted(
 ) -> dict[str, Any]:
     """Options of `build` from KEY=VALUE words. OptionError lists the options there are."""
     chosen = pairs(words, "--option")
-    for key in chosen:
-        if key not in known:
-            raise OptionError(f"{name} has no option {key!r}\nhint: it has {described(known) or 'no options'}")
-    hints = get_type_hints(build) if chosen else {}
-    return {key: _value(f"{name}: {key}", hint_of(hints, known[key]), value) for key, value in chosen.items()}
+    _refuse_unknown(name, known, chosen)
+    hints = _hints(build)
+    return {key: _fitted(f"{name}: {key}", _hint(hints, known[key]), text, _parsed) for key, text in chosen.items()}
 
 
-def listed(name: str, build: Callable[..., Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Options given in Python: where a list is wanted, the command line's spelling of one is understood, too: "2,2"."""
-    if not any(isinstance(value, str) for value in chosen.values()):
-        return dict(chosen)
-    hints = get_type_hints(build)
-    return {
-        key: _value(f"{name}: {key}", hints[key], value)
-        if isinstance(value, str) and _is_list(hints.get(key))
-        else value
-        for key, value in chosen.items()
-    }
+def checked(name: str, build: Callable[..., Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Options given as Python values. A list may be spelt as on the command line: "2,2"."""
+    known = keywords(build)
+    _refuse_unknown(name, known, chosen)
+    hints = _hints(build)
+    values = {key: _fitted(f"{name}: {key}", _hint(hints, known[key]), v, _same) for key, v in chosen.items()}
+    for key, value in values.items():
+        for mark in _marks(hints.get(key)):
+            if isinstance(mark, NotWith):
+                for other in (each for each in mark.options if each in values):
+                    raise OptionError(
+                        f"{name}: {key} {value!r} and {other} {values[other]!r} exclude each other\n"
+                        f"hint: leave out {key} or {other}"
+                    )
+            elif isinstance(mark, OnlyWith):
+                there = values.get(mark.option, known[mark.option].default)
+                if there is None if mark.value is None else there != mark.value:
+                    raise OptionError(
+                        f"{name}: {key} {value!r} is used only with {mark}\nhint: add {mark}, or leave out {key}"
+                    )
+    return values
 
 
-def _is_list(kind: Any) -> bool:
-    """A list, or a list or nothing."""
-    several = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
-    return all(k is type(None) or get_origin(k) in (tuple, list) for k in several)
+def excluded(build: Callable[..., Any], chosen: Mapping[str, Any]) -> set[str]:
+    """Options that cannot be given together with the chosen ones."""
+    hints = _hints(build)
+    marks = [mark for key in chosen for mark in _marks(hints.get(key))]
+    return {option for mark in marks if isinstance(mark, NotWith) for option in mark.options}
 
 
 def described(known: Mapping[str, inspect.Parameter]) -> str:
@@ -65,63 +131,132 @@ def described(known: Mapping[str, inspect.Parameter]) -> str:
     return ", ".join(key if p.default is empty else f"{key}={p.default}" for key, p in known.items())
 
 
-def hint_of(hints: Mapping[str, Any], parameter: inspect.Parameter) -> Any:
-    """The annotation, else the default's type, else text."""
-    if parameter.name in hints:
-        return hints[parameter.name]
-    default: Any = parameter.default
-    return str if default in (inspect.Parameter.empty, None) else default.__class__
-
-
-def _value(where: str, kind: Any, text: str) -> Any:
-    origin, inner = get_origin(kind), get_args(kind)
+def wanted(kind: Any) -> str:
+    """What fits an annotation, in words: a whole number from 1 to 64."""
+    base, marks = _base(kind), _marks(kind)
+    origin, inner = get_origin(base), get_args(base)
     if origin in (Union, types.UnionType):
-        return _first_that_fits(where, inner, text)
+        return " or ".join("none" if each is type(None) else wanted(each) for each in inner)
     if origin is Literal:
-        for choice in inner:
-            if str(choice) == text:
-                return choice
-        raise OptionError(f"{where} cannot be {text!r}\nhint: {', '.join(str(c) for c in inner)}")
-    if kind in (tuple, list) or origin in (tuple, list, Sequence):
-        each = inner[0] if inner else str
-        items = [_value(where, each, part.strip()) for part in text.split(",") if part.strip()]
-        return items if list in (kind, origin) else tuple(items)
-    if kind is bool:
-        if text.lower() not in YES + NO:
-            raise OptionError(f"{where} cannot be {text!r}\nhint: yes or no")
-        return text.lower() in YES
-    if kind in (str, Any):
-        return text
-    if kind in (int, float, Path):
-        return _scalar(where, kind, text)
-    raise OptionError(f"{where} wants a {kind}, which no command line can spell\nhint: use it from Python")
-
-
-def _first_that_fits(where: str, kinds: tuple[Any, ...], text: str) -> Any:
-    if type(None) in kinds and text.lower() in ("none", ""):
-        return None
-    problem: OptionError | None = None
-    # Text fits everything, so it is tried last.
-    for kind in sorted((k for k in kinds if k is not type(None)), key=lambda k: k is str):
-        try:
-            return _value(where, kind, text)
-        except OptionError as error:
-            problem = problem or error
-    assert problem is not None
-    raise problem
-
-
-def _scalar(where: str, kind: Any, text: str) -> Any:
-    try:
-        return kind(text)
-    except ValueError:
-        what = {int: "a whole number", float: "a number"}[kind]
-        raise OptionError(f"{where} cannot be {text!r}\nhint: {what}") from None
+        return " or ".join(str(each) for each in inner)
+    if base in (tuple, list) or origin in (tuple, list, Sequence):
+        return f"a list with commas, each {wanted(inner[0]) if inner else 'text'}"
+    ranges = "".join(f" {mark}" for mark in marks if isinstance(mark, Range))
+    words = {bool: "yes or no", str: "text", Path: "a path", Any: "any value", **NUMBERS}
+    return words.get(base, f"a {getattr(base, '__name__', base)}, from Python only") + ranges
 
 
 def biases(words: Sequence[str]) -> dict[int, float]:
     """ID=VALUE words of --logit-bias."""
     return {
-        _scalar("--logit-bias: a token id", int, key): _scalar(f"--logit-bias {key}", float, value)
+        _fitted("--logit-bias: a token id", int, key, _parsed): _fitted(f"--logit-bias {key}", float, value, _parsed)
         for key, value in pairs(words, "--logit-bias").items()
     }
+
+
+class _Unfit(Exception):
+    """A value that an annotation does not allow."""
+
+
+def _refuse_unknown(name: str, known: Mapping[str, inspect.Parameter], chosen: Mapping[str, Any]) -> None:
+    for key in chosen:
+        if key not in known:
+            raise OptionError(f"{name} has no option {key!r}\nhint: it has {described(known) or 'no options'}")
+
+
+def _fitted(where: str, kind: Any, given: Any, read: Callable[[Any, Any], Any]) -> Any:
+    try:
+        return _checked(kind, read(kind, given))
+    except _Unfit:
+        raise OptionError(f"{where} cannot be {given!r}\nhint: {wanted(kind)}") from None
+
+
+def _hints(build: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations. Those of another package that cannot be resolved are not checked."""
+    try:
+        return get_type_hints(build, include_extras=True)
+    except (NameError, TypeError, AttributeError):
+        return {}
+
+
+def _hint(hints: Mapping[str, Any], parameter: inspect.Parameter) -> Any:
+    """The annotation, else the default's type, else text."""
+    if parameter.name in hints:
+        return hints[parameter.name]
+    default: Any = parameter.default
+    return Any if default in (inspect.Parameter.empty, None) else default.__class__
+
+
+def _base(kind: Any) -> Any:
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
+
+
+def _marks(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind)[1:] if get_origin(kind) is Annotated else ()
+
+
+def _same(_: Any, given: Any) -> Any:
+    return given
+
+
+def _parsed(kind: Any, text: str) -> Any:
+    """Text as a value of this kind; ranges are not looked at here."""
+    kind = _base(kind)
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        if type(None) in inner and text.lower() in ("none", ""):
+            return None
+        # Text fits everything, so it is tried last.
+        kinds = sorted((each for each in inner if each is not type(None)), key=lambda each: _base(each) is str)
+        return _first_that_fits(_parsed, kinds, text)
+    if origin is Literal:
+        return next((choice for choice in inner if str(choice) == text), text)
+    if kind in (tuple, list) or origin in (tuple, list, Sequence):
+        return [_parsed(inner[0] if inner else str, part.strip()) for part in text.split(",") if part.strip()]
+    if kind is bool and text.lower() in YES + NO:
+        return text.lower() in YES
+    if kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            raise _Unfit from None
+    if kind not in (bool, str, Path, Any):
+        raise _Unfit  # no command line can spell it
+    return text
+
+
+def _checked(kind: Any, value: Any) -> Any:
+    """The value, if it is of this kind and in its ranges. Lists become tuples where tuples are wanted."""
+    base, marks = _base(kind), _marks(kind)
+    origin, inner = get_origin(base), get_args(base)
+    if origin in (Union, types.UnionType):
+        return _first_that_fits(_checked, inner, value)
+    if base in (tuple, list) or origin in (tuple, list, Sequence):
+        several = _parsed(base, value) if isinstance(value, str) else value
+        if not isinstance(several, list | tuple):
+            raise _Unfit
+        items = [_checked(inner[0] if inner else Any, each) for each in several]  # pyright: ignore[reportUnknownVariableType]
+        return items if list in (base, origin) else tuple(items)
+    if base is str and isinstance(value, Path):
+        return str(value)
+    if not _is_of(base, value) or not all(m.least <= value <= m.most for m in marks if isinstance(m, Range)):
+        raise _Unfit
+    return base(value) if base in (int, Path) else value
+
+
+def _is_of(kind: Any, value: Any) -> bool:
+    if get_origin(kind) is Literal:
+        return any(value == choice and type(value) is type(choice) for choice in get_args(kind))
+    if kind in (int, float):
+        return isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+    # A generic class or a protocol cannot be checked here: the function itself has to.
+    return kind is Any or not isinstance(kind, type) or isinstance(value, (str, Path) if kind is Path else kind)
+
+
+def _first_that_fits(fit: Callable[[Any, Any], Any], kinds: Sequence[Any], value: Any) -> Any:
+    for kind in kinds:
+        try:
+            return fit(kind, value)
+        except _Unfit:
+            continue
+    raise _Unfit

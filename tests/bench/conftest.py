@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 
 from draftwood.bench.spec.answer import Answer
-from draftwood.bench.spec.process import Process
+from draftwood.bench.spec.worker_process import WorkerProcess
 from draftwood.testing.folder import write_folder
 
 FAKE = Path(__file__).with_name("fake_worker.py")
 
 
 @pytest.fixture
-def fake() -> Iterator[Callable[..., Process]]:
+def fake() -> Iterator[Callable[..., WorkerProcess]]:
     """Starts fake workers by kind, and ends them with the test."""
-    made: list[Process] = []
+    made: list[WorkerProcess] = []
 
-    def make(kind: str, **options: float) -> Process:
-        made.append(Process(kind, command=[sys.executable, str(FAKE), kind], **options))  # type: ignore[arg-type]
+    def make(kind: str, **options: float) -> WorkerProcess:
+        made.append(WorkerProcess(kind, command=[sys.executable, str(FAKE), kind], **options))  # type: ignore[arg-type]
         return made[-1]
 
     yield make

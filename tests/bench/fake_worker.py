@@ -4,7 +4,7 @@ import os
 import sys
 import time
 
-from draftwood.bench.spec.worker import main
+from draftwood.bench.spec.worker_main import main
 
 FAIL, DIE, HANG = 901, 902, 903  # as the last token of a prompt
 
@@ -17,7 +17,7 @@ class Fake:
         if self.kind == "unopened":
             raise OSError("no such model")
         self.settings = settings
-        return {"eos": [2], "kind": self.kind}
+        return {"eos": [2], "kind": self.kind, "precision": f"of {self.kind}"}
 
     def encode(self, texts):
         return {"prompts": [[len(text), *(int(word) for word in text.split() if word.isdecimal())] for text in texts]}

@@ -85,3 +85,15 @@ def test_values_of_one_group_are_drawn_together():
     assert (one.value, one.low, one.high) == (1.5, None, None)
     with pytest.raises(ValueError, match="no mean"):
         mean_by_group([], [])
+
+
+def test_intervals_are_those_of_scipys_percentile_bootstrap():
+    stats = pytest.importorskip("scipy.stats")
+    noise = np.random.default_rng(1)
+    a, b = noise.lognormal(0, 0.3, 60), noise.lognormal(0.3, 0.3, 60)
+    ours = ratio_of_means(a.tolist(), b.tolist(), seed=3)
+    theirs = stats.bootstrap(
+        (a, b), lambda x, y, axis: x.mean(axis) / y.mean(axis), paired=True, vectorized=True,
+        n_resamples=2000, method="percentile", random_state=np.random.default_rng(3),
+    ).confidence_interval  # fmt: skip
+    assert ours is not None and (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), rel=0.02)

@@ -1,4 +1,4 @@
-"""A slot's committed rows are its text, whatever happened in between."""
+"""A slot's committed entries are its text, whatever happened in between."""
 
 from functools import partial
 
@@ -17,12 +17,14 @@ def cache(slots: int = 3, capacity: int = 16, max_cache_tokens: int | None = Non
     return DenseCache(SPEC, slots=slots, capacity=capacity, max_cache_tokens=max_cache_tokens)
 
 
-def put(c: DenseCache, slot: int, ids: list[int], parents: list[int], rows: list[int] | None = None) -> None:
-    rows = list(range(len(ids))) if rows is None else rows
+def put(c: DenseCache, slot: int, ids: list[int], parents: list[int], entries: list[int] | None = None) -> None:
+    entries = list(range(len(ids))) if entries is None else entries
     t = torch.tensor
-    x = ForwardInput(t(ids), torch.full((len(ids),), slot), t(rows), t(rows), t(parents), t([], dtype=torch.int64))
+    x = ForwardInput(
+        t(ids), torch.full((len(ids),), slot), t(entries), t(entries), t(parents), t([], dtype=torch.int64)
+    )
     c.stage(x)
-    c.store("ids")[slot, 0, c.length(slot) + t(rows), 0] = t(ids)
+    c.store("ids")[slot, 0, c.length(slot) + t(entries), 0] = t(ids)
 
 
 def text(c: DenseCache, slot: int) -> list[int]:
@@ -36,13 +38,13 @@ def test_the_contract_of_caches_holds() -> None:
 def test_the_contract_has_teeth(monkeypatch: pytest.MonkeyPatch) -> None:
     real = DenseCache.commit
     monkeypatch.setattr(
-        DenseCache, "commit", lambda self, slots, rows: real(self, slots, [list(range(len(r))) for r in rows])
+        DenseCache, "commit", lambda self, slots, entries: real(self, slots, [list(range(len(e))) for e in entries])
     )
     with pytest.raises(AssertionError):
         check_cache(lambda slots, capacity: DenseCache(SPEC, slots=slots, capacity=capacity), "ids")
 
 
-def test_the_contract_notices_rows_of_a_text_that_began_differently(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_contract_notices_entries_of_a_text_that_began_differently(monkeypatch: pytest.MonkeyPatch) -> None:
     real = DenseCache.admit
     monkeypatch.setattr(
         DenseCache, "admit", lambda self, slot, tokens, most=None, before=(): real(self, slot, tokens, most)
@@ -59,7 +61,7 @@ def test_a_path_through_a_tree_becomes_text_and_the_rest_is_gone() -> None:
     assert text(c, 0) == [7, 2, 3] == c.text(0)
 
 
-def test_rows_staged_in_several_passes_see_their_own_path_only() -> None:
+def test_entries_staged_in_several_passes_see_their_own_path_only() -> None:
     c = cache()
     c.admit(0, [7])
     t = torch.tensor
@@ -85,7 +87,7 @@ def test_room_is_given_to_all_or_to_none() -> None:
     c = cache(slots=2, capacity=16, max_cache_tokens=10)
     c.admit(0, [1])
     c.admit(1, [1])
-    with pytest.raises(OutOfBlocks, match="11 rows"):
+    with pytest.raises(OutOfBlocks, match="11 cache entries"):
         c.reserve([0, 1], [6, 5])
     c.reserve([0, 1], [5, 5])
     assert c.spare == 0
@@ -103,7 +105,7 @@ def test_our_own_mistakes_are_named() -> None:
     with pytest.raises(EngineError, match="admitted twice"):
         c.admit(0, [1])
     put(c, 0, [1], [-1])
-    with pytest.raises(EngineError, match="no staged rows"):
+    with pytest.raises(EngineError, match="no staged entries"):
         c.commit([0], [[3]])
 
 

@@ -22,7 +22,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def run(model: Path) -> Any:
     def invoke(*words: str, recipe: str = "speculative_sampling") -> Any:
-        small = ["--count", "2", "--rows", "6", "-n", "10", "--trials", "2"]
+        small = ["--count", "2", "--positions", "6", "-n", "10", "--trials", "2"]
         return CliRunner().invoke(app, ["bounds", recipe, "--model", str(model), *small, *words])
 
     return invoke

@@ -1,10 +1,13 @@
 """What is read from the files is what the imported recipes say."""
 
+from typing import get_type_hints
+
 import pytest
 
 from draftwood import recipes
 from draftwood.cli import catalog
 from draftwood.errors import UnknownNameError
+from draftwood.option_parsing import wanted
 
 
 def test_names_and_group_are_those_of_the_package():
@@ -16,7 +19,10 @@ def test_entry_agrees_with_the_imported_recipe(name):
     entry, paper = catalog.entry(name), recipes.paper(name)
     assert (entry.title, entry.arxiv, entry.lossless) == (paper.title, paper.arxiv, paper.lossless)
     assert entry.lossy_with == paper.lossy_with
-    assert [option for option, _, _ in entry.options] == list(recipes.options(name))
+    hints = get_type_hints(recipes.load(name).build, include_extras=True)
+    assert [(option, fits) for option, fits, _ in entry.options] == [
+        (o, wanted(hints[o])) for o in recipes.options(name)
+    ]
     assert (catalog.PACKAGE / entry.file).is_file()
 
 
@@ -45,7 +51,31 @@ def test_recipe_of_another_package_is_read_too(tmp_path, monkeypatch):
         catalog, "_plugins", lambda: {"foreign": EntryPoint("foreign", "foreign_recipe", catalog.GROUP)}
     )
     entry = catalog.entry("foreign")
-    assert (entry.title, entry.lossless, entry.options) == ("Foreign", False, (("depth", "int", "2"),))
+    assert (entry.title, entry.lossless, entry.options) == ("Foreign", False, (("depth", "a whole number", "2"),))
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (None, "ModuleNotFoundError"),
+        ("def build(:", "SyntaxError"),
+        ("x = 1", "there is no PAPER"),
+        ("1/0", "no PAPER"),
+    ],
+)
+def test_a_broken_plug_in_is_listed_as_such_and_hides_nothing(tmp_path, monkeypatch, draftwood, source, said):
+    from importlib.metadata import EntryPoint
+
+    name = f"broken_{abs(hash(source))}"
+    if source is not None:
+        (tmp_path / f"{name}.py").write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = name if source is not None else "no_such_package.recipe"
+    monkeypatch.setattr(catalog, "_plugins", lambda: {"broken": EntryPoint("broken", module, catalog.GROUP)})
+    shown = draftwood("papers")
+    assert shown.exit_code == 0 and said in shown.stdout
+    assert all(other in shown.stdout for other in recipes.names())
+    assert draftwood("papers", "tree").exit_code == 0 and draftwood("papers", "broken").exit_code == 0
 
 
 def test_page_is_shown_where_there_is_one(tmp_path, monkeypatch):

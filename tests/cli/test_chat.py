@@ -63,11 +63,11 @@ def test_interrupt_stops_the_answer_and_keeps_it_in_the_talk(llm, capsys, monkey
             os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr(Screen, "piece", interrupted)
-    assert chat.hear("Count to a thousand.") is True
+    assert chat.handle("Count to a thousand.") is True
     assert "interrupted]" in capsys.readouterr().err and 3 <= len(spoken) < 500
     assert chat.talk.turns == [("Count to a thousand.", "".join(p.text for p in spoken))]
     chat.params = SamplingParams(max_tokens=2)
-    assert chat.hear("Go on.") is True and len(chat.talk.turns) == 2  # the engine is none the worse
+    assert chat.handle("Go on.") is True and len(chat.talk.turns) == 2  # the engine is none the worse
 
 
 @pytest.mark.slow

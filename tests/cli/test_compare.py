@@ -15,9 +15,9 @@ from draftwood.llm import LLM, Result
 def run_of(recipe: str, tokens: tuple[int, ...], seconds: float, lossless: bool = True) -> Result:
     return Result(
         prompt="p",
-        prompt_tokens=1,
+        num_prompt_tokens=1,
         text=" ".join(map(str, tokens)),
-        tokens=tokens,
+        token_ids=tokens,
         pieces=(),
         finish_reason="stop",
         error=None,

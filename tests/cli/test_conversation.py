@@ -21,7 +21,7 @@ def test_next_prompt_holds_what_was_said(llm):
 def test_second_turn_starts_from_the_cache(llm):
     talk = Talk(llm)
     first = talk.ask("Name a fruit.", SHORT)
-    assert talk.ask("Another?", SHORT).stats.cached_tokens > first.prompt_tokens
+    assert talk.ask("Another?", SHORT).stats.cached_tokens > first.num_prompt_tokens
 
 
 def test_raw_talk_is_the_texts_one_after_the_other(llm):
@@ -39,7 +39,7 @@ def test_shown_pieces_are_the_answer(llm):
 def test_interrupted_answer_is_kept_as_far_as_it_got(llm):
     until, talk = threading.Event(), Talk(llm)
     result = talk.ask("Count to ten.", SamplingParams(max_tokens=50), until=until, show=lambda _: until.set())
-    assert result.finish_reason == "cancelled" and 0 < len(result.tokens) < 50
+    assert result.finish_reason == "cancelled" and 0 < len(result.token_ids) < 50
     assert talk.turns == [("Count to ten.", result.text)]
     assert not llm.engine.has_work
 

@@ -75,7 +75,7 @@ def test_a_program_gets_one_object(run):
 
 def test_one_prompt_is_measured_but_not_predicted(run):
     done = run("prompt_lookup", "--count", "1", "--temperature", "0")
-    assert done.exit_code == 0 and "predicted            not" in done.stdout
+    assert done.exit_code == 0 and "predicted            no:" in done.stdout
 
 
 def test_texts_are_continued_as_they_are_and_dialogues_are_held_out_ones(run, tmp_path: Path):

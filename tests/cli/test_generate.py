@@ -6,11 +6,13 @@ import pty
 import re
 import signal
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from draftwood.cli import compare
+from draftwood.cli import compare, models
+from draftwood.drafters.ngram import NGram
 
 CATS = "The cat sat on the mat. The dog lay by the door. "
 COPY = CATS * 2 + "The cat sat on"
@@ -43,7 +45,7 @@ def test_stdin_is_a_prompt_and_system_changes_the_answer(draftwood):
         draftwood("generate", "--json", "--max-tokens", "4", "--system", "You are a cat.", stdin="Who are you?\n")
     )[0]
     assert plain["prompt"] == system["prompt"] == "Who are you?"
-    assert plain["prompt_tokens"] != system["prompt_tokens"]
+    assert plain["num_prompt_tokens"] != system["num_prompt_tokens"]
 
 
 def test_bad_lines_of_a_file_cost_only_themselves(draftwood, tmp_path):
@@ -57,7 +59,7 @@ def test_bad_lines_of_a_file_cost_only_themselves(draftwood, tmp_path):
         (True, 0),
         (False, 0),
     ]
-    assert found[0]["tokens"] == found[3]["tokens"]
+    assert found[0]["token_ids"] == found[3]["token_ids"]
     for_people = draftwood("generate", "--file", str(file), "--max-tokens", "2")
     assert for_people.exit_code == 1 and "line 2: it is not JSON" in for_people.stderr
     assert [x for x in for_people.stdout.splitlines() if x.startswith("> ")] == ["> Hi", "> Bye", "> Hi"]
@@ -70,7 +72,7 @@ def test_bad_lines_of_a_file_cost_only_themselves(draftwood, tmp_path):
         (["hi", "--top-p", "0"], "top_p cannot be 0.0"),
         (["hi", "--max-tokens", "0"], "max_tokens cannot be 0"),
         (["hi", "--batch", "0"], "batch cannot be 0"),
-        (["hi", "--batch", "2"], "--batch 2 needs --json: a reader gets one answer after the other\nhint: add --json"),
+        (["hi", "--batch", "2"], "--batch 2 needs --json: text shows one answer after the other\nhint: add --json"),
         ([""], "the prompt is empty"),
         (["", "--json"], "the prompt is empty"),
         (["hi", "--raw", "--system", "s"], "--system"),
@@ -87,11 +89,57 @@ def test_what_cannot_be_honoured_is_refused_with_status_2(draftwood, words, said
 def test_options_of_sampling_reach_the_model(draftwood):
     words = ["generate", "--json", "--raw", COPY, "--max-tokens", "4"]
     plain = lines(draftwood(*words))[0]
-    banned = lines(draftwood(*words, "--logit-bias", f"{plain['tokens'][0]}=-inf"))[0]
-    assert banned["tokens"][0] != plain["tokens"][0]
+    banned = lines(draftwood(*words, "--logit-bias", f"{plain['token_ids'][0]}=-inf"))[0]
+    assert banned["token_ids"][0] != plain["token_ids"][0]
     assert lines(draftwood(*words, "--stop", "."))[0]["text"] == " the mat"
+    assert lines(draftwood(*words, "--stop", ".", "--include-stop"))[0]["text"] == " the mat."
+    stopped = lines(draftwood(*words, "--stop-token-id", str(plain["token_ids"][1])))[0]
+    assert (stopped["token_ids"], stopped["finish_detail"]) == (plain["token_ids"][:2], "stop_token")
     best = lines(draftwood(*words, "--logprobs", "2"))[0]["logprobs"]
-    assert len(best) == 4 and best[0]["top"][0] == [plain["tokens"][0], best[0]["logprob"]]
+    assert len(best) == 4 and best[0]["top"][0]["token_id"] == plain["token_ids"][0]
+
+
+def noted(opened, monkeypatch) -> None:
+    """Models of commands have a note in their recipe."""
+    open_llm = models.open_llm
+
+    def with_note(*words: Any, **options: Any) -> Any:
+        llm = open_llm(*words, **options)
+        llm.recipe = replace(llm.recipe, notes=("its drafter was chosen for you.",))
+        return llm
+
+    monkeypatch.setattr(models, "open_llm", with_note)
+
+
+def test_notes_of_the_recipe_are_said_to_people_only(draftwood, opened, monkeypatch):
+    noted(opened, monkeypatch)
+    words, note = ["generate", "Hi", "--max-tokens", "1"], "[auto: its drafter was chosen for you.]\n"
+    loud, quiet = draftwood(*words), draftwood(*words, "--quiet")
+    assert loud.stderr.startswith(note) and loud.stdout == quiet.stdout and quiet.stderr == ""
+    assert draftwood(*words, "--json").stderr == ""
+    assert draftwood("chat", "--max-tokens", "1", stdin="Hi\n").stderr.startswith(note)
+    assert draftwood("chat", "--max-tokens", "1", "--quiet", stdin="Hi\n").stderr == ""
+    assert draftwood("demo", "--max-tokens", "1", "--times", "1").stderr.startswith(note)
+
+
+def test_a_drafter_that_failed_is_named_in_the_closing_line(draftwood, monkeypatch):
+    def broken(*_: Any) -> None:
+        raise RuntimeError("lost its index")
+
+    monkeypatch.setattr(NGram, "propose", broken)
+    done = draftwood("generate", COPY, "--raw", "--max-tokens", "4", "--recipe", "prompt_lookup")
+    assert done.exit_code == 0 and "the drafter was disabled (propose: lost its index)" in done.stderr
+    (line,) = lines(draftwood("generate", COPY, "--raw", "--max-tokens", "4", "--json", "--recipe", "prompt_lookup"))
+    assert line["stats"]["disabled"] == "propose: lost its index"
+
+
+def test_draws_differ_unless_a_seed_is_given(draftwood):
+    words = ["generate", "--json", "--raw", "Once upon a time", "--max-tokens", "8", "--temperature", "1"]
+    first, second = (lines(draftwood(*words))[0] for _ in range(2))
+    assert first["text"] != second["text"]
+    assert lines(draftwood(*words, "--seed", str(first["seed"])))[0]["text"] == first["text"]
+    compared = lines(draftwood(*words, "--compare"))[0]["compare"]
+    assert compared["identical"], "plain decoding gets the same seed"
 
 
 def test_comparison_finds_the_same_text(draftwood):

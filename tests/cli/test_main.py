@@ -87,10 +87,39 @@ def test_closed_pipe_is_no_error_message(start, words):
     assert process.stderr.read() == b""
 
 
-def test_idle_threads_sleep_soon_unless_the_user_says_otherwise(monkeypatch):
-    from draftwood.cli.main import calm_threads
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("before", "env", "after"),
+    [
+        ("", {}, "30000"),
+        ("", {"GOMP_SPINCOUNT": "7"}, "7"),
+        ("", {"OMP_WAIT_POLICY": "ACTIVE"}, "None"),
+        ("import torch; ", {}, "None"),
+    ],
+)
+def test_idle_threads_sleep_soon_unless_the_user_says_otherwise(before, env, after):
+    code = f"{before}import os; from draftwood import LLM; print(os.environ.get('GOMP_SPINCOUNT'))"
+    settings = {"PYTHONPATH": ":".join(sys.path), **env}
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], env=settings, capture_output=True, text=True)
+    assert (done.stdout.strip(), done.stderr) == (after, "")
 
-    for mine, after in (({}, "30000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)):
-        monkeypatch.setattr(os, "environ", dict(mine))
-        calm_threads()
-        assert os.environ.get("GOMP_SPINCOUNT") == after
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
+@pytest.mark.parametrize("words", [["papers"], ["--help"], ["papers", "tree"]])
+def test_full_disk_is_an_error_of_ours(start, words):
+    with open("/dev/full", "w") as full:
+        process = start(*words, stdout=full)
+        assert process.wait(60) == 74
+    said = process.stderr.read().decode()
+    assert (
+        said.startswith("error: the output cannot be written: No space left on device\nhint: ")
+        and "Traceback" not in said
+    )
+
+
+def test_other_errors_of_the_system_keep_their_traceback(monkeypatch):
+    def broken(*_: Any) -> None:
+        raise FileNotFoundError(2, "No such file", "somewhere")
+
+    monkeypatch.setattr(papers, "_list", broken)
+    assert isinstance(CliRunner().invoke(app, ["papers"]).exception, FileNotFoundError)

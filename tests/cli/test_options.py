@@ -28,8 +28,11 @@ def test_every_option_arrives():
         "ignore_eos": True,
         "logprobs": 4,
     }
-    expected = SamplingParams(**wishes, stop=("x", "y"), logit_bias={5: -1.0})
-    assert sampling(**wishes, stop=["x", "y"], logit_bias=["5=-1"]) == expected
+    expected = SamplingParams(
+        **wishes, stop=("x", "y"), stop_token_ids=(3, 4), include_stop_str_in_output=True, logit_bias={5: -1.0}
+    )
+    given = {"stop": ["x", "y"], "stop_token_id": [3, 4], "include_stop": True, "logit_bias": ["5=-1"]}
+    assert sampling(**wishes, **given) == expected
 
 
 @pytest.mark.parametrize("wish", [{"temperature": -1.0}, {"top_p": 0.0}, {"max_tokens": 0}, {"stop": [""]}])
@@ -69,8 +72,8 @@ def test_temperatures_are_numbers_each_once():
     ],
 )
 def test_temperatures_that_are_none_are_refused(text: str, above_zero: bool, said: str):
-    with pytest.raises(OptionError, match=rf"heats cannot be '{text}'\nhint: {said}"):
-        temperatures(text, "heats", above_zero=above_zero)
+    with pytest.raises(OptionError, match=rf"levels cannot be '{text}'\nhint: {said}"):
+        temperatures(text, "levels", above_zero=above_zero)
 
 
 def test_top_p_is_said_where_it_leaves_out_tokens():

@@ -39,18 +39,16 @@ def test_option_that_makes_a_recipe_lossy_is_named(draftwood):
 def test_details_show_options_with_defaults_and_the_page(draftwood, monkeypatch):
     monkeypatch.setattr(catalog, "page", lambda name: f"# All about {name}\n")
     shown = draftwood("papers", "speculative_sampling").stdout
-    assert "2211.17192" in shown and "first:10" in shown and "# All about speculative_sampling" in shown
-    assert "--option draft=first:10" in shown
+    assert "2211.17192" in shown and "a whole number from 0 to 4096" in shown
+    assert "# All about speculative_sampling" in shown and "--option inner=auto" in shown
     assert "no options" in draftwood("papers", "autoregressive").stdout
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("fr_spec", "--option texts=FILE --option inner=eagle3"),
-        ("rsd", "--option inner=eagle3"),
-        ("spectr", "--option inner=eagle3"),  # its own default is no inner one
-        ("dynamic_mcsd", "--option inner=fast_draft"),  # the drafter that its net was made for
+        ("fr_spec", "--option texts=FILE"),
+        ("rsd", "--option inner=auto"),
         ("eagle3", "--option weights=auto"),
     ],
 )

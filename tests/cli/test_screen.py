@@ -7,7 +7,7 @@ import pytest
 
 from draftwood.cli.screen import Screen, report, stats_line, table, wants_color
 from draftwood.core.request import Stats
-from draftwood.llm import Piece, Result
+from draftwood.results import Piece, Result
 
 
 class Terminal(io.StringIO):
@@ -24,9 +24,9 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> None:
 def result(**changes) -> Result:
     answer = {
         "prompt": "p",
-        "prompt_tokens": 10,
+        "num_prompt_tokens": 10,
         "text": "a b",
-        "tokens": (1, 2),
+        "token_ids": (1, 2),
         "pieces": (),
         "finish_reason": "stop",
         "error": None,
@@ -89,8 +89,10 @@ def test_stats_line_says_what_a_reader_needs():
     assert stats_line(result()) == "[2 tokens, 4.0 tokens/s, 2.00 tokens per pass, recipe auto]"
     assert "LOSSY" in stats_line(result(lossless=False))
     assert "interrupted" in stats_line(result(finish_reason="cancelled"))
+    assert "cut off at max_tokens" in stats_line(result(finish_reason="length", finish_detail="max_tokens"))
+    assert "the context is full (12 tokens)" in stats_line(result(finish_reason="length", finish_detail="context"))
     assert "7 of 10 prompt tokens from the cache" in stats_line(result(), cache=True)
-    assert "went on undrafted (propose: x)" in stats_line(result(stats=Stats(disabled="propose: x")))
+    assert "the drafter was disabled (propose: x)" in stats_line(result(stats=Stats(disabled="propose: x")))
 
 
 def test_error_is_red_only_on_a_terminal(monkeypatch):

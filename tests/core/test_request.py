@@ -88,6 +88,45 @@ def test_stop_tokens_end_like_the_models_own() -> None:
     assert emit(r, 0, 7, 1) == 2 and r.finish_reason == "stop"
 
 
+@pytest.mark.parametrize(
+    ("tokens", "reason", "detail"),
+    [
+        ([0, 29], "stop", "eos"),
+        ([0, 7], "stop", "stop_token"),
+        ([0, 1, 2], "stop", "stop_string"),
+        ([0, 1, 1], "length", "max_tokens"),
+    ],
+)
+def test_what_ended_an_answer_is_said(tokens: list[int], reason: str, detail: str) -> None:
+    r = request(stop_token_ids=(7,), stop=("c",), max_tokens=3)
+    emit(r, *tokens)
+    assert (r.finish_reason, r.finish_detail) == (reason, detail)
+
+
+def test_a_full_context_is_told_from_a_reached_limit() -> None:
+    full, cancelled = request(), request()
+    full.finish("length")
+    cancelled.finish("cancelled")
+    assert full.finish_detail == "context" and cancelled.finish_detail is None
+
+
+def test_the_stop_can_be_kept_in_the_text() -> None:
+    r = request(stop=("bc",), include_stop_str_in_output=True)
+    emit(r, 0, 1)
+    assert r.visible() == 2, "nothing will be taken back"
+    emit(r, 2, 3)
+    assert (r.settled, r.finish_detail) == ("abc", "stop_string")
+    token = request(stop_token_ids=(7,), include_stop_str_in_output=True)
+    emit(token, 0, 7)
+    assert (token.settled, token.marks) == ("ah", [1, 2])
+
+
+def test_a_seed_is_kept_and_a_missing_one_is_drawn_afresh() -> None:
+    assert request(seed=5).seed == 5
+    drawn = {request().seed for _ in range(20)}
+    assert len(drawn) == 20 and all(0 <= seed < 2**32 for seed in drawn)
+
+
 @pytest.mark.parametrize("reason", ["cancelled", "length", "error"])
 def test_a_request_ends_once(reason: str) -> None:
     r = request()

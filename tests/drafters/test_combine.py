@@ -147,7 +147,7 @@ def test_a_token_outside_can_still_be_emitted() -> None:
 def test_where_every_kept_token_is_banned_nothing_is_guessed_and_nobody_is_disabled() -> None:
     target = tiny_decoder(1)
     drafter = VocabTrim(draft_of(target), torch.tensor([1, 2, 3]))
-    params = SamplingParams(temperature=1.0, max_tokens=8, bad_words=((1,), (2,), (3,)))
+    params = SamplingParams(temperature=1.0, seed=0, max_tokens=8, bad_words=((1,), (2,), (3,)))
     for policy, verifier in ((Chain(), Rejection()), (BestFirst(2), Match())):
         made = Recipe(drafter=drafter, policy=policy, verifier=verifier, controller=Fixed(2))
         (got,) = serve(make_engine(target, made), [[5, 6]], params)

@@ -40,7 +40,7 @@ def test_the_most_frequent_and_the_control_tokens_are_kept_in_rising_order(targe
     assert most_frequent(torch.arange(61), 3, tiny_decoder()).tolist() == [58, 59, 60], (
         "no tokenizer, no control tokens"
     )
-    with pytest.raises(OptionError, match="rows"):
+    with pytest.raises(OptionError, match="vocab_size"):
         most_frequent(counts, 0, target)
 
 

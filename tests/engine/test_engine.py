@@ -1,6 +1,7 @@
 """The engine emits what plain decoding emits, whoever else is in the batch, comes, goes or is pushed out."""
 
 import random
+from dataclasses import replace
 from time import sleep
 from typing import Any
 
@@ -128,7 +129,7 @@ def test_requests_that_leave_do_not_touch_those_that_stay(model: Decoder) -> Non
 
 
 def test_equality_has_teeth(model: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The twin: commit the accepted rows in the wrong places, and the texts differ."""
+    """The twin: commit the accepted entries in the wrong places, and the texts differ."""
     texts, params = prompts(), sampled(8)
     wanted, drafter = answers(model, texts, params), oracle(model, texts, params)
     from draftwood.engine import step
@@ -244,8 +245,6 @@ class Broken:
         self.inner.commit(*a)
 
     def propose(self, *a: Any) -> Any:
-        from dataclasses import replace
-
         proposal = self.inner.propose(*a)
         if self.calls < 2 or proposal.tree.num_nodes < 2:
             return proposal
@@ -253,7 +252,7 @@ class Broken:
         bad = tree.tokens.clone()
         if self.how == "propose raises":
             raise RuntimeError("no")
-        if self.how == "ids out of range in one row":
+        if self.how == "ids out of range in one sequence":
             victim = torch.tensor([r.id == 0 for r in a[1].requests])
             bad[:, 1] = torch.where(victim, V + 5, bad[:, 1])
             return replace(proposal, tree=replace(tree, tokens=bad))
@@ -280,7 +279,7 @@ class Broken:
         "propose raises",
         "commit raises",
         "free raises",
-        "ids out of range in one row",
+        "ids out of range in one sequence",
         "wrong shapes",
         "another root",
         "children before parents",
@@ -297,7 +296,7 @@ def test_a_broken_drafter_is_disabled_and_the_requests_go_on(model: Decoder, how
     got = serve(engine, texts, params)
     assert [r.output for r in got] == wanted
     disabled = [r.stats.disabled for r in got]
-    if how == "ids out of range in one row":
+    if how == "ids out of range in one sequence":
         assert [bool(b) for b in disabled] == [True, False, False, False]
     elif how != "free raises":
         assert all(disabled) or how == "begin raises"
@@ -337,13 +336,14 @@ def test_options_that_leave_no_token_end_that_request_alone(model: Decoder) -> N
 def test_a_full_context_ends_the_answer_with_length(model: Decoder) -> None:
     engine = make_engine(model, with_drafter(NGram(n_min=1)), capacity=30)
     (got,) = serve(engine, [[1, 2] * 5], [SamplingParams(max_tokens=200)])
-    assert got.finish_reason == "length" and got.num_known == 31, "the last token needs no row of its own"
+    assert (got.finish_reason, got.finish_detail) == ("length", "context")
+    assert got.num_known == 31, "the last token needs no cache entry of its own"
 
 
 def test_the_last_request_alone_in_a_full_cache_ends_with_length(model: Decoder) -> None:
     engine = make_engine(model, plain(), slots=2, max_cache_tokens=20)
     got = serve(engine, [[1, 2, 3]] * 2, SamplingParams(max_tokens=100))
-    assert {r.finish_reason for r in got} == {"length"}
+    assert {(r.finish_reason, r.finish_detail) for r in got} == {("length", "context")}
     assert max(r.num_known for r in got) >= 20
 
 
@@ -374,6 +374,30 @@ def test_a_crowd_is_refused_not_lost(model: Decoder) -> None:
     while engine.has_work:
         engine.step()
     assert requests[0].finished and requests[1].finished
+
+
+def test_failed_round_ends_its_requests_and_closes_the_engine(model: Decoder) -> None:
+    class Failing(Fixed):
+        def plan(self, state: Any, rnd: Any, load: Any) -> Any:
+            raise MemoryError("no room")
+
+    recipe = Recipe(drafter=Nothing(), policy=Chain(Draw.GIVEN), verifier=Match(), controller=Failing(0))
+    engine, request = make_engine(model, recipe), Request(0, [1, 2], SamplingParams(), V)
+    engine.add(request)
+    with pytest.raises(MemoryError):
+        engine.step()
+    assert (request.finish_reason, request.error) == ("error", "a round failed: MemoryError: no room")
+    assert engine.closed and not engine.has_work and not engine.scheduler.running
+    with pytest.raises(EngineError, match="closed"):
+        engine.add(Request(1, [1, 2], SamplingParams(), V))
+
+
+def test_draws_without_a_seed_differ_and_their_seeds_repeat_them(model: Decoder) -> None:
+    free = SamplingParams(temperature=1.0, max_tokens=12)
+    first, second = serve(make_engine(model, plain()), [[1, 2, 3]] * 2, free)
+    assert first.output != second.output and first.seed != second.seed
+    (again,) = serve(make_engine(model, plain()), [[1, 2, 3]], replace(free, seed=second.seed))
+    assert again.output == second.output
 
 
 def test_features_of_the_position_that_produced_each_root_are_handed_on(model: Decoder) -> None:
@@ -407,8 +431,6 @@ def test_features_of_the_position_that_produced_each_root_are_handed_on(model: D
 
 
 def test_watchers_see_every_round(model: Decoder) -> None:
-    from dataclasses import replace
-
     seen: list[int] = []
     recipe = replace(plain(), watch=(lambda rnd, outcome, what: seen.append(rnd.batch),))
     serve(make_engine(model, recipe), prompts(2), sampled(2, max_tokens=5))

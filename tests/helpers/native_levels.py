@@ -11,8 +11,8 @@ from draftwood.core.config import ModelConfig
 from draftwood.kernels.cpu import build
 from draftwood.kernels.cpu.levels import LEVELS, cpu_flags
 from draftwood.kernels.cpu.library import Library
-from draftwood.models.backends.blocks import pack, unpack
-from draftwood.models.loading import folder_cache as store
+from draftwood.models.backends.quantised_blocks import pack, unpack
+from draftwood.models.loading import folder_cache
 from draftwood.testing.tiny import tiny_weights
 
 BEST, *OTHERS = [level.name for level in LEVELS if level.needs <= cpu_flags()]
@@ -21,7 +21,7 @@ EVERY_LEVEL = [BEST, *(pytest.param(name, marks=pytest.mark.slow) for name in OT
 
 def compiled(name: str) -> Path | None:
     """None where there is no compiler."""
-    return build.library(next(level for level in LEVELS if level.name == name), store.cache_dir() / "kernels")
+    return build.library(next(level for level in LEVELS if level.name == name), folder_cache.cache_dir() / "kernels")
 
 
 @cache

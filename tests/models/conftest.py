@@ -92,7 +92,7 @@ def smollm2():
 @pytest.fixture
 def child_env() -> Callable[[], dict[str, str]]:
     """The environment for a process of its own: it finds the sources that this one runs from."""
-    return lambda: os.environ | {"PYTHONPATH": str(Path(hf_config.__file__).parents[2])}
+    return lambda: os.environ | {"PYTHONPATH": str(Path(hf_config.__file__).parents[3])}
 
 
 @pytest.fixture

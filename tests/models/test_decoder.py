@@ -119,7 +119,9 @@ def tokens(
 
 def join(*parts: ForwardInput) -> ForwardInput:
     """Several slots in one pass."""
-    columns = {f: torch.cat([getattr(p, f) for p in parts]) for f in ("ids", "slots", "positions", "rows", "parents")}
+    columns = {
+        f: torch.cat([getattr(p, f) for p in parts]) for f in ("ids", "slots", "positions", "entries", "parents")
+    }
     return ForwardInput(**columns, want=torch.arange(len(columns["ids"])))
 
 
@@ -237,7 +239,7 @@ def test_rows_may_be_written_again_and_out_of_order():
     whole = tokens(TREE, PARENTS, done=len(PROMPT))
     model.forward(replace(whole, ids=whole.ids.flip(0)), cache)  # a first guess, all of it replaced below
     order = torch.tensor([0, 2, 5, 1, 4, 3, 6, 7])
-    columns = {f: getattr(whole, f)[order] for f in ("ids", "slots", "positions", "rows", "parents")}
+    columns = {f: getattr(whole, f)[order] for f in ("ids", "slots", "positions", "entries", "parents")}
     said = model.forward(ForwardInput(**columns, want=whole.want), cache).logits
     assert gap(said, each_alone(model)[order]) < 1e-12
 

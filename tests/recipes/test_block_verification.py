@@ -43,7 +43,7 @@ def test_only_the_drafter_of_the_inner_recipe_is_used() -> None:
     recipe: Any = recipes.build(f"block_verification:depth=3:{INNER}", target)
     assert isinstance(recipe.drafter, Autoregressive) and recipe.verifier == Block() and recipe.controller.depth == 3
     for inner in ("speculative_sampling:draft=first:2:depth=7", "fr_spec:inner=speculative_sampling:verifier=match"):
-        with pytest.raises(OptionError, match=r"would be lost\nhint: .* outer recipe"):
+        with pytest.raises(OptionError, match=r"would have no effect\nhint: .* outer recipe"):
             recipes.build("block_verification", target, inner=inner)
     with pytest.raises(CompositionError, match="NGram supplies given"):
         recipes.build("block_verification", target, inner="prompt_lookup")

@@ -17,7 +17,7 @@ def test_texts_choose_the_tokens_and_the_text_stays_that_of_plain_decoding(tmp_p
     loaded = load(str(write_folder(tmp_path / "model")), dtype="float64")
     (tmp_path / "text.txt").write_text("abacad")
     options = {"texts": (str(tmp_path / "text.txt"),), "inner": "speculative_sampling:draft=first:1:depth=3"}
-    recipe: Any = recipes.build("fr_spec", loaded.model, rows=1, **options)
+    recipe: Any = recipes.build("fr_spec", loaded.model, vocab_size=1, **options)
     assert recipe.drafter.keep.tolist() == [*loaded.tokenizer.encode("a"), 256, 257]
     params = [SamplingParams(max_tokens=20, temperature=t, seed=3) for t in (0.0, 0.0)]
     want, got = (

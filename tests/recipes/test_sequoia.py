@@ -34,7 +34,7 @@ def test_a_draft_that_is_the_target_is_accepted_to_the_end_of_a_path(way: dict[s
 
 @pytest.mark.parametrize(
     ("wrong", "hint"),
-    [((0.1, 0.5), "falling"), (0.5, "a tuple of numbers"), (("0.5",), "a tuple")],
+    [((0.1, 0.5), "falling"), (0.5, "a list with commas, each a number from 0 to 1"), (("0.5",), "a list")],
 )
 def test_acceptance_that_is_none_is_refused(wrong: Any, hint: str) -> None:
     with pytest.raises(OptionError, match=f"^sequoia: acceptance cannot be {re.escape(repr(wrong))}\nhint: {hint}"):
@@ -44,7 +44,9 @@ def test_acceptance_that_is_none_is_refused(wrong: Any, hint: str) -> None:
 def test_acceptance_may_be_spelt_as_on_the_command_line() -> None:
     spelt, given = (recipes.build("sequoia", TARGET, inner=HALF, acceptance=a) for a in ("0.5,0.2", (0.5, 0.2)))
     assert spelt.policy == given.policy
-    with pytest.raises(OptionError, match=r"^sequoia: acceptance cannot be 'half'\nhint: a number"):
+    with pytest.raises(
+        OptionError, match=r"^sequoia: acceptance cannot be 'half,0.2'\nhint: a list with commas, each a number"
+    ):
         recipes.build("sequoia", TARGET, inner=HALF, acceptance="half,0.2")
 
 

@@ -34,7 +34,7 @@ def run(name: str, target: Any, params: Any, **options: Any) -> list[Any]:
 
 @pytest.mark.parametrize("name", SHARED)
 def test_greedy_text_is_that_of_plain_decoding(name: str) -> None:
-    got = run(name, TARGET, SamplingParams(max_tokens=24), draft="first:3")
+    got = run(name, TARGET, SamplingParams(max_tokens=24), inner="speculative_sampling:draft=first:3")
     assert [r.output for r in got] == plain_texts()
 
 
@@ -42,7 +42,7 @@ def test_greedy_text_is_that_of_plain_decoding(name: str) -> None:
 def test_sampled_requests_of_any_length_are_served_and_a_perfect_draft_is_kept(name: str) -> None:
     target = tiny_decoder(2)
     params = [SamplingParams(temperature=1.0, max_tokens=n, seed=n, top_p=0.9) for n in (1, 9, 30)]
-    got = run(name, target, params, draft=f"first:{target.num_layers}")
+    got = run(name, target, params, inner=f"speculative_sampling:draft=first:{target.num_layers}")
     assert [len(r.output) for r in got] == [1, 9, 30]
     assert not sum(r.stats.rounds_none for r in got), "q is p: something is accepted in every round"
 
@@ -55,10 +55,10 @@ def test_trained_heads_draft_for_them(name: str, inner: str, kind: str, tmp_path
     run(f"{name}:inner={inner}:weights={weights}", target, SamplingParams(temperature=1.0, max_tokens=12, seed=3))
 
 
-def test_two_names_for_what_drafts_are_refused_and_so_is_a_drafter_without_distributions() -> None:
+def test_one_option_names_what_drafts_and_a_drafter_without_distributions_is_refused() -> None:
     target = tiny_decoder()
-    with pytest.raises(OptionError, match="both name what drafts"):
-        recipes.build("spectr", target, draft="first:1", inner="speculative_sampling:draft=first:2")
+    with pytest.raises(OptionError, match=r"spectr has no option 'draft'\nhint: it has inner="):
+        recipes.build("spectr", target, draft="first:1")
     with pytest.raises(CompositionError, match="NGram supplies given"):
         recipes.build("spectr", target, inner="prompt_lookup")
     recipe = recipes.build("spectr", target, inner="speculative_sampling:draft=first:1")

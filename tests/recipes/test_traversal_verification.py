@@ -30,9 +30,9 @@ def test_paths_take_the_place_of_the_tree() -> None:
     [
         ({"paths": -1}, "paths cannot be -1"),
         ({"paths": 2, "depth": 0}, "depth cannot be 0"),
-        ({"paths": 3, "widths": (2, 2, 1, 1)}, r"widths \(2, 2, 1, 1\) are a tree, paths 3 none"),
-        ({"depth": 3}, r"depth 3 is of paths(.|\n)*hint: widths=2,2,1 (.*) paths of 3 tokens add paths=3"),
-        ({"depth": 3, "widths": (2, 1)}, "depth 3 is of paths"),
+        ({"paths": 3, "widths": (2, 2, 1, 1)}, r"paths 3 and widths \(2, 2, 1, 1\) exclude each other"),
+        ({"depth": 3}, r"depth 3 is used only with paths\nhint: add paths, or leave out depth"),
+        ({"depth": 3, "widths": (2, 1)}, "depth 3 is used only with paths"),
     ],
 )
 def test_what_would_be_ignored_is_refused(wish: dict[str, Any], said: str) -> None:

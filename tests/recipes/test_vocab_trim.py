@@ -25,7 +25,7 @@ def test_greedy_text_is_that_of_plain_decoding(counts: str) -> None:
     target, prompts, params = tiny_decoder(2), [[1, 2, 3], [4]], SamplingParams(max_tokens=24)
     plain = serve(make_engine(target, recipes.build("autoregressive", target)), prompts, params)
     recipe = recipes.build(
-        "vocab_trim", target, counts=counts, rows=40, inner="speculative_sampling:draft=first:3:depth=3"
+        "vocab_trim", target, counts=counts, vocab_size=40, inner="speculative_sampling:draft=first:3:depth=3"
     )
     got = serve(make_engine(target, recipe), prompts, params)
     assert [r.output for r in got] == [r.output for r in plain]
@@ -35,7 +35,7 @@ def test_greedy_text_is_that_of_plain_decoding(counts: str) -> None:
 def test_the_inner_recipe_keeps_its_parts_and_gets_its_options(counts: str) -> None:
     target = tiny_decoder()
     inner = "speculative_sampling:draft=first:1:depth=2"
-    recipe: Any = recipes.build(f"vocab_trim:counts={counts}:rows=5:inner={inner}", target)
+    recipe: Any = recipes.build(f"vocab_trim:counts={counts}:vocab_size=5:inner={inner}", target)
     own: Any = recipes.build("speculative_sampling", target, draft="first:1", depth=2)
     assert isinstance(recipe.drafter, VocabTrim) and recipe.drafter.keep is not None
     assert recipe.drafter.keep.tolist() == [0, 1, 2, 3, 4]
@@ -49,7 +49,7 @@ def test_trained_heads_can_be_trimmed(counts: str, tmp_path: Path, inner: str, k
     target, prompts, params = tiny_decoder(2), [[1, 2, 3], [4]], SamplingParams(max_tokens=24)
     plain = serve(make_engine(target, recipes.build("autoregressive", target)), prompts, params)
     weights = str(write_head(tmp_path / "head.safetensors", random_head(kind, target)))
-    recipe = recipes.build("vocab_trim", target, inner=f"{inner}:weights={weights}", counts=counts, rows=20)
+    recipe = recipes.build("vocab_trim", target, inner=f"{inner}:weights={weights}", counts=counts, vocab_size=20)
     got = serve(make_engine(target, recipe), prompts, params)
     assert [r.output for r in got] == [r.output for r in plain]
     assert all(r.stats.disabled is None for r in got) and sum(r.stats.draft_tokens for r in got)

@@ -72,7 +72,9 @@ def test_distributions_are_made_only_where_a_row_has_been(monkeypatch: pytest.Mo
     monkeypatch.setattr(Scored, "probs", counted)
     shape = Static((2, 2, 2, 2))
     recipe = Recipe(drafter=TableDrafter(even), policy=shape, verifier=Traversal(), controller=Always(4, 30))
-    (request,) = serve(make_engine(TableModel(4, even), recipe), [[1]], SamplingParams(temperature=1.0, max_tokens=5))
+    (request,) = serve(
+        make_engine(TableModel(4, even), recipe), [[1]], SamplingParams(temperature=1.0, seed=0, max_tokens=5)
+    )
     assert len(request.output) == 5 and sum(asked) == 5 and request.stats.draft_tokens == 30
 
 

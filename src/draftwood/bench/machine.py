@@ -1,6 +1,6 @@
-"""The machine under a measurement: who else uses it, and when our own workers have come to rest.
+"""The machine under a measurement: CPU use of other processes, and when our own workers are idle.
 
-Read from /proc; elsewhere only the load average is known, and rest is a short pause.
+Read from /proc; elsewhere only the load average is known, and waiting for idle workers is a short pause.
 """
 
 import os
@@ -9,8 +9,8 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-BUSY = 0.3  # cores in other hands above which times are not to be trusted
-PAUSE = 0.05  # seconds between two methods at least: threads spin for a while after their last product
+BUSY = 0.3  # cores used by other processes from which on times are not valid
+PAUSE = 0.05  # seconds between two methods at least: threads spin for a while after a matrix product
 TICK = 0.03  # longer than the clock tick in which /proc counts
 
 
@@ -24,7 +24,7 @@ def cpu_seconds(pid: int) -> float | None:
 
 
 def busy_seconds() -> float | None:
-    """CPU seconds of everybody on this machine so far, those a hypervisor took included."""
+    """CPU seconds of all processes on this machine so far, including time a hypervisor took."""
     try:
         user, nice, system, _, _, irq, softirq, steal = map(int, Path("/proc/stat").read_text().split()[1:9])
     except (OSError, ValueError):
@@ -37,7 +37,7 @@ def load_average() -> list[float]:
 
 
 def together(pids: Iterable[int]) -> float | None:
-    """CPU time of all these processes so far; None if none of them lives."""
+    """CPU time of all these processes so far; None if none of them is alive."""
     times = [t for t in map(cpu_seconds, pids) if t is not None]
     return sum(times) if times else None
 
@@ -50,7 +50,7 @@ def settle(
     clock: Callable[[], float] = monotonic,
     wait: Callable[[float], None] = sleep,
 ) -> None:
-    """Wait until these processes use no CPU any more, so that nobody's last spin is in another's first token."""
+    """Wait until these processes use no CPU, so that spinning threads of one do not slow the next."""
     wait(PAUSE)
     end = clock() + patience
     before = spent(pids)
@@ -63,7 +63,7 @@ def settle(
 
 
 class Meter:
-    """How many cores others used while we measured."""
+    """How many cores other processes used during a measurement."""
 
     def __init__(self, pids: Sequence[int]) -> None:
         self.pids = [os.getpid(), *pids]
@@ -80,17 +80,17 @@ class Meter:
 
 
 def look(seconds: float = 0.5) -> dict[str, Any]:
-    """Load, cores in other hands during a short look, and the names of those who hold them."""
-    meter, before = Meter(()), _everybody()
+    """Load, cores used by other processes over a short time, and the names of the busiest."""
+    meter, before = Meter(()), _processes()
     sleep(seconds)
-    found, after = meter.read(), _everybody()
+    found, after = meter.read(), _processes()
     used = {pid: (after[pid][1] - spent) / seconds for pid, (_, spent) in before.items() if pid in after}
     most = sorted((pid for pid in used if used[pid] > 0.1), key=lambda pid: -used[pid])[:3]
     found["busiest"] = [{"name": after[pid][0], "cores": round(used[pid], 2)} for pid in most]
     return found
 
 
-def _everybody() -> dict[int, tuple[str, float]]:
+def _processes() -> dict[int, tuple[str, float]]:
     found: dict[int, tuple[str, float]] = {}
     proc = Path("/proc")
     for folder in proc.iterdir() if proc.is_dir() else ():
@@ -106,12 +106,12 @@ def _everybody() -> dict[int, tuple[str, float]]:
 
 
 def warning(seen: dict[str, Any]) -> str | None:
-    """What to tell somebody who is about to measure on a machine that is not quiet."""
+    """The warning to print before measuring on a machine that is not quiet; None on a quiet one."""
     foreign = seen.get("foreign_cores", 0.0)
     if foreign < BUSY:
         return None
     names = ", ".join(f"{b['name']} ({b['cores']:.1f})" for b in seen.get("busiest", []))
     return (
-        f"WARNING: {foreign:.1f} of {os.cpu_count()} cores are in other hands" + (f": {names}" if names else "") + "\n"
-        "times will be wrong, and most wrong for those who use all cores; they are measured anyway, and this is recorded"
+        f"WARNING: {foreign:.1f} of {os.cpu_count()} cores are used by other processes" + (f": {names}" if names else "") + "\n"
+        "times will be wrong, most of all those of methods that use all cores; the run continues and this is recorded"
     )

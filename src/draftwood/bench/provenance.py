@@ -1,4 +1,4 @@
-"""Where a number comes from: command, version, commit, machine, load. Goes beside every result."""
+"""Provenance of a result: command, version, commit, machine, load. Printed and saved with every result."""
 
 import os
 import platform
@@ -15,7 +15,7 @@ from draftwood.kernels.cpu.library import SPIN_US
 
 
 def provenance(backend: str | None = None) -> dict[str, Any]:
-    """Everything somebody needs to run this again and to doubt it. `backend`: what computed, see models/backends."""
+    """What is needed to repeat a measurement. `backend`: what computed, see models/backends."""
     load = os.getloadavg() if hasattr(os, "getloadavg") else ()
     return {
         "command": " ".join(["draftwood", *sys.argv[1:]]),
@@ -33,7 +33,7 @@ def provenance(backend: str | None = None) -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """The checkout this package runs from, if it runs from one."""
+    """The commit of the checkout that this package runs from; None for an installed package."""
     try:
         root = Path(__file__).parent
         return subprocess.run(

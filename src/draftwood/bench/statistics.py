@@ -1,11 +1,24 @@
-"""Means, ratios of means with intervals, percentiles: the arithmetic of a comparison, and nothing about what is compared."""
+"""Means, ratios and percentiles with bootstrap intervals. Knows nothing about what is compared.
 
-from collections.abc import Sequence
+The bootstrap is a few lines of numpy, because `draftwood eval` and all benchmarks need it and scipy is optional.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 RESAMPLES = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean; `low` and `high` bound 95 % of the bootstrap over groups, None below two groups."""
+
+    value: float
+    low: float | None
+    high: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,54 +34,22 @@ class Ratio:
 def ratio_of_means(
     a: Sequence[float], b: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES
 ) -> Ratio | None:
-    """How many times b's mean a's mean is. Question i is a[i] and b[i] in every resample: paired, drawn with replacement."""
-    if len(a) != len(b):
-        raise ValueError(f"{len(a)} and {len(b)} values make no pairs")
-    if not a or not sum(b):
+    """The mean of a over the mean of b. Paired: a[i] and b[i] are drawn together, with replacement."""
+    above, below = _pairs(a, b)
+    if not len(below) or not below.sum():
         return None
-    above, below = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
-    value = float(above.mean() / below.mean())
-    if len(a) < 2:
-        return Ratio(value, None, None, len(a))
-    drawn = np.random.default_rng(seed).integers(0, len(a), size=(resamples, len(a)))
-    ratios = above[drawn].mean(1) / below[drawn].mean(1)
-    low, high = np.percentile(ratios, (2.5, 97.5))
-    return Ratio(value, float(low), float(high), len(a))
+    return Ratio(*_bootstrap(lambda i: above[i].mean(-1) / below[i].mean(-1), len(a), seed, resamples), len(a))
 
 
 def ratio_of_pairs(
     a: Sequence[float], b: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES
 ) -> Ratio | None:
-    """The median of a[i] / b[i], for pairs measured one after the other: a slow moment is in both, or is an outlier."""
-    if len(a) != len(b):
-        raise ValueError(f"{len(a)} and {len(b)} values make no pairs")
-    if not a or not all(b):
+    """The median of a[i] / b[i], for pairs measured one after the other: a slow moment affects both, or is an outlier."""
+    above, below = _pairs(a, b)
+    if not len(below) or not below.all():
         return None
-    ratios = np.asarray(a, dtype=float) / np.asarray(b, dtype=float)
-    value = float(np.median(ratios))
-    if len(a) < 2:
-        return Ratio(value, None, None, len(a))
-    drawn = np.random.default_rng(seed).integers(0, len(a), size=(resamples, len(a)))
-    low, high = np.percentile(np.median(ratios[drawn], axis=1), (2.5, 97.5))
-    return Ratio(value, float(low), float(high), len(a))
-
-
-def mean(values: Sequence[float]) -> float | None:
-    return float(np.mean(values)) if len(values) else None
-
-
-def percentile(values: Sequence[float], q: float) -> float | None:
-    """With linear interpolation; None of nothing."""
-    return float(np.percentile(values, q)) if len(values) else None
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A mean; `low` and `high` bound 95 % of the bootstrap over groups, None below two groups."""
-
-    value: float
-    low: float | None
-    high: float | None
+    ratios = above / below
+    return Ratio(*_bootstrap(lambda i: np.median(ratios[i], axis=-1), len(a), seed, resamples), len(a))
 
 
 def mean_by_group(
@@ -79,9 +60,31 @@ def mean_by_group(
         raise ValueError(f"{len(values)} values in {len(groups)} groups have no mean")
     _, place = np.unique(np.asarray(groups), return_inverse=True)
     sums, counts = np.bincount(place, weights=np.asarray(values, dtype=float)), np.bincount(place)
-    value = float(sums.sum() / counts.sum())
-    if len(counts) < 2:
-        return Estimate(value, None, None)
-    drawn = np.random.default_rng(seed).integers(0, len(counts), size=(resamples, len(counts)))
-    low, high = np.percentile(sums[drawn].sum(1) / counts[drawn].sum(1), (2.5, 97.5))
-    return Estimate(value, float(low), float(high))
+    return Estimate(*_bootstrap(lambda i: sums[i].sum(-1) / counts[i].sum(-1), len(counts), seed, resamples))
+
+
+def mean(values: Sequence[float]) -> float | None:
+    return float(np.mean(values)) if len(values) else None
+
+
+def percentile(values: Sequence[float], q: float) -> float | None:
+    """With linear interpolation; None if there are no values."""
+    return float(np.percentile(values, q)) if len(values) else None
+
+
+def _pairs(a: Sequence[float], b: Sequence[float]) -> tuple[Any, Any]:
+    if len(a) != len(b):
+        raise ValueError(f"{len(a)} and {len(b)} values make no pairs")
+    return np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+
+
+def _bootstrap(
+    statistic: Callable[[Any], Any], size: int, seed: int, resamples: int
+) -> tuple[float, float | None, float | None]:
+    """The statistic of all `size` elements, and the ends of its 95 % percentile interval. It takes indices [..., size]."""
+    value = float(statistic(np.arange(size)))
+    if size < 2:
+        return value, None, None
+    drawn = np.random.default_rng(seed).integers(0, size, size=(resamples, size))
+    low, high = np.percentile(statistic(drawn), (2.5, 97.5))
+    return value, float(low), float(high)

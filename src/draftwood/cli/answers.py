@@ -1,9 +1,9 @@
-"""Answering questions: one after the other for a reader, or several together as JSON lines in input order."""
+"""Answering questions: one after the other as text, or several together as JSON lines in input order."""
 
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,8 @@ from draftwood.errors import DraftwoodError
 
 if TYPE_CHECKING:
     from draftwood.core.sampling.params import SamplingParams
-    from draftwood.llm import LLM, Piece, Result
+    from draftwood.llm import LLM
+    from draftwood.results import Piece, Result
 
 Line = tuple[dict[str, Any], bool]  # a record, and whether all is well with it
 
@@ -36,19 +37,20 @@ class Task:
         return Talk(self.llm, system=self.system, raw=self.raw)
 
     def answer(self, talk: Talk, text: str, show: Show | None = None) -> "tuple[Result, Comparison | None]":
-        """The next turn, and the same turn decoded plainly where that was asked for and nobody interrupted."""
+        """The next turn, and the same turn by plain decoding if there is a `plain` model and no interrupt came."""
         prompt = talk.prompt(text)
         result = talk.ask(text, self.params, until=self.until, show=show)
         if self.plain is None or result.error is not None or self.until.is_set():
             return result, None
-        twin = run(self.plain, prompt, self.params, until=self.until)
+        params = replace(self.params, seed=result.seed)
+        twin = run(self.plain, prompt, params, until=self.until)
         if self.until.is_set():
             return result, None
-        return result, Comparison([result], [twin], same_text_promised(self.llm, self.params))
+        return result, Comparison([result], [twin], same_text_promised(self.llm, params))
 
 
 def as_json(task: Task, questions: Sequence[Question], together: int = 1) -> bool:
-    """Every turn as a JSON line, in input order, as soon as it and all before it are there; whether all went well."""
+    """Every turn as a JSON line, in input order, as soon as it and all before it are ready; whether all went well."""
     good = True
     queues: list[SimpleQueue[Line | None]] = [SimpleQueue() for _ in questions]
     with ThreadPoolExecutor(together) as pool:
@@ -60,13 +62,13 @@ def as_json(task: Task, questions: Sequence[Question], together: int = 1) -> boo
                     good = good and line[1]
                 job.result()  # an unexpected error surfaces here
         except BaseException:
-            task.until.set()  # nobody reads any more
+            task.until.set()  # end the other answers too
             raise
     return good
 
 
 def _answer(task: Task, question: Question, lines: "SimpleQueue[Line | None]") -> None:
-    """One question, each turn with the earlier ones in its prompt. A turn without an answer is the last."""
+    """One question, each turn with the earlier ones in its prompt. A turn that fails is the last."""
     recipe, turn = task.llm.recipe_name, 0
     try:
         if question.error is not None:
@@ -88,13 +90,13 @@ def _answer(task: Task, question: Question, lines: "SimpleQueue[Line | None]") -
         lines.put(None)
 
 
-def for_a_reader(task: Task, questions: Sequence[Question], screen: Screen) -> bool:
-    """Streamed text with its statistics; whether all went well. One question alone fails with its own error."""
+def as_text(task: Task, questions: Sequence[Question], screen: Screen) -> bool:
+    """Streamed text with its statistics; whether all went well. An error of a single question is raised."""
     good = True
     several = len(questions) > 1 or any(len(q.turns) > 1 for q in questions)
     for question in questions:
         try:
-            good = _read_aloud(task, question, screen, several) and good
+            good = _print_turns(task, question, screen, several) and good
         except DraftwoodError as error:
             if not several:
                 raise
@@ -103,7 +105,7 @@ def for_a_reader(task: Task, questions: Sequence[Question], screen: Screen) -> b
     return good
 
 
-def _read_aloud(task: Task, question: Question, screen: Screen, several: bool) -> bool:
+def _print_turns(task: Task, question: Question, screen: Screen, several: bool) -> bool:
     if question.error is not None:
         report(question.error)
         return False
@@ -113,9 +115,9 @@ def _read_aloud(task: Task, question: Question, screen: Screen, several: bool) -
             break
         if several:
             screen.line(f"> {text}", DIM)
-        voice = Voice(screen)
-        result, comparison = task.answer(talk, text, voice.say)
-        voice.end(result)
+        printer = AnswerPrinter(screen)
+        result, comparison = task.answer(talk, text, printer.piece)
+        printer.end(result)
         if result.error is not None:
             report(result.error)
             return False
@@ -125,14 +127,14 @@ def _read_aloud(task: Task, question: Question, screen: Screen, several: bool) -
     return good
 
 
-class Voice:
-    """One answer on a screen: its tokens as they come, then its line of statistics, and its logprobs if asked for."""
+class AnswerPrinter:
+    """One answer on a screen: its tokens as they come, then its line of statistics, and its logprobs if there are any."""
 
     def __init__(self, screen: Screen) -> None:
         self.screen = screen
         self.count = 0
 
-    def say(self, piece: "Piece") -> None:
+    def piece(self, piece: "Piece") -> None:
         self.count += len(piece.text)
         self.screen.piece(piece)
 
@@ -145,8 +147,8 @@ class Voice:
 
 def _show_logprobs(result: "Result", screen: Screen) -> None:
     assert result.logprobs is not None
-    drawn = table("token", "text", "logprob", "most probable (id: logprob)", numbers={"token", "logprob"})
-    for piece, (value, best) in zip(result.pieces, result.logprobs, strict=True):
-        others = ", ".join(f"{token}: {x:.3f}" for token, x in best)
-        drawn.add_row(str(piece.token), repr(piece.text), f"{value:.3f}", others)
+    drawn = table("token id", "text", "logprob", "most probable (text: logprob)", numbers={"token id", "logprob"})
+    for chosen in result.logprobs:
+        others = ", ".join(f"{other.text!r}: {other.logprob:.3f}" for other in chosen.top)
+        drawn.add_row(str(chosen.token_id), repr(chosen.text), f"{chosen.logprob:.3f}", others)
     screen.show(drawn)

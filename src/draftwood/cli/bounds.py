@@ -1,43 +1,45 @@
-"""draftwood bounds RECIPE: what rules keep of a real draft, beside the most that any rule could keep."""
+"""draftwood bounds RECIPE: the acceptance of rules on real drafts, and the most that any exact rule can accept."""
 
 import json
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from draftwood.cli import models, options
-from draftwood.cli.bench.shared import Out, save, whole_numbers, writable
-from draftwood.cli.bench.tables import compact, ratio
+from draftwood.cli.bench.progress import say
+from draftwood.cli.bench.shared import Lender, Out, Temperatures, save, whole_numbers, writable
+from draftwood.cli.bench.table_cells import compact, interval
 from draftwood.cli.screen import Screen
 
 if TYPE_CHECKING:
     from draftwood.bench.study.bounds import Compared
 
-MOST_SIBLINGS = 64  # the race that is computed for them takes longer and longer
+MOST_SIBLINGS = 64  # the bound takes time that grows quickly with them
 
 
 def bounds(
-    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="Whose drafter; `draftwood papers` lists them.")],
+    recipe: Lender,
     model: options.Model = "smollm2",
     questions: options.Questions = None,
     count: options.Count = 12,
-    rows: Annotated[int, typer.Option("--rows", min=1, max=1000, help="Positions of each temperature at most.")] = 96,
-    siblings: Annotated[str, typer.Option("--siblings", "-k", help="Numbers of siblings, by commas.")] = "1,2,4,8",
-    temperature: Annotated[str, typer.Option("--temperature", "-t", help="Temperatures, by commas.")] = "0.3,0.7,1",
+    positions: Annotated[int, typer.Option(min=1, max=1000, help="Positions of each temperature at most.")] = 96,
+    siblings: Annotated[
+        str, typer.Option("--siblings", "-k", help="Numbers of siblings, separated by commas.")
+    ] = "1,2,4,8",
+    temperature: Temperatures = "0.3,0.7,1",
     top_p: options.TopP = 1.0,
     max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", min=2, help="Tokens of an answer at most.")] = 48,
-    trials: Annotated[int, typer.Option("--trials", min=1, help="Runs of a position where no formula is known.")] = 4,
+    trials: Annotated[int, typer.Option("--trials", min=1, help="Trials at a position where no formula is known.")] = 4,
     option: options.RecipeOptions = None,
     dtype: options.Dtype = "auto",
     seed: options.Seed = 0,
     out: Out = None,
 ) -> None:
-    """Compare rules on the positions of real answers: acceptance by number of siblings, with both optima.
+    """Compare rules on positions of real answers: acceptance by number of siblings, with the bounds of both draws.
 
-    Without --questions it asks questions of its own, which are in no benchmark. With --out, a picture is drawn beside the
-    file where matplotlib is installed.
+    Without --questions it uses built-in questions, which are in no benchmark. With --out, a figure of the same name (.svg)
+    is written where matplotlib is installed.
     """
     writable(out)
     counts = whole_numbers("siblings", siblings, MOST_SIBLINGS)
@@ -54,39 +56,35 @@ def bounds(
     loaded = load(model, dtype=dtype)
     asked = prompts_from(loaded, questions, None, None, count)
     screen, found = Screen(), list["Compared"]()
-    sizes: dict[str, Any] = {"top_p": top_p, "rows": rows, "max_tokens": max_tokens, "seed": seed}
+    sizes: dict[str, Any] = {"top_p": top_p, "positions": positions, "max_tokens": max_tokens, "seed": seed}
     screen.line(
-        f"{recipe} drafts for {model}: how often one of k siblings is kept, 95 % over {len(asked)} prompts"
+        f"{recipe} drafts for {model}: how often one of k siblings is accepted, 95 % over {len(asked)} prompts"
         f"{options.said_top_p(top_p)}"
     )
     for each in temperatures:
-        pairs = record(loaded, recipe, asked, temperature=each, **sizes, say=_say, **chosen)
-        found.append(compare(pairs, counts, each, trials=trials, seed=seed, say=_say))
+        pairs = record(loaded, recipe, asked, temperature=each, **sizes, say=say, **chosen)
+        found.append(compare(pairs, counts, each, trials=trials, seed=seed, say=say))
         show(screen, found[-1])
     source = provenance(loaded.backend)
     screen.line()
     screen.line(
-        "iid: independent draws; distinct: without replacement; *: the rule itself was run, the rest is computed"
+        "iid: independent draws; distinct: without replacement; *: sampled by running the rule; the others are computed"
     )
     screen.line(json.dumps(source))
     settings: dict[str, Any] = {"recipe": recipe, "options": chosen, "model": model, "trials": trials, "seed": seed}
     save(out, {**settings, "top_p": top_p, "provenance": source, "results": [asdict(each) for each in found]})
     if out is not None and (picture := draw(found, out.with_suffix(".svg"))):
-        print(f"drawn: {picture}", file=sys.stderr)
+        say(f"figure: {picture}")
     if any(each.above for each in found):
         raise typer.Exit(1)
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def show(screen: Screen, found: "Compared") -> None:
-    """One temperature, for a reader."""
+    """One temperature as text."""
     counts = list(found.lines[0].kept)
     drawn = compact("rule", "draws", *(f"k = {k}" for k in counts))
     for line in found.lines:
-        cells = [ratio(asdict(line.kept[k])) + ("*" if k in line.sampled else "") for k in counts]
+        cells = [interval(line.kept[k]) + ("*" if k in line.sampled else "") for k in counts]
         drawn.add_row(line.name, line.draw, *cells)
     screen.line()
     screen.line(f"temperature {found.temperature:g}, {found.pairs} positions of {found.prompts} prompts")

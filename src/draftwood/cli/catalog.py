@@ -1,6 +1,7 @@
 """The recipes as their files say it, read and never run: a list of papers must not wait for torch."""
 
 import ast
+import builtins
 import importlib.util
 from dataclasses import dataclass
 from functools import cache
@@ -8,7 +9,9 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
+from draftwood import option_parsing
 from draftwood.errors import UnknownNameError
+from draftwood.option_parsing import Range, wanted
 
 PACKAGE = Path(__file__).parents[1]
 GROUP = "draftwood.recipes"  # where other packages add recipes
@@ -36,29 +39,42 @@ class Entry:
     arxiv: str
     lossless: bool
     lossy_with: str  # an option that changes this
-    options: tuple[tuple[str, str, str], ...]  # name, type, default
+    options: tuple[tuple[str, str, str], ...]  # name, what fits it, default
     parts: tuple[Part, ...]
 
 
 def names() -> list[str]:
     """All recipes, ours and those of installed plug-ins, in alphabetical order."""
-    own = {path.stem for path in (PACKAGE / "recipes").glob("*.py") if not path.stem.startswith("_")}
-    return sorted(own | set(_plugins()))
+    return sorted(_own() | set(_plugins()))
 
 
 def entry(name: str) -> Entry:
     """One recipe by name; UnknownNameError knows the nearest ones."""
     if name not in names():
         raise UnknownNameError("recipe", name, names())
-    plugin = _plugins().get(name)
-    path = PACKAGE / "recipes" / f"{name}.py" if plugin is None else _source(plugin)
-    tree = ast.parse(path.read_text("utf-8") if path is not None else "")
+    path = PACKAGE / "recipes" / f"{name}.py"
+    if name in _own():
+        return _read(name, path, ast.parse(path.read_text("utf-8")))
+    try:
+        path = _source(_plugins()[name])
+        tree = ast.parse(path.read_text("utf-8"))
+    except (
+        ImportError,
+        ValueError,
+        SyntaxError,
+        OSError,
+    ) as error:  # one broken plug-in must not hide the other recipes
+        return Entry(name, "", "", f"broken plug-in: {type(error).__name__}: {error}", "", False, "", (), ())
+    return _read(name, path, tree)
+
+
+def _read(name: str, path: Path, tree: ast.Module) -> Entry:
     paper = _paper(tree)
     return Entry(
         name=name,
-        file=_shown(path) if path is not None else "",
+        file=_shown(path),
         about=ast.get_docstring(tree) or "",
-        title=str(paper.get("title", "")),
+        title=str(paper.get("title", "no recipe: there is no PAPER")),
         arxiv=str(paper.get("arxiv", "")),
         lossless=bool(paper.get("lossless", True)),
         lossy_with=str(paper.get("lossy_with", "")),
@@ -75,14 +91,20 @@ def page(name: str) -> str | None:
         return None
 
 
+def _own() -> set[str]:
+    return {path.stem for path in (PACKAGE / "recipes").glob("*.py") if not path.stem.startswith("_")}
+
+
 @cache
 def _plugins() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
-def _source(plugin: EntryPoint) -> Path | None:
+def _source(plugin: EntryPoint) -> Path:
     spec = importlib.util.find_spec(plugin.module)
-    return Path(spec.origin) if spec is not None and spec.origin and spec.origin.endswith(".py") else None
+    if spec is None or not spec.origin or not spec.origin.endswith(".py"):
+        raise ImportError(f"no source file of {plugin.module}")
+    return Path(spec.origin)
 
 
 def _shown(path: Path) -> str:
@@ -106,14 +128,38 @@ def _constant(node: ast.expr) -> Any:
 
 
 def _options(tree: ast.Module) -> tuple[tuple[str, str, str], ...]:
-    """Keyword arguments of build() with their types and defaults, as written."""
+    """Keyword arguments of build(), what fits them in words, and their defaults as written."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == "build":
             return tuple(
-                (arg.arg, _text(arg.annotation), _text(default))
+                (arg.arg, _wanted(arg.annotation), _text(default))
                 for arg, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
             )
     return ()
+
+
+def _wanted(node: ast.expr | None) -> str:
+    """An annotation in words, as `option_parsing.wanted` says it of the imported one."""
+    match node:
+        case ast.Name(id):
+            return wanted({**vars(builtins), **vars(option_parsing)}.get(id, id))
+        case ast.Constant(value=None):
+            return "none"
+        case ast.BinOp(left, ast.BitOr(), right):
+            return f"{_wanted(left)} or {_wanted(right)}"
+        case ast.Subscript(ast.Name("Literal"), slice):
+            return " or ".join(
+                str(_constant(each)) for each in (slice.elts if isinstance(slice, ast.Tuple) else [slice])
+            )
+        case ast.Subscript(ast.Name("tuple" | "list"), ast.Tuple([each, *_])):
+            return f"a list with commas, each {_wanted(each)}"
+        case ast.Subscript(ast.Name("Annotated"), ast.Tuple([base, *marks])):
+            ranges = [m for m in marks if isinstance(m, ast.Call) and _text(m.func) == "Range"]
+            return " ".join([_wanted(base), *(str(Range(*map(_constant, m.args))) for m in ranges)])
+        case ast.Subscript(ast.Name("OfDrafter"), slice):
+            return _wanted(slice)
+        case _:
+            return _text(node)
 
 
 def _text(node: ast.expr | None) -> str:

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import typer
 
 from draftwood.cli import models, options
-from draftwood.cli.answers import Voice
+from draftwood.cli.answers import AnswerPrinter
 from draftwood.cli.compare import per_pass, speed
 from draftwood.cli.conversation import Talk
 from draftwood.cli.interrupt import STATUS, until_interrupted
-from draftwood.cli.screen import DIM, Screen, report
+from draftwood.cli.screen import DIM, Screen, banner, report
 from draftwood.errors import DraftwoodError
 
 if TYPE_CHECKING:
     from draftwood.core.sampling.params import SamplingParams
-    from draftwood.llm import Result
+    from draftwood.results import Result
 
 HELP = """\
 /reset         forget the conversation
@@ -27,7 +27,7 @@ Ctrl-C stops the current answer and keeps its text."""
 
 
 class Chat:
-    """A talk with its commands, its screen and its books."""
+    """A conversation with its commands, its screen and its statistics."""
 
     def __init__(self, talk: Talk, params: "SamplingParams", screen: Screen) -> None:
         self.talk, self.params, self.screen = talk, params, screen
@@ -41,8 +41,8 @@ class Chat:
             "/exit": lambda _: False,
         }
 
-    def hear(self, line: str) -> bool:
-        """One line of the user; False ends the chat. A refused question leaves the conversation as it was."""
+    def handle(self, line: str) -> bool:
+        """Handle one line of the user; False ends the chat. A refused question leaves the conversation unchanged."""
         line = line.strip()
         try:
             if line.startswith("/"):
@@ -55,10 +55,10 @@ class Chat:
         return True
 
     def answer(self, text: str) -> None:
-        voice = Voice(self.screen)
+        printer = AnswerPrinter(self.screen)
         with until_interrupted() as until:
-            result = self.talk.ask(text, self.params, until=until, show=voice.say)
-            voice.end(result, cache=True)
+            result = self.talk.ask(text, self.params, until=until, show=printer.piece)
+            printer.end(result, cache=True)
         self.results.append(result)
         if result.error is not None:
             report(result.error)
@@ -75,17 +75,17 @@ class Chat:
         return True
 
     def stats(self, _: str) -> bool:
-        results = [r for r in self.results if r.tokens]
+        results = [r for r in self.results if r.token_ids]
         if not results:
             self.screen.line("no answers yet", DIM)
             return True
-        tokens = sum(len(r.tokens) for r in results)
+        tokens = sum(len(r.token_ids) for r in results)
         drafted = sum(p.source >= 0 for r in results for p in r.pieces)
         rounds = {name: sum(getattr(r.stats, f"rounds_{name}") for r in results) for name in ("all", "some", "none")}
-        cached, prompts = sum(r.stats.cached_tokens for r in results), sum(r.prompt_tokens for r in results)
+        cached, prompts = sum(r.stats.cached_tokens for r in results), sum(r.num_prompt_tokens for r in results)
         for line in (
             f"{len(results)} answers, {tokens} tokens, {speed(results):.1f} tokens/s, {per_pass(results):.2f} per pass",
-            f"{drafted} of the tokens were drafted; drafts kept whole {rounds['all']} times, "
+            f"{drafted} of the tokens were drafted; drafts accepted whole {rounds['all']} times, "
             f"in part {rounds['some']}, not at all {rounds['none']}",
             f"{cached} of {prompts} prompt tokens came from the cache",
         ):
@@ -131,20 +131,23 @@ def chat(
     option: options.RecipeOptions = None,
     system: options.System = None,
     dtype: options.Dtype = "auto",
+    quiet: options.Quiet = False,
     color: options.Color = None,
     *,
     params: "SamplingParams",
 ) -> None:
-    """Talk with a model. /help inside says what else there is; earlier turns are not computed again."""
-    screen = Screen(color)
+    """Talk with a model. /help lists the commands inside; earlier turns are not computed again."""
+    screen = Screen(color, quiet=quiet)
     llm = models.open_llm(model, recipe, dtype=dtype, options=option or ())
-    if screen.terminal:
+    if not quiet:
+        banner(llm)
+    if screen.terminal and not quiet:
         screen.line(f"{model} with {recipe}; /help for commands, Ctrl-D ends", DIM)
         screen.legend()
     conversation, next_line = Chat(Talk(llm, system=system), params, screen), _lines(screen)
     try:
         while (line := next_line()) is not None:
-            if not conversation.hear(line):
+            if not conversation.handle(line):
                 break
     except KeyboardInterrupt:  # the second one during an answer
         screen.line()

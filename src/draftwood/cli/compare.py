@@ -1,4 +1,4 @@
-"""Comparison: the same prompt with a recipe and without, and what that says, in numbers and in words."""
+"""Comparison: the same prompt with a recipe and by plain decoding, as numbers and as a sentence."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,15 +8,16 @@ from draftwood.cli.screen import Screen, table
 
 if TYPE_CHECKING:
     from draftwood.core.sampling.params import SamplingParams
-    from draftwood.llm import LLM, Result
+    from draftwood.llm import LLM
+    from draftwood.results import Result
 
 
-TIE = 0.02  # closer than any timing here can tell
+TIE = 0.02  # a smaller difference in speed is within the noise of the timing
 
 
 def same_text_promised(llm: "LLM", params: "SamplingParams") -> bool:
-    """Whether the recipe owes the plain text itself, not only its distribution: greedy, or by following the target's draws."""
-    from draftwood.bench.spec.comparable import not_compared
+    """Whether the recipe must give the text of plain decoding: it is greedy, or it follows the target's own draws."""
+    from draftwood.bench.spec.text_equality import not_compared
 
     return not not_compared(llm.recipe, params.temperature)
 
@@ -31,11 +32,11 @@ class Comparison:
 
     @property
     def identical(self) -> bool:
-        return len({(r.tokens, r.text) for r in (*self.chosen, *self.plain)}) == 1
+        return len({(r.token_ids, r.text) for r in (*self.chosen, *self.plain)}) == 1
 
     @property
     def kept(self) -> bool:
-        """False if a promise was broken."""
+        """False if the texts differ and must not."""
         return self.identical or not self.promised
 
     @property
@@ -94,7 +95,7 @@ class Comparison:
 
     def _parting(self) -> int:
         """How many tokens all runs share."""
-        columns = zip(*(r.tokens for r in (*self.chosen, *self.plain)), strict=False)
+        columns = zip(*(r.token_ids for r in (*self.chosen, *self.plain)), strict=False)
         together = 0
         for column in columns:
             if len(set(column)) > 1:
@@ -106,9 +107,9 @@ class Comparison:
 def speed(results: Sequence["Result"]) -> float:
     """Tokens per second over all runs."""
     seconds = sum(r.seconds for r in results)
-    return sum(len(r.tokens) for r in results) / seconds if seconds else 0.0
+    return sum(len(r.token_ids) for r in results) / seconds if seconds else 0.0
 
 
 def per_pass(results: Sequence["Result"]) -> float:
     passes = sum(r.stats.target_passes for r in results)
-    return sum(len(r.tokens) for r in results) / passes if passes else 0.0
+    return sum(len(r.token_ids) for r in results) / passes if passes else 0.0

@@ -1,4 +1,4 @@
-"""Talk: a conversation with one model, turn by turn, and the one road by which commands get answers."""
+"""Talk: a conversation with one model, turn by turn; and `run`, by which all commands get their answers."""
 
 import threading
 from collections.abc import Callable
@@ -8,7 +8,8 @@ from draftwood.errors import OptionError
 
 if TYPE_CHECKING:
     from draftwood.core.sampling.params import SamplingParams
-    from draftwood.llm import LLM, Piece, Prompt, Result
+    from draftwood.llm import LLM
+    from draftwood.results import Piece, Prompt, Result
 
 Show = Callable[["Piece"], None]
 
@@ -21,7 +22,7 @@ def run(
     until: threading.Event | None = None,
     show: Show | None = None,
 ) -> "Result":
-    """One answer, each token shown as it comes. What was held back until the end is in the result's text only."""
+    """One answer; `show` gets each token as it comes. Text held back for a stop string is in the result only."""
     result = None
     for chunk in llm.stream(prompt, params, until=until):
         result = chunk.result
@@ -33,7 +34,7 @@ def run(
 
 
 class Talk:
-    """Messages so far. With `raw` there is no template: what was said stands one after the other."""
+    """Messages so far. With `raw` there is no template: the texts follow each other directly."""
 
     def __init__(self, llm: "LLM", *, system: str | None = None, raw: bool = False) -> None:
         if raw and system is not None:
@@ -58,7 +59,7 @@ class Talk:
         until: threading.Event | None = None,
         show: Show | None = None,
     ) -> "Result":
-        """The next answer, kept in the conversation; also one that was interrupted, as far as it got."""
+        """The next answer, kept in the conversation; an interrupted one as far as it got."""
         result = run(self.llm, self.prompt(text), params, until=until, show=show)
         if result.error is None:
             self.turns.append((text, result.text))

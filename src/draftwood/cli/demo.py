@@ -1,6 +1,6 @@
-"""`draftwood demo`: one prompt with a recipe and without, in the same run; who wrote what, how fast, and is it the same?
+"""`draftwood demo`: one prompt with a recipe and by plain decoding, in the same run: authors, speeds, same text or not.
 
-The prompt is grounded in its own text, which is where copying drafts shine: most of a corrected paragraph is the paragraph.
+The answer repeats most of the prompt, which suits drafters that copy.
 """
 
 from time import perf_counter
@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from draftwood.cli import models, options
-from draftwood.cli.answers import Voice
+from draftwood.cli.answers import AnswerPrinter
 from draftwood.cli.compare import Comparison, same_text_promised
 from draftwood.cli.conversation import run
 from draftwood.cli.interrupt import STATUS, until_interrupted
-from draftwood.cli.screen import DIM, Screen
+from draftwood.cli.screen import DIM, Screen, banner
 
 PROMPT = """\
 Correct the grammar of this paragraph and change nothing else:
@@ -24,7 +24,7 @@ twelve never pays a fine. The reading room on the second floor are quiet and war
 in the winter."""
 
 TIMES = 2
-PATIENCE = 15.0  # seconds after which a slow machine measures no second time
+PATIENCE = 15.0  # seconds after which no further run is measured
 
 
 def demo(
@@ -35,10 +35,11 @@ def demo(
     times: Annotated[int, typer.Option("--times", min=1, help="Measured runs of each at most, taken in turn.")] = TIMES,
     color: options.Color = None,
 ) -> None:
-    """Watch a recipe draft, and see what it gains over plain decoding."""
+    """Show a recipe's drafts in colour, and its speed next to plain decoding."""
     screen = Screen(color)
     params = options.sampling(max_tokens=max_tokens)
     llm = models.open_llm(model, recipe, options=option or ())
+    banner(llm)
     plain = models.twin(llm)
     prompt = llm.chat_prompt(PROMPT)
     with until_interrupted() as until:
@@ -48,12 +49,12 @@ def demo(
         # Both read the prompt and run once before anything is timed.
         for each in (plain, llm):
             run(each, prompt, options.sampling(max_tokens=2), until=until)
-        voice, chosen, alone = Voice(screen), [], []
+        printer, chosen, alone = AnswerPrinter(screen), [], []
         start = perf_counter()
         while not until.is_set() and len(chosen) < times and (not chosen or perf_counter() - start < PATIENCE):
-            chosen.append(run(llm, prompt, params, until=until, show=None if chosen else voice.say))
+            chosen.append(run(llm, prompt, params, until=until, show=None if chosen else printer.piece))
             if len(chosen) == 1:
-                voice.end(chosen[0])
+                printer.end(chosen[0])
             if not until.is_set():
                 alone.append(run(plain, prompt, params, until=until))
         if until.is_set():

@@ -1,7 +1,6 @@
-"""draftwood eval RECIPE: what a recipe accepts, whether its text is plain decoding's, what it gains, and should gain."""
+"""draftwood eval RECIPE: acceptance, equality with plain decoding's text, and speed-up, measured and predicted."""
 
 import json as jsonlib
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from draftwood.cli import models, options
-from draftwood.cli.bench.tables import compact, ratio
+from draftwood.cli.bench.progress import quarters, say
+from draftwood.cli.bench.shared import Temperatures
+from draftwood.cli.bench.table_cells import compact, interval
 from draftwood.cli.screen import Screen
 from draftwood.errors import OptionError
 
@@ -19,22 +20,23 @@ if TYPE_CHECKING:
     from draftwood.bench.study.predict import Forecast
     from draftwood.models.loading.load import Loaded
 
-ROWS = {"target pass": "score", "draft": "draft", "verify": "verify", "rest": "rest", "sum": "total"}
+TERMS = {"target pass": "score", "draft": "draft", "verify": "verify", "rest": "rest", "sum": "total"}
 
 
 def evaluate(
-    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="What to evaluate; `draftwood papers` lists them.")],
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe; `draftwood papers` lists them.")],
     model: options.Model = "smollm2",
     questions: options.Questions = None,
     prompts: Annotated[
-        Path | None, typer.Option("--prompts", help='Texts to continue as they are: {"prompt": "..."} a line.')
+        Path | None,
+        typer.Option("--prompts", help='Texts to continue without a chat template: {"prompt": "..."} a line.'),
     ] = None,
     data: Annotated[
         Path | None, typer.Option("--data", help="A folder of `train data`: its held-out dialogues.")
     ] = None,
     count: options.Count = 12,
     max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", min=2, help="Tokens of an answer at most.")] = 64,
-    temperature: Annotated[str, typer.Option("--temperature", "-t", help="Temperatures, separated by commas.")] = "0,1",
+    temperature: Temperatures = "0,1",
     top_p: options.TopP = 1.0,
     option: options.RecipeOptions = None,
     dtype: options.Dtype = "auto",
@@ -43,13 +45,13 @@ def evaluate(
 ) -> None:
     """Evaluate one recipe: acceptance by position, tokens per pass, exactness, and its speed-up, predicted and measured.
 
-    Without --questions, --prompts or --data it asks questions of its own, which are in no benchmark.
+    Without --questions, --prompts or --data it uses built-in questions, which are in no benchmark.
     """
     temperatures = options.temperatures(temperature)
     options.sampling(top_p=top_p, seed=seed)  # refused before the work
     chosen = models.recipe_options(recipe, option or ())
     if sum(source is not None for source in (questions, prompts, data)) > 1:
-        raise OptionError("prompts come from one place\nhint: one of --questions, --prompts, --data")
+        raise OptionError("several sources of prompts are given\nhint: one of --questions, --prompts, --data")
 
     from draftwood.bench import machine
     from draftwood.bench.provenance import provenance
@@ -61,8 +63,8 @@ def evaluate(
     judge = evaluator(loaded, recipe, max_tokens=max_tokens, seed=seed, top_p=top_p, **chosen)
     judge.check(asked)
     start = machine.look()
-    if words := machine.warning(start):
-        print(words, file=sys.stderr, flush=True)
+    if warning := machine.warning(start):
+        say(warning)
     source = {**provenance(loaded.backend), "machine_at_start": start}
     screen, found = Screen(), list["Evaluation"]()
     if not json:
@@ -71,7 +73,7 @@ def evaluate(
             f"{recipe}{lossy}: {len(asked)} prompts, {max_tokens} tokens, {loaded.backend}{options.said_top_p(top_p)}"
         )
     for each in temperatures:
-        found.append(judge.run(asked, each, _Say(each)))
+        found.append(judge.run(asked, each, quarters(f"prompts at temperature {each:g}")))
         if not json:
             show(screen, found[-1])
     if json:
@@ -92,7 +94,7 @@ def prompts_from(
     loaded: "Loaded", questions: Path | None, prompts: Path | None, data: Path | None, count: int
 ) -> list[list[int]]:
     """Token ids, spread evenly over their source."""
-    from draftwood.bench.spec.tasks import spread
+    from draftwood.bench.spec.questions import spread
     from draftwood.bench.study.quality import TURNS
     from draftwood.cli.bench.shared import read_questions
     from draftwood.train.data.dialogues import HELDOUT, read
@@ -112,19 +114,8 @@ def prompts_from(
     return [loaded.tokenizer.encode_chat([{"role": "user", "content": turn}]) for turn in spread(turns, count)]
 
 
-class _Say:
-    """How far a temperature is, on stderr: one line now and then."""
-
-    def __init__(self, temperature: float) -> None:
-        self.temperature = temperature
-
-    def __call__(self, done: int, total: int) -> None:
-        if done % max(total // 4, 1) == 0 and done < total:
-            print(f"temperature {self.temperature:g}: {done}/{total} prompts", file=sys.stderr, flush=True)
-
-
 def show(screen: Screen, e: "Evaluation") -> None:
-    """One temperature, for a reader."""
+    """One temperature as text."""
     a = e.accepted
     depths = " ".join(f"{share:.2f}" for share in a.by_position)
     screen.line()
@@ -136,21 +127,23 @@ def show(screen: Screen, e: "Evaluation") -> None:
     for line in (*e.text.wrong, *e.failures):
         screen.line(f"    {line}")
     if e.disturbed:
-        screen.line("  USELESS TIMES: a neighbour kept the machine busy; believe no speed-up and no prediction below")
+        screen.line(
+            "  USELESS TIMES: other processes used the CPU; the speed-up and the prediction below are not valid"
+        )
     if e.decoding is None or e.whole is None:
         screen.line("  speed-up             no answer is long enough to be timed")
         return
-    screen.line(
-        f"  speed-up, 95 %       {ratio(asdict(e.decoding))} decoding; {ratio(asdict(e.whole))} with the prompts"
-    )
+    screen.line(f"  speed-up, 95 %       {interval(e.decoding)} decoding; {interval(e.whole)} with the prompts")
     if e.forecast is None:
-        screen.line("  predicted            not: it takes two prompts, one to learn estimates from and one to compare")
+        screen.line("  predicted            no: it takes two prompts, one to fit the cost model and one to compare")
     else:
         show_forecast(screen, e.forecast)
     mean = sum(e.foreign) / len(e.foreign)
-    screen.line(f"  machine              {mean:.2f} cores in other hands on average, {max(e.foreign):.2f} at worst")
+    screen.line(
+        f"  machine              {mean:.2f} cores used by other processes on average, {max(e.foreign):.2f} at most"
+    )
     if e.disturbed:
-        screen.line("  USELESS TIMES: a neighbour kept the machine busy; acceptance and text above hold all the same")
+        screen.line("  USELESS TIMES: other processes used the CPU; acceptance and text above remain valid")
 
 
 def text_line(e: "Evaluation") -> str:
@@ -165,11 +158,11 @@ def text_line(e: "Evaluation") -> str:
 
 
 def show_forecast(screen: Screen, f: "Forecast") -> None:
-    """The two figures, their terms, and the term to blame where they disagree."""
+    """The two figures, their terms, and the term with the largest error where they disagree."""
     p, m = f.predicted, f.measured
     near = "within 15 %" if f.close else "BEYOND 15 %"
     screen.line(
-        f"  predicted            {p.speed_up:.2f} from every other prompt; measured {ratio(asdict(f.ratio))} on the others: "
+        f"  predicted            {p.speed_up:.2f} from every other prompt; measured {interval(f.ratio)} on the others: "
         f"ratio {f.gap:.2f}, {near}"
     )
     errors = f.errors()
@@ -177,17 +170,11 @@ def show_forecast(screen: Screen, f: "Forecast") -> None:
     if not f.close:
         right = p.speed_up / errors[worst]
         screen.line(f"  off most             {worst}: with its measured value the prediction would be {right:.2f}")
-    screen.line(f"  estimates alone         {f.estimates_only:.2f} with the measured tokens per pass")
+    screen.line(f"  estimates alone      {f.estimates_only:.2f} with the measured tokens per pass")
     drawn = compact("    ms per round", "plain predicted", "plain measured", "recipe predicted", "recipe measured")
     sides = (p.plain, m.plain, p.recipe, m.recipe)
     drawn.add_row("    tokens in a target pass", *(f"{t.nodes:.1f}" for t in sides))
-    for name, key in (
-        ("target pass", "score"),
-        ("draft", "draft"),
-        ("verify", "verify"),
-        ("rest", "rest"),
-        ("sum", "total"),
-    ):
+    for name, key in TERMS.items():
         drawn.add_row(f"    {name}", *(f"{1000 * getattr(t, key):.2f}" for t in sides))
     drawn.add_row("    tokens per round", *(f"{t.tokens:.2f}" for t in sides))
     screen.show(drawn)

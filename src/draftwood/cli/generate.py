@@ -1,14 +1,14 @@
-"""`draftwood generate`: answer prompts, for a reader or as JSON lines."""
+"""`draftwood generate`: answer prompts, as text or as JSON lines."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from draftwood.cli import models, options
-from draftwood.cli.answers import Task, as_json, for_a_reader
+from draftwood.cli.answers import Task, as_json, as_text
 from draftwood.cli.interrupt import STATUS, until_interrupted
 from draftwood.cli.questions import gather
-from draftwood.cli.screen import Screen
+from draftwood.cli.screen import Screen, banner
 from draftwood.errors import OptionError
 
 if TYPE_CHECKING:
@@ -27,12 +27,15 @@ def generate(
     file: options.QuestionFile = None,
     raw: Annotated[bool, typer.Option("--raw", help="Continue the text itself, without the chat template.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object per answered turn, and nothing else.")] = False,
-    compare: Annotated[bool, typer.Option("--compare", help="Also decode plainly, and show both speeds.")] = False,
+    compare: Annotated[bool, typer.Option("--compare", help="Also use plain decoding, and show both speeds.")] = False,
     dtype: options.Dtype = "auto",
     batch: Annotated[
         int,
-        typer.Option("--batch", help="With --json: questions answered together; their speeds then share a machine."),
+        typer.Option(
+            "--batch", help="With --json: questions answered together. Each then shows its share of the speed."
+        ),
     ] = 1,
+    quiet: options.Quiet = False,
     color: options.Color = None,
     *,
     params: "SamplingParams",
@@ -40,22 +43,24 @@ def generate(
     """Answer prompts: arguments, stdin, or a file of questions.
 
     Green tokens were drafted and accepted, the others written by the model itself. Drafting changes neither the text at
-    temperature 0 nor the distribution above it, but for recipes that are called LOSSY.
+    temperature 0 nor the distribution above it, except with recipes that are marked LOSSY.
     """
     if batch < 1:
         raise OptionError(f"batch cannot be {batch}\nhint: 1 answers one question after the other")
     if batch > 1 and not json:
-        raise OptionError(f"--batch {batch} needs --json: a reader gets one answer after the other\nhint: add --json")
+        raise OptionError(f"--batch {batch} needs --json: text shows one answer after the other\nhint: add --json")
     if raw and system is not None:
         raise OptionError("a system message needs the chat template\nhint: leave out --system or --raw")
     questions = gather(prompts or [], file, raw=raw)
     llm = models.open_llm(model, recipe, dtype=dtype, slots=batch, options=option or ())
+    if not (json or quiet):
+        banner(llm)
     plain = models.twin(llm) if compare else None
     if plain is not None:
         models.warm_up(llm, plain)
     with until_interrupted() as until:
         task = Task(llm, params, until, plain, system, raw)
-        good = as_json(task, questions, batch) if json else for_a_reader(task, questions, Screen(color))
+        good = as_json(task, questions, batch) if json else as_text(task, questions, Screen(color, quiet=quiet))
         if until.is_set():
             raise typer.Exit(STATUS)
     if not good:

@@ -1,7 +1,4 @@
-"""Ctrl-C as a wish: the round in progress is finished, the text so far is kept, nothing is torn.
-
-An exception in the middle of a round would leave the engine's books open and the engine unusable.
-"""
+"""Ctrl-C in commands: the current round is finished and the text so far is kept."""
 
 import signal
 import threading

@@ -1,13 +1,13 @@
 """The command line: `draftwood COMMAND`.
 
-    0    done
-    1    done, but an answer failed, or a comparison that promised the same text (or the same logits) broke its promise
-    2    refused: an option, a name, a prompt
-    130  interrupted          141  nobody reads our output any more
-
-Here are the commands' names and what happens when something goes wrong.
+0    done
+1    done, but an answer failed, or a comparison that promised the same text (or the same logits) broke its promise
+2    refused: an option, a name, a prompt
+74   the output could not be written
+130  interrupted          141  the reader of the output has closed it
 """
 
+import errno
 import importlib
 import importlib.util
 import os
@@ -19,6 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from draftwood._version import __version__
+from draftwood.cli.bench.command import MeasuringCommand
 from draftwood.cli.bounds import bounds
 from draftwood.cli.chat import chat
 from draftwood.cli.convert_heads import convert
@@ -31,11 +32,12 @@ from draftwood.cli.profile import profile
 from draftwood.cli.screen import report
 from draftwood.errors import DraftwoodError
 
-REFUSED, UNREAD = 2, 141
+REFUSED, UNWRITTEN, UNREAD = 2, 74, 141
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
 class Commands(TyperGroup):
-    """Errors we raise on purpose become one message and a status; all others keep their traceback."""
+    """Errors raised on purpose become one message and a status; all others keep their traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -45,14 +47,21 @@ class Commands(TyperGroup):
             raise typer.Exit(REFUSED) from None
         except KeyboardInterrupt:
             raise typer.Exit(STATUS) from None
-        except BrokenPipeError:
-            _close_stdout()
-            raise typer.Exit(UNREAD) from None
+        except OSError as error:
+            raise typer.Exit(_output_failed(error)) from None
 
 
-def _close_stdout() -> None:
-    """Python flushes stdout when it ends; into a closed pipe that would be one more error."""
+def _output_failed(error: OSError) -> int:
+    """The status after stdout could not be written. Any other error of the system is raised again."""
+    broken = isinstance(error, BrokenPipeError)
+    if not broken and (error.filename is not None or error.errno not in FULL):
+        raise error
+    # Python flushes stdout when it ends, which would fail again.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if broken:
+        return UNREAD
+    report(f"the output cannot be written: {error.strerror}\nhint: free space, or write to another place")
+    return UNWRITTEN
 
 
 app = typer.Typer(
@@ -67,9 +76,8 @@ app = typer.Typer(
 )
 for command in (generate, chat, papers, convert, demo):
     app.command()(command)
-app.command("eval")(evaluate)
-app.command("bounds")(bounds)
-app.command("profile")(profile)
+for name, measuring in {"eval": evaluate, "bounds": bounds, "profile": profile}.items():
+    app.command(name, cls=MeasuringCommand)(measuring)
 for name in ("bench", "train"):  # sub-apps in files of their own, which import nothing heavy before a command needs it
     if importlib.util.find_spec(f"draftwood.cli.{name}") is not None:
         app.add_typer(importlib.import_module(f"draftwood.cli.{name}").app, name=name)
@@ -90,27 +98,15 @@ def options(
     """Speculative decoding: one engine, published methods as short recipes."""
 
 
-def calm_threads() -> None:
-    """Let idle threads of a product sleep soon, unless the user has said how long they should spin.
-
-    A thread that spins while its partner waits for a core makes a pass ten times slower on a busy machine. Read when torch
-    is loaded, so this comes first.
-    """
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "30000")
-
-
 def main() -> None:
     """The entry point of the package."""
-    calm_threads()
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # a terminal that lacks a letter shows a substitute
+        if isinstance(stream, TextIOWrapper):  # characters that the encoding lacks are replaced
             stream.reconfigure(errors="replace")
     try:
         try:
             app()
         finally:
             sys.stdout.flush()
-    except BrokenPipeError:
-        _close_stdout()
-        sys.exit(UNREAD)
+    except OSError as error:
+        sys.exit(_output_failed(error))

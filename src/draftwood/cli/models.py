@@ -1,4 +1,4 @@
-"""Opening models for commands. The one place where a command meets torch, and the one that tests replace."""
+"""Opening models for commands: the one place where a command imports torch, and the one that tests replace."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ PLAIN = "autoregressive"
 
 
 def open_llm(model: str, recipe: str, *, dtype: str = "auto", slots: int = 1, options: Sequence[str] = ()) -> "LLM":
-    """A model with a recipe; `options` are KEY=VALUE. The cheap mistakes are found before the weights are read."""
+    """A model with a recipe; `options` are KEY=VALUE. Wrong options are refused before the weights are read."""
     chosen = recipe_options(recipe, options)
 
     from draftwood.core.config import EngineConfig
@@ -27,13 +27,13 @@ def twin(llm: "LLM", recipe: str = PLAIN) -> "LLM":
 
 
 def warm_up(*llms: "LLM") -> None:
-    """Two tokens each, so that the first time measured is not the first time run."""
+    """Two tokens each, so that no measurement includes a first run."""
     for llm in llms:
         llm.generate("Hello", max_tokens=2)
 
 
 def recipe_options(recipe: str, options: Sequence[str]) -> Mapping[str, Any]:
-    """KEY=VALUE words as the types that the recipe's build() asks for."""
+    """KEY=VALUE arguments as the types of the recipe's build()."""
     from draftwood import recipes
     from draftwood.option_parsing import converted
 

@@ -26,30 +26,41 @@ RecipeOptions = Annotated[
 ]
 Dtype = Annotated[
     Literal["auto", "int8", "float32", "float64"],
-    typer.Option("--dtype", help="What the model computes in. auto: int8 on a CPU."),
+    typer.Option("--dtype", help="Precision of the model. auto: int8 on a CPU; float32 is the model's own arithmetic."),
 ]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only the answers: no remarks and no statistics.")]
 Color = Annotated[
     bool | None, typer.Option("--color/--no-color", help="Colours. Default: on a terminal, unless NO_COLOR is set.")
 ]
 MaxTokens = Annotated[int, typer.Option("--max-tokens", "-n", help="Tokens of an answer at most.")]
-MinTokens = Annotated[int, typer.Option("--min-tokens", help="No end and no stop text before so many tokens.")]
+MinTokens = Annotated[int, typer.Option("--min-tokens", help="The answer has at least so many tokens.")]
 Temperature = Annotated[float, typer.Option("--temperature", "-t", help="0 takes the most probable token.")]
-TopK = Annotated[int, typer.Option("--top-k", help="Only the k most probable tokens; 0 keeps all.")]
+TopK = Annotated[int, typer.Option("--top-k", help="Only the k most probable tokens; 0 or -1 keeps all.")]
 TopP = Annotated[float, typer.Option("--top-p", help="Only the most probable tokens that sum to p.")]
 MinP = Annotated[float, typer.Option("--min-p", help="Only tokens at least this times as probable as the best.")]
 Seed = Annotated[int, typer.Option("--seed", "-s", help="The same seed draws the same tokens.")]
+FreshSeed = Annotated[
+    int | None,
+    typer.Option("--seed", "-s", help="The same seed draws the same tokens. Default: a fresh one each time."),
+]
 Stop = Annotated[list[str] | None, typer.Option("--stop", help="End before this text. Repeatable.")]
+StopTokenIds = Annotated[
+    list[int] | None, typer.Option("--stop-token-id", metavar="ID", help="End at this token. Repeatable.")
+]
+IncludeStop = Annotated[bool, typer.Option("--include-stop", help="Keep the text or token that ended the answer.")]
 System = Annotated[str | None, typer.Option("--system", help="A system message before the conversation.")]
 Repetition = Annotated[
-    float, typer.Option("--repetition-penalty", help="Above 1: less of what prompt and answer hold already.")
+    float, typer.Option("--repetition-penalty", help="Above 1: tokens of prompt and answer become less probable.")
 ]
-Presence = Annotated[float, typer.Option("--presence-penalty", help="Taken from tokens the answer holds already.")]
-Frequency = Annotated[float, typer.Option("--frequency-penalty", help="The same, for each time they stand there.")]
+Presence = Annotated[
+    float, typer.Option("--presence-penalty", help="Subtracted from the logits of tokens of the answer.")
+]
+Frequency = Annotated[float, typer.Option("--frequency-penalty", help="The same, for each occurrence.")]
 LogitBias = Annotated[
     list[str] | None,
     typer.Option("--logit-bias", metavar="ID=VALUE", help="Added to a token's logit; -inf forbids it. Repeatable."),
 ]
-IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Write on after the end of the answer.")]
+IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Go on after an end-of-sequence token.")]
 Logprobs = Annotated[
     int | None, typer.Option("--logprobs", help="Log-probabilities of each token and of the N most probable ones.")
 ]
@@ -64,7 +75,7 @@ Count = Annotated[int, typer.Option("--count", min=1, help="How many prompts, sp
 
 
 def temperatures(text: str, name: str = "temperature", *, above_zero: bool = False) -> list[float]:
-    """0,0.7,1 as a list, each once; `above_zero` where greedy decoding has nothing to show."""
+    """0,0.7,1 as a list, each once; `above_zero` for commands that are trivial for greedy decoding."""
     try:
         found = list(dict.fromkeys(float(word) for word in text.split(",")))
     except ValueError:
@@ -88,8 +99,10 @@ def sampling(
     top_k: TopK = 0,
     top_p: TopP = 1.0,
     min_p: MinP = 0.0,
-    seed: Seed = 0,
+    seed: FreshSeed = None,
     stop: Stop = None,
+    stop_token_id: StopTokenIds = None,
+    include_stop: IncludeStop = False,
     min_tokens: MinTokens = 0,
     repetition_penalty: Repetition = 1.0,
     presence_penalty: Presence = 0.0,
@@ -112,6 +125,8 @@ def sampling(
         max_tokens=max_tokens,
         min_tokens=min_tokens,
         stop=tuple(stop or ()),
+        stop_token_ids=tuple(stop_token_id or ()),
+        include_stop_str_in_output=include_stop,
         repetition_penalty=repetition_penalty,
         presence_penalty=presence_penalty,
         frequency_penalty=frequency_penalty,
@@ -122,12 +137,12 @@ def sampling(
 
 
 def said_top_p(top_p: float) -> str:
-    """For the end of a heading; nothing where every token is kept."""
+    """For the end of a heading; empty where every token is kept."""
     return "" if top_p == 1 else f", top-p {top_p:g}"
 
 
 def with_sampling(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with the options of `sampling` behind its own. It takes what they come to as `params`."""
+    """A command with the options of `sampling` after its own. It gets them together as `params`."""
     own = [p for p in inspect.signature(command).parameters.values() if p.name != "params"]
     shared = list(inspect.signature(sampling).parameters.values())
 

@@ -49,7 +49,7 @@ def _details(screen: Screen, entry: catalog.Entry) -> None:
         screen.line(f"\n{entry.about}")
     screen.line()
     if entry.options:
-        drawn = table("option", "type", "default")
+        drawn = table("option", "value", "default")
         for row in entry.options:
             drawn.add_row(*row)
         screen.show(drawn)
@@ -70,14 +70,10 @@ def _kept(entry: catalog.Entry) -> str:
 
 
 def _example(entry: catalog.Entry) -> str:
-    """Options that can be typed as they stand: what the recipe cannot do without, and a drafter that guesses well."""
+    """Options that can be typed as they stand: those the recipe cannot do without, else the first one that has a value."""
     defaults = {name: default.strip("'\"") for name, _, default in entry.options}
-    chosen = {name: "FILE" for name, default in defaults.items() if default == "()"}  # an empty list asks to be filled
-    if defaults.get("inner") in ("", "speculative_sampling"):  # another default has its reasons
-        chosen["inner"] = "eagle3"
-    if not chosen:
-        name = entry.options[0][0]
-        chosen[name] = defaults[name] or "..."
+    chosen = {name: "FILE" for name, default in defaults.items() if default == "()"}  # an empty list has to be filled
+    chosen = chosen or dict([next((each for each in defaults.items() if each[1] != "None"), ("", ""))])
     return " ".join(f"--option {name}={value}" for name, value in chosen.items())
 
 

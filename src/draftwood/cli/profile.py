@@ -1,42 +1,42 @@
-"""draftwood profile RECIPE: which sibling is accepted how often, for trees that are made to measure."""
+"""draftwood profile RECIPE: how often each sibling is accepted, the input of trees of a fixed shape."""
 
-import sys
 from math import floor
 from typing import Annotated
 
 import typer
 
 from draftwood.cli import options
-from draftwood.cli.bench.shared import Out, save, writable
-from draftwood.cli.bench.tables import compact
+from draftwood.cli.bench.progress import quarters
+from draftwood.cli.bench.shared import Lender, Out, save, writable
+from draftwood.cli.bench.table_cells import compact
 from draftwood.cli.screen import Screen
 
 
 def profile(
-    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="Whose drafter; `draftwood papers` lists them.")],
+    recipe: Lender,
     model: options.Model = "smollm2",
     questions: options.Questions = None,
     count: options.Count = 12,
     temperature: options.Temperature = 0.0,
     top_p: options.TopP = 1.0,
     width: Annotated[int, typer.Option("--width", min=1, max=32, help="Siblings of a node at most.")] = 6,
-    depth: Annotated[int, typer.Option("--depth", min=1, max=32, help="Levels of the tree that is tried.")] = 8,
-    nodes: Annotated[int, typer.Option("--nodes", min=1, max=255, help="Its nodes.")] = 48,
+    depth: Annotated[int, typer.Option("--depth", min=1, max=32, help="Levels of the measured tree.")] = 8,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, max=255, help="Nodes of the measured tree.")] = 48,
     max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", min=2, help="Tokens of an answer at most.")] = 64,
     dtype: options.Dtype = "auto",
     seed: options.Seed = 0,
     out: Out = None,
 ) -> None:
-    """Measure what a fixed tree is made from: the acceptance of the first, second, third .. sibling.
+    """Measure the acceptance of the first, second, third .. sibling, from which a tree of a fixed shape is made.
 
-    Without --questions it asks questions of its own, which are in no benchmark.
+    Without --questions it uses built-in questions, which are in no benchmark.
     """
     writable(out)
     options.sampling(temperature=temperature, top_p=top_p, seed=seed)  # refused before the work
 
     from draftwood import recipes
     from draftwood.bench.provenance import provenance
-    from draftwood.bench.study.ranks import measure
+    from draftwood.bench.study.sibling_acceptance import measure
     from draftwood.cli.eval import prompts_from
     from draftwood.models.loading.load import load
     from draftwood.trees.profile import expected, positional
@@ -55,7 +55,7 @@ def profile(
         nodes=nodes,
         max_tokens=max_tokens,
         seed=seed,
-        say=_say,
+        say=quarters("prompts"),
     )
     screen, siblings = Screen(), range(len(found.tried[0]))
     screen.line(
@@ -69,13 +69,13 @@ def profile(
             break
         drawn.add_row(str(level + 1), str(tried[0]), *("" if r is None else f"{r:.3f}" for r in rates))
     screen.show(drawn)
-    # Down, so that together they stay within 1.
+    # Rounded down, so that their sum stays within 1.
     acceptance = tuple(floor(1000 * rate + 1e-6) / 1000 for rate in found.acceptance())
     acceptance = tuple(rate for rate in acceptance if rate > 0)
     words = ",".join(f"{rate:g}" for rate in acceptance)
     table = [acceptance] * depth
     sizes = {size: expected(positional(acceptance, size, depth), table) for size in (4, 8, 16, 32, 64)}
-    screen.line("tokens per pass it promises: " + ", ".join(f"{size} nodes {n:.2f}" for size, n in sizes.items()))
+    screen.line("expected tokens per pass: " + ", ".join(f"{size} nodes {n:.2f}" for size, n in sizes.items()))
     screen.line(f"sequoia:acceptance={words}:nodes=16:depth={depth}:inner={recipe}")
     source = provenance(loaded.backend)
     asked_for = {
@@ -85,10 +85,5 @@ def profile(
         "prompts": len(asked),
         "max_tokens": max_tokens,
     }
-    counts = {"tried": found.tried, "kept": found.kept, "acceptance": acceptance, "promised": sizes}
+    counts = {"tried": found.tried, "kept": found.kept, "acceptance": acceptance, "expected": sizes}
     save(out, {**asked_for, "seed": seed, **counts, "provenance": source})
-
-
-def _say(done: int, total: int) -> None:
-    if done % max(total // 4, 1) == 0:
-        print(f"{done}/{total} prompts", file=sys.stderr, flush=True)

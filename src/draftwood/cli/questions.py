@@ -1,6 +1,6 @@
-"""Questions: what a user wants answered, from arguments, a pipe or a file of JSON lines.
+"""Questions to answer, from arguments, a pipe or a file of JSON lines.
 
-One bad line of a file is a question with an `error`, so that the others can be answered.
+A bad line of a file becomes a question with an `error`, so that the others are still answered.
 """
 
 import json
@@ -15,7 +15,7 @@ from draftwood.errors import OptionError
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """User messages to be answered in turn. `labels` are what the file calls it, given back with every answer."""
+    """User messages to be answered in turn. `labels` come from the file and go into every answer's record."""
 
     turns: tuple[str, ...] = ()
     labels: dict[str, Any] = field(default_factory=dict[str, Any])

@@ -1,7 +1,7 @@
-"""Screen: where text, tables and errors are written, with colours only where somebody can see them.
+"""Screen: output of commands as text, tables and errors, with colours on a terminal only.
 
-A terminal gets green for tokens that were drafted and accepted and its own colour for the target's. A file or a pipe
-gets the text byte by byte and no control code of ours.
+On a terminal, tokens that were drafted and accepted are green. A file or a pipe gets the text byte by byte, without
+control codes.
 """
 
 import os
@@ -14,17 +14,18 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from draftwood.llm import Piece, Result
+    from draftwood.llm import LLM
+    from draftwood.results import Piece, Result
 
 GREEN, RED, DIM, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[2m", "\x1b[0m"
 WIDE = 160  # columns of a table in a file, where nothing needs wrapping
 
-# What a model writes must not be able to steer the reader's terminal; line feed and tab are text.
+# Text of a model must not control the user's terminal; line feed and tab are text.
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def wants_color(stream: TextIO, flag: bool | None = None) -> bool:
-    """The flag, else NO_COLOR, else whether this is a terminal that knows colours."""
+    """The flag, else NO_COLOR, else whether the stream is a terminal with colours."""
     if flag is not None:
         return flag
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and stream.isatty()
@@ -37,11 +38,17 @@ def report(message: str) -> None:
     print("\n".join(filter(None, (first, rest))), file=sys.stderr, flush=True)
 
 
-class Screen:
-    """stdout. Opened per command, because tests and shells put another stdout in its place."""
+def banner(llm: "LLM") -> None:
+    """What the recipe chose for the user, on stderr: a line each."""
+    for note in llm.recipe.notes:
+        print(f"[{llm.recipe_name}: {note}]", file=sys.stderr, flush=True)
 
-    def __init__(self, color: bool | None = None) -> None:
-        self.stream = sys.stdout
+
+class Screen:
+    """stdout. Opened per command, because tests and shells replace stdout. `quiet` leaves out remarks."""
+
+    def __init__(self, color: bool | None = None, *, quiet: bool = False) -> None:
+        self.stream, self.quiet = sys.stdout, quiet
         self.color = wants_color(self.stream, color)
         self.terminal = self.stream.isatty()
 
@@ -58,13 +65,15 @@ class Screen:
 
     def aside(self, text: str) -> None:
         """A remark about an answer: on the terminal below it, else on stderr, so that a file holds answers only."""
+        if self.quiet:
+            return
         if self.terminal:
             self.line(text, DIM)
         else:
             print(text, file=sys.stderr, flush=True)
 
     def piece(self, piece: "Piece") -> None:
-        """One token of an answer, in the colour of its writer."""
+        """One token of an answer: green if it was drafted."""
         self.write(piece.text, GREEN if piece.source >= 0 else "")
 
     def legend(self) -> None:
@@ -97,7 +106,7 @@ def table(*columns: str, numbers: frozenset[str] | set[str] = frozenset()) -> Ta
 
 def stats_line(result: "Result", *, cache: bool = False) -> str:
     """One line about one answer."""
-    count = len(result.tokens)
+    count = result.num_tokens
     parts = [
         f"{count} token{'' if count == 1 else 's'}",
         f"{result.tokens_per_second:.1f} tokens/s",
@@ -106,11 +115,15 @@ def stats_line(result: "Result", *, cache: bool = False) -> str:
         *([result.backend] if result.backend else []),
     ]
     if cache:
-        parts.append(f"{result.stats.cached_tokens} of {result.prompt_tokens} prompt tokens from the cache")
+        parts.append(f"{result.stats.cached_tokens} of {result.num_prompt_tokens} prompt tokens from the cache")
     if not result.lossless:
         parts.append("LOSSY")
-    if result.finish_reason in ("length", "cancelled"):
-        parts.append({"length": "cut off at the length limit", "cancelled": "interrupted"}[result.finish_reason])
+    if result.finish_reason == "length":
+        full = result.num_prompt_tokens + count
+        context = f"cut off: the context is full ({full} tokens)"
+        parts.append(context if result.finish_detail == "context" else "cut off at max_tokens")
+    if result.finish_reason == "cancelled":
+        parts.append("interrupted")
     if result.stats.disabled is not None:
-        parts.append(f"went on undrafted ({result.stats.disabled})")
+        parts.append(f"the drafter was disabled ({result.stats.disabled})")
     return f"[{', '.join(parts)}]"

@@ -1,4 +1,4 @@
-"""What a model and an engine are told once, at the start. Frozen, read once, never guessed later."""
+"""ModelConfig and EngineConfig: the sizes of a model and of an engine, fixed when they are made."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -72,12 +72,11 @@ class EngineConfig:
     """How much one engine may hold at once."""
 
     max_num_seqs: int = 8  # sequences resident at the same time
-    max_model_len: int | None = None  # rows of one slot, prompt + output + staged; None = the model's context
-    max_cache_tokens: int | None = (
-        None  # rows of all slots together; None = max_slots * max_length. Less makes preemption real.
-    )
-    max_prefill_tokens: int = 512  # prompt tokens that may ride in one pass
-    max_num_waiting: int = 4096  # requests queued before `add` refuses
+    max_model_len: int | None = None  # tokens of one sequence: prompt, output and draft; None = the model's context
+    # Cache entries of all sequences together; None = max_num_seqs * max_model_len. With less, requests may be preempted.
+    max_cache_tokens: int | None = None
+    max_prefill_tokens: int = 512  # prompt tokens in one pass
+    max_num_waiting: int = 4096  # requests that may wait before Engine.add refuses; LLM.generate queues any number
 
     def __post_init__(self) -> None:
         for name in ("max_num_seqs", "max_model_len", "max_cache_tokens", "max_prefill_tokens", "max_num_waiting"):

@@ -38,7 +38,7 @@ class Recipe:
     scheduler: Scheduler | None = None  # None = first come, first served
     watch: tuple[Watcher, ...] = ()
     loop: Loop = Loop.SERIAL
-    notes: tuple[str, ...] = ()  # what was chosen for this target and machine, one sentence each, for banners
+    notes: tuple[str, ...] = ()  # what was chosen for the user, one sentence each
 
     def __post_init__(self) -> None:
         _is_part("drafter", self.drafter, "propose", "a drafter, such as NGram()")

@@ -1,9 +1,10 @@
-"""Request: one sequence from the door to its last token. The one place where text is clipped.
+"""Request: one sequence from its prompt to its last token. The one place where text is clipped.
 
-A request has `known` tokens (prompt, then output). How many of them are in the cache is the cache's business: a row's
-work is always `known[done:]`, so prompt chunks, resume after preemption and decoding are the same thing.
+A request has `known` tokens (prompt, then output), of which the cache holds the first `done`. The work left is always
+`known[done:]`, so prompt chunks, resume after preemption and decoding are the same thing.
 """
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -15,10 +16,12 @@ from torch import Tensor
 from draftwood.core.sampling.params import SamplingParams
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
+FinishDetail = Literal["eos", "stop_token", "stop_string", "max_tokens", "context"]
+"""What ended an answer: the first three are a "stop", the last two a "length"."""
 
 
 class TextStream(Protocol):
-    """Tokens in, settled text out: what stop strings and streams look at."""
+    """Tokens in, text out, whole characters only: what stop strings and streams look at."""
 
     def push(self, ids: Sequence[int]) -> str: ...
     def flush(self) -> str: ...
@@ -62,7 +65,7 @@ class Stats:
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """Mutable, owned by the engine thread. `ends` are the tokens that end this model's sequences."""
+    """Mutable, owned by the thread that runs the engine. `eos` are the tokens that end this model's sequences."""
 
     id: int
     prompt: list[int]
@@ -72,12 +75,12 @@ class Request:
     text: TextStream | None = None
     tags: dict[str, Any] = field(default_factory=dict[str, Any])
 
+    seed: int = field(init=False)  # of params, or a fresh one
     output: list[int] = field(default_factory=list[int])
-    sources: list[int] = field(
-        default_factory=list[int]
-    )  # per output token: -1 the target's own, else the drafter's number
+    sources: list[int] = field(default_factory=list[int])  # per output token: -1 the target, else the drafter's number
     logprobs: list[tuple[float, list[tuple[int, float]]]] = field(default_factory=list[Any])
     finish_reason: FinishReason | None = None
+    finish_detail: FinishDetail | None = None
     error: str | None = None
     stats: Stats = field(default_factory=Stats)
     settled: str = ""  # decoded text so far, stop strings cut off
@@ -85,6 +88,10 @@ class Request:
     _counts: Tensor | None = None
     _counted: int = 0
     _prompt_seen: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        # 32 bits: easy to type again, and exact in every JSON reader.
+        self.seed = secrets.randbits(32) if self.params.seed is None else self.params.seed
 
     @property
     def known(self) -> list[int]:
@@ -156,41 +163,50 @@ class Request:
     def _ended(self, token: int) -> bool:
         enough = len(self.output) >= self.params.min_tokens
         if token in self.ends and enough:
+            if self.text is not None and self.params.include_stop_str_in_output:
+                self.settled += self.text.push([token])
             self._finish_text()
-            self.finish_reason = "stop"
+            self._end("stop", "stop_token" if token in self.params.stop_token_ids else "eos")
         else:
             if self.text is not None:
                 self._settle(self.text.push([token]), enough)
-            if self.finish_reason is None and self.remaining <= 0:
-                self._finish_text()
-                # The last piece of text may hold a stop string that was waiting for its end.
-                self.finish_reason = self.finish_reason or "length"
+            if not self.finished and self.remaining <= 0:
+                self._finish_text()  # the last characters may complete a stop string
+                self._end("length", "max_tokens")
         return self.finished
 
     def _settle(self, piece: str, enough: bool) -> None:
+        """Append decoded text and cut it at a stop string."""
         before = len(self.settled)
         self.settled += piece
         if not (piece and enough and self.params.stop):
             return
         # Only what ends in the new piece counts: text that was let pass before min_tokens is not taken back.
-        hits = [at for s in self.params.stop if (at := self.settled.find(s, max(0, before - len(s) + 1))) >= 0]
+        hits = [(at, s) for s in self.params.stop if (at := self.settled.find(s, max(0, before - len(s) + 1))) >= 0]
         if hits:
-            self.settled = self.settled[: min(hits)]
-            self.finish_reason = "stop"
+            at, found = min(hits)
+            self.settled = self.settled[: at + len(found) * self.params.include_stop_str_in_output]
+            self._end("stop", "stop_string")
 
     def _finish_text(self) -> None:
         if self.text is not None:
             self._settle(self.text.flush(), enough=len(self.output) >= self.params.min_tokens)
 
+    def _end(self, reason: FinishReason, detail: FinishDetail | None) -> None:
+        """The first end stands."""
+        if not self.finished:
+            self.finish_reason, self.finish_detail = reason, detail
+
     def finish(self, reason: FinishReason, error: str | None = None) -> None:
-        """End from outside: cancelled, failed, or no room left."""
+        """End from outside: cancelled, failed, or ("length") the context or the cache is full."""
         if not self.finished:
             self._finish_text()
             self.finish_reason, self.error = reason, error
+            self.finish_detail = "context" if reason == "length" else None
 
     def visible(self) -> int:
-        """Characters of `settled` that no stop string can take back any more."""
-        if self.finished or not self.params.stop:
+        """Number of characters of `settled` that no stop string can remove any more."""
+        if self.finished or not self.params.stop or self.params.include_stop_str_in_output:
             return len(self.settled)
         held = 0
         for s in self.params.stop:

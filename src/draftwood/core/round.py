@@ -142,7 +142,7 @@ class Round:
     @property
     def seeds(self) -> Int[Tensor, "B"]:
         if self._seeds is None:
-            self._seeds = put([r.params.seed for r in self.requests], self.device)
+            self._seeds = put([r.seed for r in self.requests], self.device)
         return self._seeds
 
     def coin(

@@ -83,10 +83,10 @@ def counts_bytes(counts: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-def most_frequent(counts: Int[Tensor, "V"], rows: int, target: Model) -> Int[Tensor, "W"]:
-    """The `rows` most frequent tokens, smaller ids first among equals, and every control token; in rising order."""
-    need_at_least("trimmed vocabulary", rows=(rows, 1))
-    best = counts.argsort(descending=True, stable=True)[:rows].tolist()
+def most_frequent(counts: Int[Tensor, "V"], vocab_size: int, target: Model) -> Int[Tensor, "W"]:
+    """The `vocab_size` most frequent tokens, smaller ids first among equals, and every control token; in rising order."""
+    need_at_least("trimmed vocabulary", vocab_size=(vocab_size, 1))
+    best = counts.argsort(descending=True, stable=True)[:vocab_size].tolist()
     origin = origin_of(target)
     control = () if origin is None else origin.control_tokens
     return torch.tensor(sorted({*best, *(t for t in control if t < target.vocab_size)}))

@@ -1,6 +1,6 @@
-"""The drafter's side of a round: ask for a guess, trust nothing, tell it what became of it.
+"""The drafter's part of a round: get a proposal, check it, and report the outcome to the drafter.
 
-A drafter that raises or hands over nonsense is disabled: its rows go on undrafted until their request ends.
+A drafter that raises or returns an invalid proposal is disabled: the requests concerned go on without drafts.
 """
 
 import logging
@@ -32,25 +32,25 @@ SLOW_ROUNDS = 3  # in a row
 
 
 def propose(e: "Engine", rnd: Round, limit: Limit) -> Proposal:
-    """The drafter's tree, selected and compacted; bare roots where there is no draft, or one that nobody may trust."""
+    """The drafter's tree, selected and compacted; bare roots where there is no draft or only an invalid one."""
     bare = Proposal.roots(rnd.roots())
     if not limit.tier.depth:
         return bare
-    rows = [b for b, deep in enumerate(limit.depth.tolist()) if deep > 0]
-    if not rows:
+    drafting = [b for b, deep in enumerate(limit.depth.tolist()) if deep > 0]  # the sequences that get drafts
+    if not drafting:
         return bare
-    part = rnd if len(rows) == rnd.batch else rnd.take(rows)
+    everyone = len(drafting) == rnd.batch
+    part = rnd if everyone else rnd.take(drafting)
     try:
-        everyone = len(rows) == rnd.batch
         proposal = e.recipe.drafter.propose(
             e.drafter_state,
             part,
-            bare if everyone else bare.take(index(e, rows)),
-            limit if everyone else limit.take(index(e, rows)),
+            bare if everyone else bare.take(index(e, drafting)),
+            limit if everyone else limit.take(index(e, drafting)),
             e.recipe.policy,
         )
         wrong = faults(proposal, part, e.model.vocab_size)
-        # A bad distribution costs the nodes drawn from it, everything else the row's whole draft.
+        # A bad distribution costs the nodes drawn from it, any other fault the sequence's whole draft.
         good = [b for b in range(part.batch) if wrong.get(b, BAD_PROBS) == BAD_PROBS]
         late = dict.fromkeys(range(part.batch), proposal.fault) if proposal.fault else {}
         disable(e, part, {**late, **wrong})
@@ -59,21 +59,22 @@ def propose(e: "Engine", rnd: Round, limit: Limit) -> Proposal:
         if BAD_PROBS in wrong.values():
             proposal = proposal.keep(is_valid(proposal))
         if len(good) < part.batch:
-            proposal, rows = proposal.take(index(e, good)), [rows[b] for b in good]
-        proposal = _selected(e, proposal, limit if len(rows) == rnd.batch else limit.take(index(e, rows)))
+            proposal, drafting = proposal.take(index(e, good)), [drafting[b] for b in good]
+        everyone = len(drafting) == rnd.batch
+        proposal = _selected(e, proposal, limit if everyone else limit.take(index(e, drafting)))
     except Exception as error:
         disable(e, part, {b: f"propose: {error}" for b in range(part.batch)})
         return bare
-    return proposal if len(rows) == rnd.batch else _among(bare, proposal, index(e, rows))
+    return proposal if everyone else _among(bare, proposal, index(e, drafting))
 
 
-def index(e: "Engine", rows: list[int] | list[list[int]]) -> Int[Tensor, "R ..."]:
-    return put(rows, e.device)
+def index(e: "Engine", numbers: list[int] | list[list[int]]) -> Int[Tensor, "R ..."]:
+    return put(numbers, e.device)
 
 
 def _selected(e: "Engine", proposal: Proposal, limit: Limit) -> Proposal:
-    """What the policy keeps, without gaps. The rows reserved in the cache are for so many nodes; a policy that keeps more
-    is at fault."""
+    """The nodes that the policy keeps, without gaps. DrafterError if they exceed the limit, because the cache has entries
+    reserved for so many only."""
     kept = e.recipe.policy.select(proposal.tree, limit)
     if not bool((kept | ~proposal.tree.live).all()):
         proposal = proposal.keep(kept)
@@ -85,35 +86,36 @@ def _selected(e: "Engine", proposal: Proposal, limit: Limit) -> Proposal:
     return proposal
 
 
-def _among(bare: Proposal, part: Proposal, rows: Int[Tensor, "R"]) -> Proposal:
-    """A proposal for some rows, set among bare roots for the others."""
+def _among(bare: Proposal, part: Proposal, sequences: Int[Tensor, "R"]) -> Proposal:
+    """A proposal for some sequences, together with bare roots for the others."""
     tree = bare.tree.resize(part.tree.num_nodes)
     fields = {name: getattr(tree, name).clone() for name in tree.__slots__}
     for name, column in fields.items():
-        column[rows] = getattr(part.tree, name)
+        column[sequences] = getattr(part.tree, name)
     q_index = torch.full_like(fields["tokens"], -1)
-    q_index[rows] = part.q_indices()
+    q_index[sequences] = part.q_indices()
     return Proposal(
         type(tree)(**fields), part.draw, part.q, q_index, passes=part.passes, pass_seconds=part.pass_seconds
     )
 
 
 def admit_draft(e: "Engine", slot: int, request: Request) -> int | None:
-    """How many tokens of a shared prefix the drafter need not be shown. One that cannot even begin is disabled."""
+    """How many tokens of a shared prefix the drafter's state already covers. A drafter that fails here is disabled."""
     try:
         return e.recipe.drafter.admit(e.drafter_state, slot, request)
     except Exception as error:
         e.disabled[slot] = request.stats.disabled = f"admit: {error}"
-        log.warning("request %d goes on undrafted: admit: %s", request.id, error)
+        log.warning("request %d goes on without drafts: admit: %s", request.id, error)
         return None
 
 
 def disable(e: "Engine", rnd: Round, reasons: dict[int, str]) -> None:
+    """Take the drafter off these sequences until their requests end. The reason goes into the log and the statistics."""
     for b, reason in reasons.items():
         slot = int(rnd.slots[b])
         e.free_draft(slot)
         e.disabled[slot] = rnd.requests[b].stats.disabled = reason
-        log.warning("request %d goes on undrafted: %s", rnd.requests[b].id, reason)
+        log.warning("request %d goes on without drafts: %s", rnd.requests[b].id, reason)
 
 
 def disable_slow(e: "Engine", rnd: Round, times: Times) -> None:
@@ -130,29 +132,29 @@ def disable_slow(e: "Engine", rnd: Round, times: Times) -> None:
 
 
 def tell(e: "Engine", chunked: Round, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
-    """Chunks first, then the round, to the rows whose drafter still plays."""
+    """Report new prompt chunks, then the round's outcome, to the drafter, for sequences where it is not disabled."""
     if chunked.batch:
         try:
             e.recipe.drafter.begin(e.drafter_state, chunked, output)
         except Exception as error:
             disable(e, chunked, {b: f"begin: {error}" for b in range(chunked.batch)})
     slots = rnd.slots.tolist() if e.disabled else []
-    rows = [b for b, slot in enumerate(slots) if slot not in e.disabled] if slots else list(range(rnd.batch))
-    if not rows:
+    active = [b for b, slot in enumerate(slots) if slot not in e.disabled] if slots else list(range(rnd.batch))
+    if not active:
         return
     part, told, output_for = rnd, outcome, output
-    if len(rows) < rnd.batch:
-        index = torch.tensor(rows, device=e.device)
+    if len(active) < rnd.batch:
+        index = torch.tensor(active, device=e.device)
         v = outcome.verdict
-        part = rnd.take(rows)
+        part = rnd.take(active)
         verdict = Verdict(v.path[index], v.count[index], v.next_token[index])
         told = replace(
             outcome,
             proposal=outcome.proposal.take(index),
             verdict=verdict,
             tokens=outcome.tokens[index],
-            drafted=tuple(outcome.drafted[b] for b in rows),
-            deepest=tuple(outcome.deepest[b] for b in rows),
+            drafted=tuple(outcome.drafted[b] for b in active),
+            deepest=tuple(outcome.deepest[b] for b in active),
         )
         output_for = replace(output, token_index=None if output.token_index is None else output.token_index[index])
     try:

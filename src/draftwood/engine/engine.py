@@ -1,4 +1,4 @@
-"""Engine: owns the states of all parts and turns requests into tokens, one round per `step`."""
+"""Engine: owns the states of all parts and makes tokens for its requests, one round per `step`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,13 +15,14 @@ from draftwood.core.request import Request
 from draftwood.core.sampling.noise import Keyed, Noise
 from draftwood.core.verdict import Times
 from draftwood.engine.drafting import admit_draft
+from draftwood.engine.interrupt import HeldInterrupt
 from draftwood.engine.scheduler import FirstCome
 from draftwood.engine.step import step
 from draftwood.errors import EngineError, OptionError
 
 
 class Engine:
-    """One target, one recipe, many requests. Not safe from two threads: its owner holds a lock."""
+    """One target, one recipe, many requests. Not safe from two threads; SharedEngine is."""
 
     def __init__(
         self,
@@ -44,7 +45,7 @@ class Engine:
         self.drafter_state: Any = recipe.drafter.init(slots)
         self.controller_state: Any = recipe.controller.init(slots)
         self.origin: dict[int, Tensor] = {}  # tap -> [slots, H]: features of the position that produced each root
-        self.disabled: dict[int, str] = {}  # slot -> why its request goes on undrafted
+        self.disabled: dict[int, str] = {}  # slot -> why its request goes on without drafts
         self.slow_rounds = 0  # rounds in a row whose draft took far longer than the target's pass
         self.totals = Times()
         self.rounds = 0
@@ -53,11 +54,11 @@ class Engine:
 
     @property
     def longest(self) -> int:
-        """Known tokens one request may have: rows of a slot, and positions the model was made for."""
+        """Known tokens one request may have: the entries of a slot, or the model's positions if those are fewer."""
         return min(self.cache.capacity, self.model.max_positions)
 
     def check(self, request: Request) -> None:
-        """Refuse a request at the door, with the reason."""
+        """OptionError with the reason if this engine can never run the request."""
         if self.closed:
             raise EngineError("this engine is closed")
         if not request.prompt:
@@ -67,24 +68,27 @@ class Engine:
         wrong = [t for t in request.prompt if not isinstance(t, int) or not 0 <= t < self.model.vocab_size]
         if wrong:
             raise OptionError(f"prompt token {wrong[0]} is not in the vocabulary of {self.model.vocab_size}")
-        rows = self.longest if self.cache.spare is None else min(self.longest, self._all_rows())
-        if len(request.prompt) >= rows:
+        most = self.longest if self.cache.spare is None else min(self.longest, self._max_cache_tokens())
+        if len(request.prompt) >= most:
+            more = "" if most >= self.model.max_positions else ", or raise max_model_len or max_cache_tokens"
             raise OptionError(
-                f"the prompt has {len(request.prompt)} tokens, this engine's context holds {rows} with the answer\n"
-                "hint: shorten the prompt, or give the engine a larger max_length"
+                f"the prompt has {len(request.prompt)} tokens, this engine's context holds {most} with the answer\n"
+                f"hint: shorten the prompt{more}"
             )
         request.params.check(self.model.vocab_size)
-        if self.scheduler.waiting >= self.config.max_num_waiting:
-            raise OptionError(f"{self.scheduler.waiting} requests are waiting already\nhint: try again later")
 
     def add(self, request: Request) -> None:
-        """Accept a request, or refuse it."""
+        """Queue a request. OptionError if it can never run, or if `max_num_waiting` others wait already."""
         self.check(request)
+        if self.scheduler.waiting >= self.config.max_num_waiting:
+            raise OptionError(
+                f"{self.scheduler.waiting} requests are waiting already\nhint: try again later, or raise max_num_waiting"
+            )
         self._live[request.id] = request
         self.scheduler.add(request)
 
-    def _all_rows(self) -> int:
-        """Rows a request could have if it were alone."""
+    def _max_cache_tokens(self) -> int:
+        """Cache entries a request could have if it were alone."""
         return getattr(self.cache, "max_cache_tokens", self.longest)
 
     def cancel(self, request: Request) -> None:
@@ -103,16 +107,36 @@ class Engine:
 
     @torch.inference_mode()
     def step(self) -> list[Request]:
-        """One round for everybody who has a place in it; the requests that finished."""
-        finished = step(self)
-        for request in finished:
-            self._live.pop(request.id, None)
-        if not self._live:
-            self.cache.check_integrity()
+        """One round for all requests that run; the requests that finished.
+
+        An interrupt is held until the round has ended. An exception inside a round leaves cache and drafter in an unknown
+        state, so it ends all requests and closes the engine.
+        """
+        with HeldInterrupt():
+            try:
+                finished = step(self)
+                for request in finished:
+                    self._live.pop(request.id, None)
+                if not self._live:
+                    self.cache.check_integrity()
+            except BaseException as error:
+                self._abandon(error)
+                raise
         return finished
 
+    def _abandon(self, error: BaseException) -> None:
+        """End every request without touching cache or drafter, after a round that was cut off."""
+        self.closed = True
+        for request in self._live.values():
+            if isinstance(error, Exception):
+                request.finish("error", f"a round failed: {type(error).__name__}: {error}")
+            else:
+                request.finish("cancelled")
+            self.scheduler.drop(request)
+        self._live.clear()
+
     def room(self) -> Room:
-        """What the scheduler may hand out now."""
+        """The slots and cache entries that the scheduler may give to requests now."""
 
         def admit(request: Request, free: list[int]) -> tuple[int, int]:
             known = request.known
@@ -128,7 +152,7 @@ class Engine:
         )
 
     def release(self, slots: Sequence[int]) -> None:
-        """Give slots back everywhere. Errors of parts must not hold a slot."""
+        """Free slots in the cache and in all parts."""
         self.cache.free(slots)
         self.recipe.controller.free(self.controller_state, slots)
         for slot in slots:
@@ -136,7 +160,7 @@ class Engine:
                 self.free_draft(slot)
 
     def free_draft(self, slot: int) -> None:
-        """The drafter's side of a slot. A drafter that cannot even let go is its own problem."""
+        """Free a slot of the drafter. A drafter that fails in this is disabled for the slot."""
         try:
             self.recipe.drafter.free(self.drafter_state, [slot])
         except Exception as error:

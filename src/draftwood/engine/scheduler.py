@@ -1,4 +1,4 @@
-"""First come, first served, without phases: every running row gets its next known tokens, decoding rows before prompts."""
+"""First come, first served, without phases: each running sequence gets its next known tokens, decoding before prefill."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from draftwood.core.verdict import Outcome
 
 @dataclass(slots=True)
 class FirstCome:
-    """Requests wait in arrival order and run in slots. Preemption takes the youngest: it has the least to lose."""
+    """Requests wait in arrival order and run in slots. Preemption takes the youngest, which has the least to recompute."""
 
     queue: deque[Request] = field(default_factory=deque[Request])
     slots: dict[int, Request] = field(default_factory=dict[int, Request])  # in order of admission
@@ -27,7 +27,7 @@ class FirstCome:
         return self.slots
 
     def next(self, room: Room) -> Batch:
-        """Admit while there is room, then share the prompt tokens of one pass, oldest first."""
+        """Admit while there is room, then share out the prompt tokens of one pass, oldest first."""
         self._admit(room)
         ready: list[Work] = []
         filling: list[Work] = []
@@ -58,7 +58,7 @@ class FirstCome:
                 spare -= request.num_known
 
     def settle(self, batch: Batch, outcome: Outcome | None) -> list[Request]:
-        """Take the finished off their slots."""
+        """Remove finished requests from their slots."""
         finished = [(slot, r) for slot, r in self.slots.items() if r.finished]
         for slot, _ in finished:
             del self.slots[slot]

@@ -1,14 +1,14 @@
 """One round: next, plan, reserve, propose, score, verify, commit, emit, settle. The file to read first.
 
-    who runs?          scheduler.next      rows and their known tokens that are not in the cache
-    how much to guess? controller.plan     a Limit per row; depth 0 is plain decoding
-    guess              drafter.propose     a tree below each row's newest token
-    score              one target pass     known tokens and trees together
-    keep a path        verifier.verify     an exact rule
-    remember           cache, drafter      the path's rows stay, the rest is forgotten
-    tell               request.accept      tokens, clipped at stop conditions
+    who runs?           scheduler.next      sequences, and their known tokens that are not in the cache
+    how much to draft?  controller.plan     a Limit per sequence; depth 0 is plain decoding
+    draft               drafter.propose     a tree below each sequence's newest token
+    score               one target pass     known tokens and trees together
+    accept a path       verifier.verify     an exact rule
+    commit              cache, drafter      the entries of the path are kept, the others dropped
+    emit                request.accept      tokens, clipped at stop conditions
 
-A drafter that raises or hands over nonsense is disabled for those rows; the requests go on without it.
+A drafter that raises or returns an invalid proposal is disabled for its sequences; the requests go on without it.
 """
 
 from dataclasses import replace
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def step(e: "Engine") -> list[Request]:
-    """One round for the rows the scheduler names; the requests that finished."""
+    """One round for the sequences that the scheduler names; the requests that finished."""
     clock = Clock()
     batch = e.scheduler.next(e.room())
     if not batch.sequences:
@@ -55,7 +55,7 @@ def step(e: "Engine") -> list[Request]:
     host_tree = scored.host_tree
     e.cache.commit([c.slot for c in chains], staged_rows(chains, host_tree, verdict))
     emitted = _emitted(host_tree, verdict)
-    told = index(e, emitted).view(verdict.path.shape)  # also where nobody emitted
+    told = index(e, emitted).view(verdict.path.shape)  # also of an empty batch
     outcome = Outcome(proposal, verdict, told, clock.times, tuple(host_tree.drafted), tuple(host_tree.deepest))
     tell(e, _chunked(e, batch), rnd, outcome, scored.output)
     _keep_origin(e, rnd, verdict, scored)
@@ -71,7 +71,7 @@ def step(e: "Engine") -> list[Request]:
 
 
 class Clock:
-    """Seconds by part, one after another. Never waits for a device."""
+    """Seconds of each part of a round. Never waits for a device."""
 
     def __init__(self) -> None:
         self.times = Times()
@@ -84,8 +84,8 @@ class Clock:
 
 
 def _plan(e: "Engine", batch: Batch) -> tuple[Round, Limit, Batch]:
-    """The round, its limits, and a batch whose rows all have room. A full cache costs the trees first, then the youngest
-    request its slot, and only the last one alone its life."""
+    """The round, its limits, and a batch whose sequences all have room. If the cache is full, drafts are left out first,
+    then the youngest request is preempted; a request that is alone and has no room left ends."""
     while True:
         ready = batch.ready
         rnd = _round(e, ready)
@@ -122,12 +122,12 @@ def _round(e: "Engine", ready: tuple[Work, ...]) -> Round:
 
 
 def _chunked(e: "Engine", batch: Batch) -> Round:
-    """The rows that ran more of their known text than the root, for drafters that follow it."""
+    """The sequences that ran more of their known text than the root, for drafters that follow the text."""
     return _round(e, tuple(w for w in batch.sequences if (w.take > 1 or not w.ready) and w.slot not in e.disabled))
 
 
 def _limit(e: "Engine", batch: Batch, rnd: Round) -> Limit:
-    """What the controller wants, cut to what the request can still emit and the slot can still hold."""
+    """The controller's limit, cut to what the request can still emit and the slot can still hold."""
     load = Load(
         cost_model=e.cost_model,
         batch_size=rnd.batch,
@@ -144,7 +144,7 @@ def _limit(e: "Engine", batch: Batch, rnd: Round) -> Limit:
 
 
 def _verify(e: "Engine", proposal: Proposal, scored: Scored, rnd: Round) -> Verdict:
-    """The rule's verdict. When one request's options leave no token to choose, that request ends and the others go on."""
+    """The verifier's verdict. If a request's options leave no token to choose, that request ends and the others go on."""
     if rnd.batch == 0:
         none = torch.zeros(0, dtype=torch.int64, device=e.device)
         return Verdict(path=none[:, None], count=none, next_token=none)
@@ -154,13 +154,13 @@ def _verify(e: "Engine", proposal: Proposal, scored: Scored, rnd: Round) -> Verd
         if min(verdict.to_host().after) >= 0:
             return verdict
     except Exception:
-        log.debug("a rule failed on the batch; each row is asked alone", exc_info=True)
+        log.debug("the verifier failed on the batch; each sequence is verified alone", exc_info=True)
     return _verify_alone(e, proposal, scored, rnd)
 
 
 def _verify_alone(e: "Engine", proposal: Proposal, scored: Scored, rnd: Round) -> Verdict:
-    """Row by row: with its tree first, then without, so that what plain decoding emits before a dead end is emitted here
-    too. Only rules that ignore how a tree came about may judge twice: drawn tokens must not get a second chance."""
+    """Each sequence alone: with its tree first, then without, so that it emits what plain decoding emits before it fails.
+    Only rules for given drafts verify twice: drawn tokens must not get a second chance."""
     verdicts: list[Verdict] = []
     zero = torch.zeros(1, dtype=torch.int64, device=e.device)
     for b, request in enumerate(rnd.requests):
@@ -191,11 +191,11 @@ def _emitted(host_tree: HostTree, verdict: Verdict) -> list[list[int]]:
     told, width = verdict.to_host(), verdict.path.shape[1]
     if width == 1:
         return [[last] for last in told.after]
-    rows: list[list[int]] = []
+    emitted: list[list[int]] = []
     for tokens, path, last in zip(host_tree.tokens, told.paths, told.after, strict=True):
-        kept = [tokens[node] for node in path[1:]]
-        rows.append([*kept, last] + [-1] * (width - len(path)))
-    return rows
+        accepted = [tokens[node] for node in path[1:]]
+        emitted.append([*accepted, last] + [-1] * (width - len(path)))
+    return emitted
 
 
 def _keep_origin(e: "Engine", rnd: Round, verdict: Verdict, scored: Scored) -> None:
@@ -211,7 +211,7 @@ def _keep_origin(e: "Engine", rnd: Round, verdict: Verdict, scored: Scored) -> N
 
 
 def _emit(e: "Engine", rnd: Round, emitted: list[list[int]], outcome: Outcome, scored: Scored) -> tuple[int, ...]:
-    """Tokens to their requests, clipped there; the round's counts; log-probabilities where they were asked for."""
+    """Add tokens to their requests, which clip them; count the round; add log-probabilities where they are wanted."""
     host_tree, paths, longest = scored.host_tree, outcome.verdict.to_host().paths, e.longest
     clipped: list[int] = []
     for b, request in enumerate(rnd.requests):
@@ -233,18 +233,18 @@ def _emit(e: "Engine", rnd: Round, emitted: list[list[int]], outcome: Outcome, s
 
 
 def logprobs(
-    scored: Scored, row: int, nodes: Int[Tensor, "K"], tokens: list[int], best: int
+    scored: Scored, b: int, nodes: Int[Tensor, "K"], tokens: list[int], best: int
 ) -> list[tuple[float, list[tuple[int, float]]]]:
-    """The model's own log-probabilities of the emitted tokens, and of the `best` most probable ones, per position."""
-    part = scored.take([row])
+    """The model's own log-probabilities of the emitted tokens of sequence b, and of the `best` most probable ones."""
+    part = scored.take([b])
     probs = torch.log_softmax(part.logits(nodes[None])[0].double(), dim=-1)
     chosen = probs.gather(1, torch.tensor(tokens, device=probs.device)[:, None])[:, 0].tolist()
     top = probs.topk(min(best, probs.shape[-1]), dim=-1) if best else None
-    rows: list[tuple[float, list[tuple[int, float]]]] = []
+    found: list[tuple[float, list[tuple[int, float]]]] = []
     for i, value in enumerate(chosen):
         pairs = [] if top is None else list(zip(top.indices[i].tolist(), top.values[i].tolist(), strict=True))
-        rows.append((value, pairs))
-    return rows
+        found.append((value, pairs))
+    return found
 
 
 def _account(e: "Engine", times: Times, chains: list[Chain], proposal: Proposal, host_tree: HostTree) -> None:
@@ -263,7 +263,7 @@ def _account(e: "Engine", times: Times, chains: list[Chain], proposal: Proposal,
 
 
 def _settle(e: "Engine", batch: Batch, outcome: Outcome | None) -> list[Request]:
-    """Finished requests leave; their slots are free for the next round."""
+    """Remove finished requests; their slots are free for the next round."""
     held = dict(e.scheduler.running)
     finished = e.scheduler.settle(batch, outcome)
     gone = {r.id for r in finished}

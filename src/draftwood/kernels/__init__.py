@@ -1,1 +1,1 @@
-"""Small native kernels, each beside a plain torch twin."""
+"""Small native kernels, each with a plain torch version for parity tests."""

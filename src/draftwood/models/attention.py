@@ -1,7 +1,7 @@
-"""Masked (tree) attention: each token of a pass sees its slot's committed rows and the staged rows on its own path.
+"""Masked (tree) attention: a token attends to its slot's committed KV entries and to the staged ones on its own path.
 
-Grouped query heads are folded into the query rows, so keys and
-values are read once per key/value head and never repeated.
+The query heads of a group are stacked along the query axis, so keys and values are read once per key/value head and never
+repeated.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ Mask = Float[Tensor, "t context"] | None
 
 
 def visible_masks(segments: Sequence[Segment], x: ForwardInput, dtype: torch.dtype, window: int | None) -> list[Mask]:
-    """One additive mask per segment, made once per pass and used by every layer. None: everything is seen."""
+    """One additive mask per segment, made once per pass and used by every layer. None: nothing is masked."""
     masks: list[Mask] = []
     for s in segments:
         size = s.committed + s.staged
@@ -38,20 +38,22 @@ def visible_masks(segments: Sequence[Segment], x: ForwardInput, dtype: torch.dty
 
 
 def _close_window(open_: Tensor, s: Segment, x: ForwardInput, window: int) -> None:
-    """A token at position t sees positions t - window + 1 .. t. A committed row's position is its index; a staged row
-    that a token sees is as far back as there are seen staged rows behind it."""
+    """Mask what lies before the window: a token at position t attends to positions t - window + 1 .. t.
+
+    The position of a committed entry is its index. The distance to a visible staged entry is the number of visible
+    staged entries behind it."""
     position = x.positions[s.start : s.stop].cpu()
-    row = torch.arange(s.committed)
-    open_[:, : s.committed] &= row > position[:, None] - window
+    entry = torch.arange(s.committed)
+    open_[:, : s.committed] &= entry > position[:, None] - window
     staged = open_[:, s.committed :]
     behind = staged.long().flip(1).cumsum(1).flip(1) - 1
     open_[:, s.committed :] = staged & (behind < window)
 
 
-def write_rows(
+def write_entries(
     store: Float[Tensor, "slots kv capacity d"], new: Float[Tensor, "T kv d"], s: Segment, x: ForwardInput
 ) -> None:
-    """The new rows of one segment, at their places in the cache."""
+    """Write the new entries of one segment to their places in the cache."""
     new = new[s.start : s.stop].transpose(0, 1)
     if s.dense:
         first = s.committed + s.first_row
@@ -70,7 +72,7 @@ def torch_attention(
     segments: Sequence[Segment],
     masks: Sequence[Mask],
 ) -> Float[Tensor, "T heads*d"]:
-    """Write the new rows, then attend, one segment at a time."""
+    """Write the new entries, then attend, one segment at a time."""
     total, heads, width = q.shape
     kv = k.shape[1]
     group = heads // kv
@@ -78,20 +80,20 @@ def torch_attention(
     for s, mask in zip(segments, masks, strict=True):
         part = slice(s.start, s.stop)
         tokens = s.stop - s.start
-        write_rows(keys, k, s, x)
-        write_rows(values, v, s, x)
+        write_entries(keys, k, s, x)
+        write_entries(values, v, s, x)
         size = s.committed + s.staged
         query = q[part].view(tokens, kv, group, width).permute(1, 2, 0, 3).reshape(1, kv, group * tokens, width)
-        seen_mask = None if mask is None else mask.repeat(group, 1)
+        query_mask = None if mask is None else mask.repeat(group, 1)
         part_out = F.scaled_dot_product_attention(
-            query, keys[s.slot : s.slot + 1, :, :size], values[s.slot : s.slot + 1, :, :size], attn_mask=seen_mask
+            query, keys[s.slot : s.slot + 1, :, :size], values[s.slot : s.slot + 1, :, :size], attn_mask=query_mask
         )
         out[part] = part_out.view(kv, group, tokens, width).permute(2, 0, 1, 3)
     return out.view(total, heads * width)
 
 
-def each_alone(
+def segment_masks(
     segments: Sequence[Segment], x: ForwardInput, cache: Cache, dtype: torch.dtype, window: int | None
 ) -> list[Mask]:
-    """The sight of backends that attend one segment at a time."""
+    """The attention masks of backends that attend one segment at a time."""
     return visible_masks(segments, x, dtype, window)

@@ -1,7 +1,7 @@
 """One decoder for the Llama, Qwen2, Qwen3 and Mistral families.
 
-A pass may tap any layer, run a part of the layers from handed-in hidden states, leave out attention or MLP sub-layers,
-and ask for a few rows of the LM head. How a product really runs is the backend's business.
+A pass may tap any layer, run a part of the layers from given hidden states, leave out attention or MLP sub-layers, and
+compute only some LM-head rows. The backend decides how a linear layer runs.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -16,14 +16,14 @@ from torch import Tensor, nn
 from draftwood.core.config import ModelConfig
 from draftwood.core.forward import ALL, FINAL, CacheSpec, ForwardInput, ForwardOutput, LayerPlan, Segment, logit_places
 from draftwood.core.protocols import Cache
-from draftwood.models.backends.int8 import NORMS, PRODUCTS
-from draftwood.models.backends.reference import ReferenceLinear
+from draftwood.models.backends.float_linear import FloatLinear
+from draftwood.models.backends.int8_weights import NORMS, PRODUCTS
 from draftwood.models.rope import angles, frequencies, rotate
 from draftwood.models.stacked_attention import float_attention, float_attention_mask
 
 
 class Linear(Protocol):
-    """A matrix of the model: y = x W^T + b, only some outputs of it, or some rows of W themselves."""
+    """A linear layer: y = x W^T + b, only some of its outputs, or some rows of W themselves."""
 
     def __call__(self, x: Float[Tensor, "*S in"]) -> Float[Tensor, "*S out"]: ...
     def rows(self, x: Float[Tensor, "*S in"], ids: Int[Tensor, "W"]) -> Float[Tensor, "*S W"]: ...
@@ -36,9 +36,9 @@ def silu_gate(gate: Float[Tensor, "T I"], up: Float[Tensor, "T I"]) -> Float[Ten
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """How the steps of a layer that are no products really run. `name` None: the name of the floats.
+    """How the steps of a layer run that are not linear layers. `name` None: the dtype names the backend.
 
-    `attention_mask` says once per pass what its tokens may see, in the words `attention` wants in every layer.
+    `attention_mask` is computed once per pass, in the form that `attention` takes in every layer.
     """
 
     name: str | None = None
@@ -131,30 +131,30 @@ class Decoder(nn.Module):
         weights = {name: t.to(device=device, dtype=dtype) for name, t in tensors.items()}
         backend = Backend()
 
-        def joined(index: int, names: tuple[str, ...]) -> ReferenceLinear:
+        def joined(index: int, names: tuple[str, ...]) -> FloatLinear:
             prefix = f"model.layers.{index}."
             biases = [weights[f"{prefix}{n}.bias"] for n in names if f"{prefix}{n}.bias" in weights]
             weight = torch.cat([weights[f"{prefix}{n}.weight"] for n in names])
-            return ReferenceLinear(weight, torch.cat(biases) if biases else None)
+            return FloatLinear(weight, torch.cat(biases) if biases else None)
 
         def layer(index: int) -> Layer:
-            named = {name: f"model.layers.{index}.{theirs}.weight" for name, theirs in NORMS.items()}
-            norms = {name: weights[theirs] for name, theirs in named.items() if theirs in weights}
+            named = {name: f"model.layers.{index}.{hf_name}.weight" for name, hf_name in NORMS.items()}
+            norms = {name: weights[hf_name] for name, hf_name in named.items() if hf_name in weights}
             return Layer(config, index, {name: joined(index, n) for name, n in PRODUCTS.items()}, norms, backend)
 
-        embedding = ReferenceLinear(weights["model.embed_tokens.weight"])
-        head = embedding if config.tie_embeddings else ReferenceLinear(weights["lm_head.weight"])
+        embedding = FloatLinear(weights["model.embed_tokens.weight"])
+        head = embedding if config.tie_embeddings else FloatLinear(weights["lm_head.weight"])
         layers = [layer(i) for i in range(config.num_layers)]
         return Decoder(config, embedding, layers, weights["model.norm.weight"], head, backend)
 
     @property
     def backend(self) -> str:
-        """What runs it, in words."""
+        """Name of the backend, for reports."""
         return self._backend.name or str(self.dtype).removeprefix("torch.")
 
     @property
     def batch_invariant(self) -> bool:
-        """Whether a row's bits are the same whatever runs with it."""
+        """Whether a token's result is bit-identical whatever else is in the pass."""
         return self._backend.batch_invariant
 
     @property
@@ -216,7 +216,9 @@ class Decoder(nn.Module):
         logits = h.new_zeros(0, self.vocab_size)
         if stop == self.num_layers and len(x.want):
             logits = self.head(h[x.want])
-        return ForwardOutput(logits=logits, hidden=h, logits_index=logit_places(x.want, x.size), features=features, tokens=x)
+        return ForwardOutput(
+            logits=logits, hidden=h, logits_index=logit_places(x.want, x.size), features=features, tokens=x
+        )
 
     def _run(self, group: range, h: Tensor, ctx: _Pass, plan: LayerPlan) -> Tensor:
         """Layers whose attentions read the same input (usually one), then their MLPs one after another."""
@@ -237,7 +239,7 @@ class Decoder(nn.Module):
     def head(
         self, hidden: Float[Tensor, "*S H"], *, ids: Int[Tensor, "W"] | None = None, norm: bool = True
     ) -> Float[Tensor, "*S W"]:
-        """Logits, or only the rows `ids` of the LM head."""
+        """Logits of all tokens, or only those of the LM-head rows `ids`."""
         hidden = self._final(hidden) if norm else hidden
         return self.lm_head(hidden) if ids is None else self.lm_head.rows(hidden, ids)
 

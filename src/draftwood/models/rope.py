@@ -1,4 +1,4 @@
-"""Rotary positions: cosines and sines by position, with the stretched frequencies of long-context models."""
+"""Rotary position embedding: cosines and sines by position, with the scaled frequencies of long-context models."""
 
 import math
 
@@ -13,13 +13,13 @@ def frequencies(config: ModelConfig) -> Float[Tensor, "half"]:
     """One frequency per pair of a head, in float32 as the models were trained with."""
     half = torch.arange(0, config.head_dim, 2, dtype=torch.int64).float() / config.head_dim
     freq = 1.0 / (config.rope_theta**half)
-    return freq if config.rope_scaling is None else _stretch(freq, config.rope_scaling)
+    return freq if config.rope_scaling is None else _scale(freq, config.rope_scaling)
 
 
-def _stretch(freq: Float[Tensor, "half"], scaling: RopeScaling) -> Float[Tensor, "half"]:
+def _scale(freq: Float[Tensor, "half"], scaling: RopeScaling) -> Float[Tensor, "half"]:
     if scaling.kind == "linear":
         return freq / scaling.factor
-    # Wavelengths beyond the trained context are divided, short ones kept, and a ramp joins the two.
+    # The frequencies of wavelengths beyond the trained context are divided, short ones kept, with a ramp between.
     length = 2 * math.pi / freq
     low = scaling.original_max_positions / scaling.low_freq_factor
     high = scaling.original_max_positions / scaling.high_freq_factor
@@ -41,6 +41,6 @@ def angles(
 def rotate(
     x: Float[Tensor, "T heads d"], cos: Float[Tensor, "T 1 half"], sin: Float[Tensor, "T 1 half"]
 ) -> Float[Tensor, "T heads d"]:
-    """Turn the pair (i, i + d/2) of every head by the position's angle."""
+    """Rotate the pair (i, i + d/2) of every head by the position's angle."""
     a, b = x.chunk(2, dim=-1)
     return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)

@@ -1,12 +1,12 @@
-"""Attention of many slots in one call: segments stacked into a rectangle over a common stretch of cache rows.
+"""Attention of many slots in one call: segments stacked into a rectangle over a common stretch of KV entries.
 
-    slot 3   a .   | committed . . . . | staged | closed ...        one Stack: slots 3 to 6, two tokens wide,
-    slot 4   . .   | (no part in the pass: computed, thrown away)   over `context` cache rows
-    slot 5   b c   | committed | staged | closed ...
-    slot 6   d .   | committed . . | staged | closed ...
+    slot 3   a .   | committed . . . . | staged | masked ...        one Stack: slots 3 to 6, two tokens wide,
+    slot 4   . .   | (not in the pass: computed, discarded)         over `context` KV entries
+    slot 5   b c   | committed | staged | masked ...
+    slot 6   d .   | committed . . | staged | masked ...
 
-A call costs an accelerator more than the arithmetic of a short segment, so a thousand slots must not be a thousand calls.
-What is padded stays bounded: segments of like width and like context are stacked together, and a stack's mask is small.
+On an accelerator a call costs more than the arithmetic of a short segment, so many slots share one call.
+Padding stays bounded: only segments of similar width and similar context are stacked, and the size of a mask is limited.
 """
 
 from collections.abc import Sequence
@@ -22,17 +22,17 @@ from draftwood.core.forward import ForwardInput, Segment
 from draftwood.core.protocols import Cache
 from draftwood.models.attention import Mask, torch_attention, visible_masks
 
-CONTEXT_STEP = 64  # contexts are multiples of this: few shapes, and rows of a mask that are aligned
-SHORT_CONTEXT = 1024  # below this, and from there in steps of four, contexts are not told apart
-SPARSE = 2  # slots of a range per slot in use, up to which idle ones are read along; beyond, a copy is cheaper
+CONTEXT_STEP = 64  # contexts are multiples of this: few shapes, and aligned masks
+SHORT_CONTEXT = 1024  # shorter contexts are stacked together; above, contexts within a factor of four are
+SPARSE = 2  # up to this many slots of a range per slot in use, idle slots are read too; beyond, a copy is cheaper
 MASK_NUMBERS = 2**24  # of one stack
 FEW_QUERIES = 16  # of a head and slot, up to which plain products beat fused kernels on an accelerator
-FEW, RAGGED = 8, 2  # on a processor: fewer segments, or more padding than this, and each attends alone
+FEW, RAGGED = 8, 2  # on a CPU: with fewer segments, or more padding than this, each segment attends alone
 
 
 @dataclass(slots=True, eq=False)
 class Stack:
-    """`count` rows of the stores, `width` tokens in each, over `context` cache rows."""
+    """`count` slots of the stores, `width` tokens in each, over `context` KV entries."""
 
     slots: slice | Int[Tensor, "S"]  # a range of slots is read in place, others are copied
     count: int
@@ -43,14 +43,14 @@ class Stack:
     mask: Float[Tensor, "S 1 width context"]
     _folded: Tensor | None = None
 
-    def spread(self, flat: Float[Tensor, "T heads d"]) -> Float[Tensor, "rows heads d"]:
+    def spread(self, flat: Float[Tensor, "T heads d"]) -> Float[Tensor, "places heads d"]:
         """The tokens of the pass as a rectangle."""
         part = flat if self.tokens is None else flat[self.tokens]
         if self.at is None:
             return part
         return flat.new_zeros(self.count * self.width, *flat.shape[1:]).index_copy_(0, self.at, part)
 
-    def collect(self, padded: Float[Tensor, "rows H"], out: Float[Tensor, "T H"]) -> None:
+    def collect(self, padded: Float[Tensor, "places H"], out: Float[Tensor, "T H"]) -> None:
         """Back from the rectangle into the pass."""
         part = padded if self.at is None else padded[self.at]
         if self.tokens is None:
@@ -58,8 +58,8 @@ class Stack:
         else:
             out.index_copy_(0, self.tokens, part)
 
-    def folded(self, group: int) -> Float[Tensor, "S 1 rows context"]:
-        """The mask of query rows that hold `group` heads each; made by the first layer, used by all."""
+    def folded(self, group: int) -> Float[Tensor, "S 1 queries context"]:
+        """The mask for queries of `group` heads per key/value head; made by the first layer, used by all."""
         if self._folded is None:
             self._folded = self.mask if self.width == 1 else self.mask.repeat(1, 1, group, 1)
         return self._folded
@@ -70,21 +70,21 @@ class Stack:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stacked:
-    """A whole pass: where its new rows go, and its stacks."""
+    """A whole pass: where its new entries are written, and its stacks."""
 
     tokens: Int[Tensor, "n"] | None  # places in the pass that are no padding; None: all of it
     slots: Int[Tensor, "n"]
-    rows: Int[Tensor, "n"]  # of the stores
+    entries: Int[Tensor, "n"]  # of the stores
     stacks: tuple[Stack, ...]
 
     def write(self, store: Float[Tensor, "slots kv capacity d"], new: Float[Tensor, "T kv d"]) -> None:
-        store[self.slots, :, self.rows] = new if self.tokens is None else new[self.tokens]
+        store[self.slots, :, self.entries] = new if self.tokens is None else new[self.tokens]
 
 
 def stacked(
     segments: Sequence[Segment], x: ForwardInput, dtype: torch.dtype, window: int | None, capacity: int
 ) -> Stacked:
-    """How a pass is stacked, made once and used by every layer. `capacity`: rows of a slot in the stores."""
+    """How a pass is stacked, made once and used by every layer. `capacity`: entries of a slot in the stores."""
     device = x.ids.device
     columns = [(s.slot, s.start, s.stop - s.start, s.committed, s.staged) for s in segments]
     table = np.array(columns, dtype=np.int64).reshape(-1, 5)
@@ -96,14 +96,14 @@ def stacked(
     return Stacked(
         tokens=None if whole else places,
         slots=x.slots[places],
-        rows=_put(np.repeat(committed, size), device) + x.entries[places],
+        entries=_put(np.repeat(committed, size), device) + x.entries[places],
         stacks=tuple(stacks),
     )
 
 
 def _groups(table: np.ndarray) -> list[np.ndarray]:
-    """Segments to stack, each group ascending in its slots: like widths (powers of two) and like contexts together, so
-    that a prompt chunk never widens a decoding row, nor one long text all the short ones."""
+    """Segments to stack, each group ascending in its slots. Similar widths (powers of two) and similar contexts form a
+    group, so that a prompt chunk does not pad single decoding tokens, nor one long sequence the short ones."""
     slot, _, size, committed, staged = table.T
     width = np.ceil(np.log2(size)).astype(np.int64)
     context = np.ceil(np.log2(np.maximum((committed + staged) / SHORT_CONTEXT, 1)) / 2).astype(np.int64)
@@ -143,7 +143,7 @@ def _stack(
     places = _put(tokens, device)
     open_ = _open(segments, table, part, width, context, x.positions, window, device)
     mask = torch.zeros_like(open_, dtype=dtype).masked_fill_(~open_, -torch.inf)
-    if count > len(part):  # Whatever an idle slot would see, nobody reads it.
+    if count > len(part):  # the result of an idle slot is discarded, so its mask may be anything finite
         mask = mask.new_zeros(count, width, context).index_copy_(0, _put(line, device), mask)
     return Stack(
         slots=slice(first, last + 1) if ranged else _put(slot, device),
@@ -166,28 +166,28 @@ def _open(
     window: int | None,
     device: torch.device,
 ) -> Tensor:
-    """[segments, width, context]: which cache rows each token sees."""
+    """[segments, width, context]: which KV entries each token attends to."""
     _, start, size, committed, staged = table.T
     column = torch.arange(context, device=device)
-    behind = column - _put(committed, device)[:, None]  # [segments, context]: staged row, negative for committed ones
+    behind = column - _put(committed, device)[:, None]  # [segments, context]: staged entry, negative for committed ones
     old = (behind < 0)[:, None]
     if window is not None:
-        # A token at position t sees positions t - window + 1 .. t. Padded tokens take the last token's place.
+        # A token at position t attends to positions t - window + 1 .. t. Padding uses the last token's position.
         place = np.minimum(start[:, None] + np.arange(width), (start + size - 1)[:, None])
         old = old & (column > positions[_put(place, device)][..., None] - window)
-    if all(segments[i].visible is None for i in part):  # single tokens, each of which sees every staged row
+    if all(segments[i].visible is None for i in part):  # single tokens, each of which attends to every staged entry
         return old | ((behind >= 0) & (behind < _put(staged, device)[:, None]))[:, None]
-    sees = np.zeros((len(part), width, int(staged.max())), dtype=bool)
+    visible = np.zeros((len(part), width, int(staged.max())), dtype=bool)
     for line, i in enumerate(part):
-        visible = segments[i].visible
-        sees[line, : size[line], : staged[line]] = True if visible is None else visible.numpy()
-        sees[line, size[line] :, 0] = True  # a padded token that sees nothing would not be a number
+        own = segments[i].visible
+        visible[line, : size[line], : staged[line]] = True if own is None else own.numpy()
+        visible[line, size[line] :, 0] = True  # the softmax of a padded token without any entry would be NaN
     if window is not None:
-        # A staged row that a token sees is as far back as there are seen staged rows behind it.
-        back = np.flip(np.cumsum(np.flip(sees, 2), axis=2, dtype=np.int32), 2) - 1
-        sees &= back < window
-    new = _put(sees, device).gather(2, behind.clamp(0, sees.shape[2] - 1)[:, None].expand(-1, width, -1))
-    return old | (new & (behind >= 0)[:, None] & (behind < sees.shape[2])[:, None])
+        # The distance to a visible staged entry is the number of visible staged entries behind it.
+        back = np.flip(np.cumsum(np.flip(visible, 2), axis=2, dtype=np.int32), 2) - 1
+        visible &= back < window
+    new = _put(visible, device).gather(2, behind.clamp(0, visible.shape[2] - 1)[:, None].expand(-1, width, -1))
+    return old | (new & (behind >= 0)[:, None] & (behind < visible.shape[2])[:, None])
 
 
 def _runs(first: np.ndarray, size: np.ndarray) -> np.ndarray:
@@ -197,7 +197,7 @@ def _runs(first: np.ndarray, size: np.ndarray) -> np.ndarray:
 
 
 def _put(x: np.ndarray, device: torch.device) -> Tensor:
-    # Not waited for: the numbers are copied away before this returns, and nothing else may change them.
+    # CUDA stages unpinned memory before this returns, so the array may change or be freed at once.
     return torch.from_numpy(np.ascontiguousarray(x)).to(device, non_blocking=True)
 
 
@@ -209,8 +209,8 @@ def stacked_attention(
     values: Float[Tensor, "slots kv capacity d"],
     attention_mask: Stacked,
 ) -> Float[Tensor, "T heads*d"]:
-    """Write all new rows, then attend, one stack at a time. What stands behind a slot's rows is masked, not left out: it
-    must be numbers."""
+    """Write all new entries, then attend, one stack at a time. Entries behind a slot's own are masked, not left out, so
+    they must be finite."""
     total, heads, width = q.shape
     kv = k.shape[1]
     group = heads // kv
@@ -233,8 +233,8 @@ def few_queries(
     v: Float[Tensor, "S kv context d"],
     mask: Float[Tensor, "S 1 m context"],
 ) -> Float[Tensor, "S kv n d"]:
-    """Two plain products that read every key and value once. Fused kernels are made for many queries a head: with three
-    of them most of their tiles are empty."""
+    """Two plain products that read every key and value once. Fused kernels are built for many queries per head: with
+    three, most of a tile is empty."""
     scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5 + mask
     return torch.softmax(scores, dim=-1, dtype=torch.promote_types(q.dtype, torch.float32)).to(q.dtype) @ v
 
@@ -244,9 +244,8 @@ def _many_queries(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
 
 
 def stacking_pays(segments: Sequence[Segment], device: torch.device) -> bool:
-    """Whether a pass is stacked. On an accelerator always: calls are what costs there. On a processor a call costs as
-    much as a few hundred cache rows, so many segments of about one size gain (2 to 6 times less, 8 to 128 of them), and
-    few or ragged ones do not."""
+    """Whether a pass is stacked. On an accelerator always, because the number of calls dominates. On a CPU a call costs
+    as much as a few hundred KV entries, so 8 or more segments of similar size gain, and few or ragged ones do not."""
     if device.type != "cpu":
         return len(segments) > 1
     if len(segments) < FEW:
@@ -259,7 +258,7 @@ def stacking_pays(segments: Sequence[Segment], device: torch.device) -> bool:
 def float_attention_mask(
     segments: Sequence[Segment], x: ForwardInput, cache: Cache, dtype: torch.dtype, window: int | None
 ) -> Sequence[Mask] | Stacked:
-    """What `float_attention` needs to know of a pass, made once and used by every layer."""
+    """The attention mask for `float_attention`, made once per pass and used by every layer."""
     if not stacking_pays(segments, x.ids.device):
         return visible_masks(segments, x, dtype, window)
     cache.wipe()
@@ -276,7 +275,7 @@ def float_attention(
     segments: Sequence[Segment],
     attention_mask: Sequence[Mask] | Stacked,
 ) -> Float[Tensor, "T heads*d"]:
-    """Together or one segment at a time, as `float_attention_mask` chose."""
+    """All segments together or one at a time, as `float_attention_mask` chose."""
     if isinstance(attention_mask, Stacked):
         return stacked_attention(q, k, v, keys, values, attention_mask)
     return torch_attention(q, k, v, keys, values, x, segments, attention_mask)

@@ -1,33 +1,34 @@
 """Recipes by name: one file per paper. The file's name is the recipe's name, everywhere.
 
 The folder is listed without importing it; other packages add recipes through the entry-point group `draftwood.recipes`.
-Wherever a name is asked for it may carry options: eagle3:depth=7:nodes=60. An option `inner` names another recipe, and all
-that follows is that one's: vocab_trim:rows=4096:inner=eagle3:depth=7.
+A name may carry options: eagle3:depth=7:nodes=60. The option `inner` names the recipe that lends its drafter, and all that
+follows it belongs to that recipe: vocab_trim:vocab_size=4096:inner=eagle3:depth=7. `inner=auto` chooses one.
 """
 
 import importlib
 import inspect
 import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from draftwood.core.proposal import Draw
 from draftwood.core.protocols import Drafter, Model
 from draftwood.core.recipe import Paper, Recipe
-from draftwood.errors import CompositionError, OptionError, UnknownNameError
-from draftwood.option_parsing import converted, listed
+from draftwood.errors import CompositionError, DraftwoodError, OptionError, UnknownNameError
+from draftwood.option_parsing import DRAFTER, checked, converted, excluded, keywords, marked
+from draftwood.recipes.sizing.inner import AUTO, candidates, warnings
 
 GROUP = "draftwood.recipes"
-_SHAPES = frozenset({"depth", "nodes", "widths", "beam", "paths", "draw", "method", "threshold", "ahead", "delta"})
-_OF_SHAPE = _SHAPES | {"width", "roots", "acceptance", "verifier", "counted", "solver", "size"}
 
 
 def names() -> list[str]:
     """All recipes, ours and those of installed plug-ins, in alphabetical order."""
-    own = {path.stem for path in Path(__file__).parent.glob("*.py") if not path.stem.startswith("_")}
-    return sorted(own | set(_plugins()))
+    return sorted(_own() | set(_plugins()))
 
 
 def parted(name: str) -> tuple[str, list[str]]:
@@ -39,12 +40,19 @@ def parted(name: str) -> tuple[str, list[str]]:
 
 
 def load(name: str) -> ModuleType:
-    """The module of one recipe: its PAPER and its build()."""
+    """The module of one recipe: its PAPER and its build(). A plug-in cannot take the name of a recipe of ours."""
     name = name.partition(":")[0]
+    if name in _own():
+        return importlib.import_module(f"{__name__}.{name}")
     if name not in names():
         raise UnknownNameError("recipe", name, names())
-    plugin = _plugins().get(name)
-    return importlib.import_module(f"{__name__}.{name}") if plugin is None else plugin.load()
+    try:
+        module = _plugins()[name].load()
+    except (Exception, SystemExit) as error:  # whatever the code of another package can raise
+        raise _broken(name, f"cannot be imported: {type(error).__name__}: {error}") from error
+    if not isinstance(getattr(module, "PAPER", None), Paper) or not callable(getattr(module, "build", None)):
+        raise _broken(name, "is no recipe: it needs PAPER = Paper(...) and a function build(target, *, ...)")
+    return module
 
 
 def paper(name: str) -> Paper:
@@ -54,58 +62,109 @@ def paper(name: str) -> Paper:
 
 def options(name: str) -> dict[str, inspect.Parameter]:
     """The options of a recipe: the keyword arguments of its build()."""
-    parameters = inspect.signature(load(name).build).parameters
-    return {key: value for key, value in parameters.items() if value.kind is inspect.Parameter.KEYWORD_ONLY}
+    return keywords(load(name).build)
 
 
 def build(name: str, target: Model, **chosen: Any) -> Recipe:
-    """A recipe for this target, with its parts checked against each other."""
+    """A recipe for this target. Its options are checked against the signature, its parts against each other."""
     name, words = parted(name)
-    known = options(name)
-    chosen = {**converted(name, load(name).build, known, words), **chosen}
-    unknown = sorted(set(chosen) - set(known))
-    if unknown:
-        raise OptionError(f"{name} has no option {unknown[0]!r}\nhint: it has {', '.join(known) or 'none'}")
-    recipe: Recipe = load(name).build(target, **listed(name, load(name).build, chosen))
-    try:
-        recipe.check(target)
-    except CompositionError as error:
-        if "inner" not in known or recipe.policy.draw in recipe.drafter.draws:
-            raise
-        raise CompositionError(
-            f"{error}\n      here: another inner, for example inner=fast_draft or inner=eagle3"
-        ) from None
-    return recipe
+    make = load(name).build
+    chosen = checked(name, make, {**converted(name, make, options(name), words), **chosen})
+    if not _leaves_inner_open(make, chosen):
+        recipe = _built(name, target, chosen)
+        return recipe if chosen else replace(recipe, notes=(*recipe.notes, *warnings(recipe, name, target)))
+    refused: CompositionError | None = None
+    for inner, note in _candidates(target):
+        try:
+            recipe = _built(name, target, {**chosen, "inner": inner})
+        except CompositionError as error:  # for example, the rule needs draws that this drafter cannot supply
+            refused = refused or error
+        else:
+            return replace(recipe, notes=(note, *recipe.notes, *warnings(recipe, inner, target)))
+    assert refused is not None
+    raise refused
 
 
-def drafter(name: str, target: Model) -> Drafter:
-    """The drafter of a recipe, for a recipe that shapes and judges its guesses in its own way. Options of shape and rule are
-    refused there: nobody would heed them."""
+def drafter(name: str, target: Model, draws: frozenset[Draw] = frozenset()) -> Drafter:
+    """The drafter of a recipe, for another recipe with its own tree and rule; "auto": the most promising one that supplies
+    these draws. Options of the lender's tree and rule are refused, because they would have no effect."""
+    if name == AUTO:
+        found = [drafter(inner, target) for inner, _ in _candidates(target)]
+        return next((each for each in found if draws <= each.draws), found[0])
     inner = name
-    while inner:
-        words = {key: value for key, _, value in (word.partition("=") for word in parted(inner)[1])}
-        lost = sorted(_OF_SHAPE & words.keys())
+    while inner and inner != AUTO:
+        inner, chosen = _chosen(whole := inner)
+        lost = sorted(chosen.keys() - marked(load(inner).build, DRAFTER))
         if lost:
             raise OptionError(
-                f"{inner!r}: only its drafter is used, {lost[0]!r} would be lost\n"
+                f"{whole!r}: only its drafter is used, {lost[0]!r} would have no effect\n"
                 f"hint: leave {lost[0]} out, or put it before inner= where it is meant for the outer recipe"
             )
-        inner = words.get("inner", "")
+        inner = chosen.get("inner", "")
     return build(name, target).drafter
 
 
 def lender(name: str) -> str:
-    """The recipe whose drafter this one uses, as `inner` takes it: recipes that borrow theirs unwrapped, and without options
-    of shape and rule. One that changes what it borrows, such as a trimmed vocabulary, lends its own."""
+    """The recipe that this one borrows its drafter from, with the options of that drafter only. A recipe that changes
+    the drafter, for example trims its vocabulary, lends its own."""
+    name, chosen = _chosen(name)
+    own = marked(load(name).build, DRAFTER)
+    if own == {"inner"}:
+        return lender(chosen.get("inner") or options(name)["inner"].default)
+    return ":".join([name, *(f"{key}={value}" for key, value in chosen.items() if key in own)])
+
+
+def _chosen(name: str) -> tuple[str, dict[str, str]]:
+    """A name and its options as text."""
     name, words = parted(name)
-    known = options(name)
-    values = {key: value for key, _, value in (word.partition("=") for word in words)}
-    if "inner" in known:
-        inner = values.get("inner", known["inner"].default)
-        # Where the drafter is another's, weights are of something beside it.
-        if inner and not known.keys() - _OF_SHAPE - {"inner", "draft", "weights"}:
-            return lender(inner)
-    return ":".join([name, *(word for word in words if word.partition("=")[0] not in _OF_SHAPE)])
+    return name, {key: value for key, _, value in (word.partition("=") for word in words)}
+
+
+def _candidates(target: Model) -> list[tuple[str, str]]:
+    return candidates(target, lambda name: drafter(name, target))
+
+
+def _leaves_inner_open(make: Callable[..., Recipe], chosen: Mapping[str, Any]) -> bool:
+    known = keywords(make)
+    inner = chosen.get("inner", known["inner"].default) if "inner" in known else None
+    return inner == AUTO and "inner" not in excluded(make, chosen)
+
+
+def _built(name: str, target: Model, chosen: Mapping[str, Any]) -> Recipe:
+    recipe = _made(name, target, chosen)
+    try:
+        recipe.check(target)
+    except CompositionError as error:
+        if "inner" not in options(name) or recipe.policy.draw in recipe.drafter.draws:
+            raise
+        raise CompositionError(f"{error}\n      or another inner: inner=auto, inner=eagle3, inner=fast_draft") from None
+    return recipe
+
+
+def _made(name: str, target: Model, chosen: Mapping[str, Any]) -> Recipe:
+    make = load(name).build
+    if name in _own():
+        return make(target, **chosen)
+    try:
+        recipe = make(target, **chosen)
+    except DraftwoodError:
+        raise
+    except Exception as error:
+        raise _broken(name, f"cannot be built: {type(error).__name__}: {error}") from error
+    if not isinstance(recipe, Recipe):
+        raise _broken(name, f"is no recipe: build() returns {type(recipe).__name__}")
+    return recipe
+
+
+def _broken(name: str, how: str) -> OptionError:
+    plugin = _plugins()[name]
+    package = plugin.module.partition(".")[0] if plugin.dist is None else plugin.dist.name
+    return OptionError(f"recipe {name!r} of the plug-in {package!r} {how}\nhint: update or uninstall {package}")
+
+
+@cache
+def _own() -> frozenset[str]:
+    return frozenset(path.stem for path in Path(__file__).parent.glob("*.py") if not path.stem.startswith("_"))
 
 
 @cache

@@ -5,13 +5,14 @@ from draftwood.core.proposal import Draw
 from draftwood.core.protocols import Model
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.drafters.ngram import NGram
+from draftwood.option_parsing import Count, Size
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 
 PAPER = Paper(title="draftwood's default: n-gram drafting that pauses itself when it does not pay")
 
 
-def build(target: Model, *, depth: int = 12, nodes: int = 16) -> Recipe:
+def build(target: Model, *, depth: Count = 12, nodes: Size = 16) -> Recipe:
     return Recipe(
         drafter=NGram(),
         policy=Chain(draw=Draw.GIVEN),

@@ -4,13 +4,14 @@ from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.protocols import Model
 from draftwood.core.recipe import Paper, Recipe
+from draftwood.option_parsing import OfDrafter, Size
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.block import Block
 
 PAPER = Paper(title="Block Verification Accelerates Speculative Decoding", arxiv="2403.10444")
 
 
-def build(target: Model, *, inner: str = "speculative_sampling", depth: int = 4) -> Recipe:
+def build(target: Model, *, inner: OfDrafter[str] = "auto", depth: Size = 3) -> Recipe:
     """`inner`: the recipe whose drafter guesses: fast_draft, speculative_sampling:draft=first:10."""
     return Recipe(
         drafter=recipes.drafter(inner, target), policy=Chain(), verifier=Block(), controller=Fixed(depth=depth)

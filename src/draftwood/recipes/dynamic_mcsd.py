@@ -15,7 +15,8 @@ from draftwood.drafters.learners.plans import decision_plan
 from draftwood.drafters.nets.find import load_head
 from draftwood.drafters.nets.run import judge_of
 from draftwood.drafters.target_roots import TargetRoots
-from draftwood.errors import OptionError, need_size
+from draftwood.errors import OptionError
+from draftwood.option_parsing import Count, OfDrafter, Share
 from draftwood.trees.static import Static
 from draftwood.verifiers.longest_run import LongestRun
 from draftwood.verifiers.rejection import Rejection
@@ -28,23 +29,16 @@ NONE = "none"
 def build(
     target: Model,
     *,
-    inner: str = "fast_draft",
+    inner: OfDrafter[str] = "auto",
     weights: str = "auto",
-    width: int = 2,
-    depth: int = 5,
-    threshold: float = 0.4,
+    width: Count = 2,
+    depth: Count = 5,
+    threshold: Share = 0.4,
     roots: Literal["draft", "target"] = "draft",
     verifier: Literal["rejection", "traversal"] = "rejection",
 ) -> Recipe:
     """`weights`: the net that decides, or none; `width`: chains below the root; `roots=target` is LOSSY: the first
     candidates are the target's own, and the chain that gets furthest wins."""
-    need_size("dynamic_mcsd", width=(width, 1), depth=(depth, 1))
-    for name, value, known in (
-        ("roots", roots, ("draft", "target")),
-        ("verifier", verifier, ("rejection", "traversal")),
-    ):
-        if value not in known:
-            raise OptionError(f"{name} cannot be {value!r}\nhint: {known[0]!r} or {known[1]!r}")
     if roots == "target" and verifier != "rejection":
         raise OptionError(f"roots=target has a rule of its own, {verifier!r} would be lost\nhint: leave out verifier")
     if weights == NONE and threshold != 0.4:

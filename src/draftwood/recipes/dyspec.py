@@ -1,10 +1,12 @@
 """DySpec: the tree grows draw by draw where the draft expects acceptance, judged by rejection."""
 
+from typing import Annotated
+
 from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.protocols import Model
 from draftwood.core.recipe import Paper, Recipe
-from draftwood.errors import OptionError
+from draftwood.option_parsing import Count, NotWith, OfDrafter, Share, Size
 from draftwood.trees.pending import Pending
 from draftwood.trees.threshold import Threshold
 from draftwood.verifiers.rejection import Rejection
@@ -15,20 +17,17 @@ PAPER = Paper(title="DySpec: Faster Speculative Decoding with Dynamic Token Tree
 def build(
     target: Model,
     *,
-    inner: str = "speculative_sampling",
-    nodes: int = 12,
-    depth: int = 8,
-    threshold: float | None = None,
-    ahead: int | None = None,
+    inner: OfDrafter[str] = "auto",
+    nodes: Size = 5,
+    depth: Size = 4,
+    threshold: Annotated[Share | None, NotWith(("ahead",))] = None,
+    ahead: Count = 4,
 ) -> Recipe:
-    """`inner`: the recipe whose drafter is used, with its options. `threshold`: a pass per level and every draw worth more;
-    otherwise a heap, whose passes run `ahead` nodes each."""
-    if threshold is not None and ahead is not None:
-        raise OptionError(f"dyspec: ahead is {ahead!r}, but a threshold runs whole levels\nhint: leave out one of them")
-    heap = Pending(4 if ahead is None else ahead)
+    """`threshold`: one draft pass per level, and every draw worth more than this; otherwise a heap, with one draft pass for
+    every `ahead` nodes."""
     return Recipe(
         drafter=recipes.drafter(inner, target),
-        policy=heap if threshold is None else Threshold(threshold),
+        policy=Pending(ahead) if threshold is None else Threshold(threshold),
         verifier=Rejection(),
         controller=Fixed(depth=depth, nodes=nodes),
     )

@@ -14,15 +14,16 @@ from draftwood.core.train_plan import TrainPlan
 from draftwood.drafters.learners.plans import feature_plan
 from draftwood.drafters.nets.find import load_head
 from draftwood.drafters.nets.run import feature_drafter
+from draftwood.option_parsing import Count, OfDrafter
 from draftwood.trees.static import Static
 from draftwood.verifiers.rejection import Rejection
 
 PAPER = Paper(title="EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", arxiv="2401.15077")
 
 
-def build(target: Model, *, weights: str = "auto", widths: tuple[int, ...] = (4, 2, 1, 1, 1)) -> Recipe:
+def build(target: Model, *, weights: OfDrafter[str] = "auto", widths: tuple[Count, ...] = (4, 2, 1, 1, 1)) -> Recipe:
     """`widths`: children of every node, level by level."""
-    policy = Static(tuple(widths), draw=Draw.DISTINCT)
+    policy = Static(widths, draw=Draw.DISTINCT)
     return Recipe(
         drafter=feature_drafter(load_head(weights, target, "eagle", "eagle"), target),
         policy=policy,

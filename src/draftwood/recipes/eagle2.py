@@ -6,6 +6,7 @@ from draftwood.core.protocols import Model
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.drafters.nets.find import load_head
 from draftwood.drafters.nets.run import feature_drafter
+from draftwood.option_parsing import Count, OfDrafter, Size
 from draftwood.recipes import eagle
 from draftwood.recipes.sizing.choose import Asked, best_first
 
@@ -15,11 +16,11 @@ PAPER = Paper(title="EAGLE-2: Faster Inference of Language Models with Dynamic D
 def build(
     target: Model,
     *,
-    weights: str = "auto",
+    weights: OfDrafter[str] = "auto",
     size: Literal["auto", "paper"] = "auto",
-    depth: int | None = None,
-    beam: int | None = None,
-    nodes: int | None = None,
+    depth: Size | None = None,
+    beam: Count | None = None,
+    nodes: Size | None = None,
 ) -> Recipe:
     """`nodes`: drafted tokens that the target checks in one pass. `depth`, `beam`, `nodes` that are not given are chosen for
     this target and machine; `size=paper` takes the published ones."""

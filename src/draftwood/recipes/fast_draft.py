@@ -13,7 +13,7 @@ from draftwood.core.train_plan import TrainPlan
 from draftwood.drafters.learners.plans import language_plan
 from draftwood.drafters.nets.find import load_head
 from draftwood.drafters.nets.run import language_drafter
-from draftwood.errors import OptionError
+from draftwood.option_parsing import OfDrafter, Size
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 from draftwood.verifiers.rejection import Rejection
@@ -22,11 +22,13 @@ PAPER = Paper(title="FastDraft: How to Train Your Draft", arxiv="2411.11055")
 
 
 def build(
-    target: Model, *, weights: str = "auto", depth: int = 4, verifier: Literal["rejection", "match"] = "rejection"
+    target: Model,
+    *,
+    weights: OfDrafter[str] = "auto",
+    depth: Size = 4,
+    verifier: Literal["rejection", "match"] = "rejection",
 ) -> Recipe:
     """`depth`: tokens drafted in a round."""
-    if verifier not in ("rejection", "match"):
-        raise OptionError(f"verifier cannot be {verifier!r}\nhint: 'rejection' or 'match'")
     exact = verifier == "rejection"
     return Recipe(
         drafter=language_drafter(load_head(weights, target, "language", "fast_draft"), target),

@@ -11,6 +11,7 @@ from draftwood.core.train_plan import TrainPlan
 from draftwood.drafters.learners.plans import parallel_plan
 from draftwood.drafters.nets.find import load_head
 from draftwood.drafters.nets.run import heads_drafter, levels
+from draftwood.option_parsing import Count, OfDrafter, Size
 from draftwood.recipes.sizing.choose import Asked, best_first
 
 PAPER = Paper(
@@ -22,11 +23,11 @@ PAPER = Paper(
 def build(
     target: Model,
     *,
-    weights: str = "auto",
+    weights: OfDrafter[str] = "auto",
     size: Literal["auto", "paper"] = "auto",
-    depth: int | None = None,
-    beam: int | None = None,
-    nodes: int | None = None,
+    depth: Size | None = None,
+    beam: Count | None = None,
+    nodes: Size | None = None,
 ) -> Recipe:
     """`nodes`: drafted tokens that the target checks in one pass. `depth`: its trained steps at most. Those of `depth`,
     `beam` and `nodes` that are not given are chosen for this target and machine; `size=paper` takes the published ones.

@@ -1,9 +1,12 @@
 """OPT-Tree: of all trees of a size the one that the draft expects most from, rebuilt every round."""
 
+from typing import Annotated
+
 from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.protocols import Model
 from draftwood.core.recipe import Paper, Recipe
+from draftwood.option_parsing import OfDrafter, Range, Size
 from draftwood.trees.opt_tree import OptTree
 from draftwood.verifiers.match import Match
 
@@ -11,7 +14,12 @@ PAPER = Paper(title="OPT-Tree: Speculative Decoding with Adaptive Draft Tree Str
 
 
 def build(
-    target: Model, *, inner: str = "speculative_sampling", nodes: int = 12, delta: float = 0.5, depth: int = 6
+    target: Model,
+    *,
+    inner: OfDrafter[str] = "auto",
+    nodes: Size = 5,
+    delta: Annotated[float, Range(0)] = 0.5,
+    depth: Size = 4,
 ) -> Recipe:
     """`inner`: the recipe whose drafter is used, with its options. `delta`: tokens that another level must promise."""
     return Recipe(

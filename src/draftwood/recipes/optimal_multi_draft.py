@@ -1,20 +1,21 @@
 """Optimal multi-draft decoding: the best tokens of the draft and one draw from the rest, which one rejection judges."""
 
+from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.protocols import Model
 from draftwood.core.recipe import Paper, Recipe
-from draftwood.recipes.speculative_sampling import drafter_of
+from draftwood.option_parsing import Count, OfDrafter
 from draftwood.trees.greedy import BestAndOne
 from draftwood.verifiers.rejection import Rejection
 
 PAPER = Paper(title="Towards Optimal Multi-draft Speculative Decoding", arxiv="2502.18779")
 
 
-def build(target: Model, *, draft: str = "first:10", inner: str = "", widths: tuple[int, ...] = (3, 2, 1, 1)) -> Recipe:
+def build(target: Model, *, inner: OfDrafter[str] = "auto", widths: tuple[Count, ...] = (2, 1, 1)) -> Recipe:
     """`widths`: children of every node, level by level; the last of each node is drawn, the others are the best."""
-    policy = BestAndOne(tuple(widths))
+    policy = BestAndOne(widths)
     return Recipe(
-        drafter=drafter_of(draft, inner, target),
+        drafter=recipes.drafter(inner, target),
         policy=policy,
         verifier=Rejection(),
         controller=Fixed(depth=len(policy.widths), nodes=policy.num_nodes),

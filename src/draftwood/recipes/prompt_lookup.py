@@ -5,6 +5,7 @@ from draftwood.core.proposal import Draw
 from draftwood.core.protocols import Model
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.drafters.ngram import NGram
+from draftwood.option_parsing import Count, OfDrafter, Size
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 
@@ -12,7 +13,13 @@ PAPER = Paper(title="Prompt Lookup Decoding (A. Saxena, 2023): n-gram drafting f
 
 
 def build(
-    target: Model, *, depth: int = 10, nodes: int = 16, n_min: int = 2, n_max: int = 4, branches: int = 4
+    target: Model,
+    *,
+    depth: Size = 10,
+    nodes: Size = 16,
+    n_min: OfDrafter[Count] = 2,
+    n_max: OfDrafter[Count] = 4,
+    branches: OfDrafter[Count] = 4,
 ) -> Recipe:
     return Recipe(
         drafter=NGram(n_min=n_min, n_max=n_max, branches=branches),

@@ -1,9 +1,12 @@
 """Sequoia: the best static tree for measured acceptance rates, filled with draws without replacement."""
 
+from typing import Annotated
+
 from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.protocols import Model
 from draftwood.core.recipe import Paper, Recipe
+from draftwood.option_parsing import OfDrafter, Range, Share, Size
 from draftwood.recipes.sizing.acceptance import measured_acceptance
 from draftwood.recipes.sizing.choose import fixed_tree
 from draftwood.trees.profile import positional
@@ -16,11 +19,11 @@ PAPER = Paper(title="Sequoia: Scalable, Robust, and Hardware-aware Speculative D
 def build(
     target: Model,
     *,
-    inner: str = "speculative_sampling",
-    acceptance: tuple[float, ...] | None = None,
-    temperature: float = 0.0,
-    nodes: int | None = None,
-    depth: int | None = None,
+    inner: OfDrafter[str] = "auto",
+    acceptance: tuple[Share, ...] | None = None,
+    temperature: Annotated[float, Range(0)] = 0.0,
+    nodes: Size | None = None,
+    depth: Size | None = None,
 ) -> Recipe:
     """`inner`: the recipe whose drafter is used, with its options. `acceptance`: how often the first, second, .. sibling is
     the accepted one, of all times that their parent is accepted; by default measured at `temperature`, once. `nodes`,

@@ -1,36 +1,39 @@
 """Speculative sampling: a smaller model drafts a chain, rejection keeps a prefix of it (Leviathan et al., Chen et al.)."""
 
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
 from draftwood import recipes
 from draftwood.cache.dense import DenseCache
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.proposal import Draw
-from draftwood.core.protocols import Cache, Drafter, Model
+from draftwood.core.protocols import Cache, Model
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.drafters.autoregressive import Autoregressive
 from draftwood.drafters.features import MARGIN
 from draftwood.errors import CompositionError, OptionError
 from draftwood.models.backends.choose import like
 from draftwood.models.loading.load import load
+from draftwood.option_parsing import NotWith, OfDrafter, Size
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 from draftwood.verifiers.rejection import Rejection
 
 PAPER = Paper(title="Fast Inference from Transformers via Speculative Decoding", arxiv="2211.17192")
-FIRST = "first:10"  # the default here and in the recipes that share this drafter; no second download, a poor guesser
 
 
 def build(
-    target: Model, *, draft: str = "first:10", depth: int = 4, verifier: Literal["rejection", "match"] = "rejection"
+    target: Model,
+    *,
+    inner: OfDrafter[str] = "auto",
+    draft: Annotated[OfDrafter[str | None], NotWith(("inner",))] = None,
+    depth: Size = 3,
+    verifier: Literal["rejection", "match"] = "rejection",
 ) -> Recipe:
-    """`draft`: a model's name or path, or "first:N" for the target's own first N layers."""
-    if verifier not in ("rejection", "match"):
-        raise OptionError(f"verifier cannot be {verifier!r}\nhint: 'rejection' or 'match'")
+    """`draft`: a model's name or path, or "first:N" for the target's own first N layers; without it `inner` drafts."""
     exact = verifier == "rejection"
     return Recipe(
-        drafter=small_model(draft, target),
+        drafter=recipes.drafter(inner, target) if draft is None else small_model(draft, target),
         # Match ignores q, so its guesses may share the target's own uniforms and agree more often.
         policy=Chain(draw=Draw.IID if exact else Draw.GIVEN),
         verifier=Rejection() if exact else Match(),
@@ -39,23 +42,21 @@ def build(
 
 
 def small_model(draft: str, target: Model) -> Autoregressive:
-    """The drafter of this recipe, for others that shape and judge its guesses differently."""
+    """The drafter that runs a model of its own."""
     model = draft_model(draft, target)
     return Autoregressive(model, partial(_cache, model))
-
-
-def drafter_of(draft: str, inner: str, target: Model) -> Drafter:
-    """`inner`: the recipe whose drafter it is, with its options; none: a model, as `draft` says."""
-    if inner and draft != FIRST:
-        raise OptionError(f"draft {draft!r} and inner {inner!r} both name what drafts\nhint: one of them is enough")
-    return recipes.drafter(inner, target) if inner else small_model(draft, target)
 
 
 def draft_model(draft: str, target: Model) -> Model:
     """The drafter's network; its vocabulary must be the target's."""
     if draft.startswith("first:"):
         count, cut = draft.removeprefix("first:"), getattr(target, "first_layers", None)
-        if cut is None or not count.isdecimal() or not 0 < int(count) <= target.num_layers:
+        if cut is None:
+            raise OptionError(
+                f"draft {draft!r}: {type(target).__name__} cannot run its first layers alone\n"
+                "hint: a model's name or path, draft=NAME, or inner=eagle3:weights=FILE"
+            )
+        if not count.isdecimal() or not 0 < int(count) <= target.num_layers:
             raise OptionError(
                 f"draft {draft!r}: cannot cut that from a target of {target.num_layers} layers\n"
                 f"hint: 'first:N' with N from 1 to {target.num_layers}, or a model's name or path"

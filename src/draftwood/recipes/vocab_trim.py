@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from jaxtyping import Int
 from torch import Tensor
@@ -13,6 +13,7 @@ from draftwood.core.recipe import Paper, Recipe
 from draftwood.core.train_plan import Build, Made, TrainPlan
 from draftwood.drafters.combine import VocabTrim
 from draftwood.drafters.frequent import count_written, counts_bytes, counts_name, most_frequent, read_counts
+from draftwood.option_parsing import OfDrafter, Range
 
 PAPER = Paper(
     title="VOCABTRIM: Vocabulary Pruning for Efficient Speculative Decoding in LLMs",
@@ -20,9 +21,16 @@ PAPER = Paper(
 )
 
 
-def build(target: Model, *, inner: str = "speculative_sampling", rows: int = 8192, counts: str = "auto") -> Recipe:
-    """`inner`: the recipe whose drafter is trimmed, with its options: eagle3:nodes=8."""
-    return trimmed(inner, target, most_frequent(read_counts(counts, target), rows, target))
+def build(
+    target: Model,
+    *,
+    inner: OfDrafter[str] = "auto",
+    vocab_size: OfDrafter[Annotated[int, Range(1)]] = 8192,
+    counts: OfDrafter[str] = "auto",
+) -> Recipe:
+    """`vocab_size`: tokens that the drafter can draft. `inner`: the recipe whose drafter it is, with its options:
+    eagle3:nodes=8."""
+    return trimmed(inner, target, most_frequent(read_counts(counts, target), vocab_size, target))
 
 
 def training(target: Model, keep: Int[Tensor, "W"]) -> TrainPlan:

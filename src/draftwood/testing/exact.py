@@ -144,7 +144,7 @@ def leaves(
 ) -> list[Leaf]:
     """Every outcome of the engine: of one round, or (with `tokens`) of whole requests of that length. A drafter that gets
     disabled is an error unless `disabled` expects it."""
-    params = SamplingParams(temperature=1.0) if params is None else params
+    params = SamplingParams(temperature=1.0, seed=0) if params is None else params
     scripts: list[list[int]] = [[]]
     found: list[Leaf] = []
     while scripts:

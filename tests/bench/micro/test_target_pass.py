@@ -10,11 +10,11 @@ from draftwood.bench.micro.target_pass import (
     Stage,
     all_cases,
     chain,
+    entry_bytes,
     flat,
     measure,
     order,
     random_tree,
-    row_bytes,
     weight_bytes,
 )
 from draftwood.cache.dense import DenseCache
@@ -83,7 +83,7 @@ def _starting_with(model: Decoder, token: int) -> DenseCache:
 
 
 def test_a_context_the_model_cannot_hold_is_refused():
-    with pytest.raises(OptionError, match="260 tokens, the model holds 256"):
+    with pytest.raises(OptionError, match="260 positions, the model holds 256"):
         Stage(tiny_decoder(), [250], 10)
 
 
@@ -105,7 +105,7 @@ def test_a_pass_reads_each_matrix_once_and_a_tied_embedding_as_the_head():
     layer = (c.num_heads + 2 * c.num_kv_heads + c.num_heads) * c.head_dim * c.hidden_size
     layer += 3 * c.hidden_size * c.intermediate_size
     assert weight_bytes(model) == 4 * (c.num_layers * layer + c.vocab_size * c.hidden_size)
-    assert row_bytes(model) == 4 * c.num_layers * 2 * c.num_kv_heads * c.head_dim
+    assert entry_bytes(model) == 4 * c.num_layers * 2 * c.num_kv_heads * c.head_dim
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float32"])
@@ -122,7 +122,7 @@ def test_times_floors_and_parts_come_together(folder, dtype: str):
         if row.case.nodes == 1:
             assert row.ratio.value == row.ratio.low == row.ratio.high == 1
     short, long = found.floors
-    assert long.bytes - short.bytes == 24 * row_bytes(loaded.model)
+    assert long.bytes - short.bytes == 24 * entry_bytes(loaded.model)
     assert short.from_memory == pytest.approx(1000 * short.bytes / found.bandwidth["memory"]["median"])
     assert [(p.case, list(p.ms)) for p in found.parts] == [
         (Case(8, nodes), ["attention", "mlp", "head", "rest"]) for nodes in (1, 16)

@@ -70,7 +70,7 @@ def test_fresh_begins_anew(path: Path):
 def test_a_file_that_is_no_results_log_is_left_alone(tmp_path: Path, text: str):
     other = tmp_path / "other.jsonl"
     other.write_text(text)
-    with pytest.raises(OptionError, match="no results log"):
+    with pytest.raises(OptionError, match="not a results log"):
         reopened(other)
     assert other.read_text() == text
 

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from draftwood.bench.spec import workers as workers
+from draftwood.bench.spec import worker_pool
 from draftwood.bench.spec.peers import OURS, Settings
+from draftwood.bench.spec.questions import Item
 from draftwood.bench.spec.results_log import ResultsLog
 from draftwood.bench.spec.run import PLAIN, Plan, broken, measure, recipes_with_plain, results, rivals
 from draftwood.bench.spec.summary import ALL
-from draftwood.bench.spec.tasks import Item
-from draftwood.bench.spec.workers import Workers
+from draftwood.bench.spec.worker_pool import WorkerPool
 from draftwood.errors import OptionError
 from draftwood.kernels.cpu.levels import SWITCH
 
@@ -21,14 +21,14 @@ PEER = "llamacpp"
 def run(fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A run over questions given as texts, with a fake of ours and a peer of the kind asked for. Their times are made up,
     so nobody waits for a quiet machine."""
-    monkeypatch.setattr(workers, "settle", lambda pids: None)
+    monkeypatch.setattr(worker_pool, "settle", lambda pids: None)
 
     def make(*texts: str, kind: str = "good", recipes=("fast",), seen=None, stop_after: int | None = None):
-        items = tuple(Item(str(i), "qa" if i % 2 else "writing", text) for i, text in enumerate(texts))
+        items = tuple(Item(str(i), "", text, "qa" if i % 2 else "dialogue") for i, text in enumerate(texts))
         plan = Plan(items, Settings("m", 1, 4, methods=recipes_with_plain(recipes)), (PEER,), warmup=1)
         results_log = ResultsLog(tmp_path / "run.jsonl", plan.identity({}))
         results_log.open()
-        workers = Workers(plan.settings, plan.peers, {OURS: fake("ours"), PEER: fake(kind)})
+        pool = WorkerPool(plan.settings, plan.peers, {OURS: fake("ours"), PEER: fake(kind)})
 
         def say(done: int, total: int) -> None:
             if seen is not None:
@@ -36,7 +36,7 @@ def run(fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             if done == stop_after:
                 raise KeyboardInterrupt
 
-        measure(plan, results_log, say=say, workers=workers)
+        measure(plan, results_log, say=say, pool=pool)
         return plan, results_log
 
     return make
@@ -55,6 +55,7 @@ def test_every_method_answers_every_question(run):
     assert found["figures"][ALL][PEER]["same_text_share"] == 1.0
     assert found["against_peers"]["fast"][PEER]["value"] == pytest.approx(1) and found["rivals"] == [PEER]
     assert list(found["figures"]) == [ALL, "dialogue", "qa"]
+    assert found["precision"] == {PLAIN: "of ours", "fast": "of ours", PEER: "of good"}
 
 
 def test_a_failed_answer_is_written_down_and_the_run_goes_on(run):
@@ -90,7 +91,7 @@ def test_a_recipe_that_writes_another_text_breaks_its_promise(run):
 
 def test_too_many_near_ties_are_no_ties():
     f = {"failures": 0, "questions": 9, "different": 0, "near_ties": 2, "compared": 1999}
-    assert "too many" in broken({"figures": {ALL: {"m": f}}}, ["m"])[0]
+    assert "more than 1 in 1000" in broken({"figures": {ALL: {"m": f}}}, ["m"])[0]
     assert not broken({"figures": {ALL: {"m": f | {"compared": 2000}}}}, ["m"])
 
 

@@ -61,19 +61,19 @@ def test_pairs_are_what_target_and_drafter_said_where_the_rule_came():
 
 def test_recording_can_be_repeated_and_takes_evenly_from_all_prompts(loaded: Loaded):
     prompts = [[1, 2, 3], [4, 5], [6]]
-    pairs = record(loaded, DRAFT, prompts, temperature=0.7, rows=9, max_tokens=12)
+    pairs = record(loaded, DRAFT, prompts, temperature=0.7, positions=9, max_tokens=12)
     assert pairs.p.shape == pairs.q.shape == (9, loaded.model.vocab_size)
     assert [pairs.prompt.count(i) for i in range(3)] == [3, 3, 3]
     for probs in (pairs.p, pairs.q):
         assert torch.allclose(probs.sum(1), torch.ones(9), atol=1e-5)
-    again = record(loaded, DRAFT, prompts, temperature=0.7, rows=9, max_tokens=12)
+    again = record(loaded, DRAFT, prompts, temperature=0.7, positions=9, max_tokens=12)
     assert torch.equal(again.p, pairs.p)
-    hotter = record(loaded, DRAFT, prompts, temperature=2.0, rows=9, max_tokens=12)
+    hotter = record(loaded, DRAFT, prompts, temperature=2.0, positions=9, max_tokens=12)
     assert float(hotter.p.amax(1).mean()) < float(pairs.p.amax(1).mean())
 
 
 def test_rules_and_bounds_stand_beside_each_other(loaded: Loaded):
-    pairs = record(loaded, DRAFT, [[1, 2, 3], [4, 5]], temperature=1.0, rows=8, max_tokens=12)
+    pairs = record(loaded, DRAFT, [[1, 2, 3], [4, 5]], temperature=1.0, positions=8, max_tokens=12)
     found = compare(pairs, [1, 2, 3], 1.0, trials=3)
     lines = {line.name: line for line in found.lines}
     assert not found.above and found.pairs == 8 and found.prompts == 2

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from draftwood.bench import machine
-from draftwood.bench.micro.rounds import Answer
 from draftwood.bench.study.evaluate import Asked, Evaluation, Evaluator, evaluator, forecast, speed_up
 from draftwood.bench.study.predict import Spent
+from draftwood.bench.study.timed_answer import Answer
 from draftwood.cli.eval import text_line
 from draftwood.core.request import Stats
 from draftwood.core.verdict import Times, Verdict
@@ -39,7 +39,7 @@ def quick(loaded: Loaded, recipe: str, **options: Any) -> Evaluator:
     ("roots", "temperature", "why"),
     [
         ("draft", 0.0, ""),
-        ("draft", 1.0, "Rejection draws for itself, so the texts differ and their distribution is the same"),
+        ("draft", 1.0, "Rejection uses random numbers of its own: other texts from the same distribution"),
         ("target", 0.0, "LongestRun is LOSSY"),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from draftwood import recipes
-from draftwood.bench.study.paired_runs import Beside
+from draftwood.bench.study.paired_runs import PairedRules
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.config import EngineConfig
 from draftwood.core.forward import Needs
@@ -38,9 +38,11 @@ P, Q = (0.6, 0.4), (0.3, 0.7)
 P4, Q4 = (0.4, 0.3, 0.2, 0.1), (0.1, 0.2, 0.3, 0.4)
 
 
-def enumerated(rules: dict[str, Verifier], kind: type[Beside] = Beside) -> tuple[list[Leaf], list[Beside]]:
+def enumerated(
+    rules: dict[str, Verifier], kind: type[PairedRules] = PairedRules
+) -> tuple[list[Leaf], list[PairedRules]]:
     """All outcomes of one round of two drafted tokens, each with the book of its run."""
-    made: list[Beside] = []
+    made: list[PairedRules] = []
 
     def recipe() -> Recipe:
         made.append(kind(rules, trials=1, every=1))
@@ -51,7 +53,7 @@ def enumerated(rules: dict[str, Verifier], kind: type[Beside] = Beside) -> tuple
 
 
 @dataclass(slots=True)
-class Longest(Beside):
+class Longest(PairedRules):
     """Planted: the round takes whatever rule kept most, which is a choice by outcome."""
 
     def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
@@ -85,30 +87,30 @@ def loaded(folder: Path) -> Loaded:
 
 def text(loaded: Loaded, rule: Any, policy: TreePolicy, *, temperature: float = 1.0, length: int = 24) -> list[int]:
     drafter = recipes.drafter("speculative_sampling:draft=first:1", loaded.model)
-    watch = (rule.watch,) if isinstance(rule, Beside) else ()
+    watch = (rule.watch,) if isinstance(rule, PairedRules) else ()
     recipe = Recipe(drafter=drafter, policy=policy, verifier=rule, controller=Fixed(3, 8), watch=watch)
     llm = LLM(loaded, recipe, config=EngineConfig(max_num_seqs=1, max_model_len=128))
     params = SamplingParams(temperature=temperature, seed=3, max_tokens=length)
-    return list(llm.generate([[1, 2, 3]], params)[0].tokens)
+    return list(llm.generate([[1, 2, 3]], params)[0].token_ids)
 
 
 def test_the_text_is_what_the_first_rule_alone_would_write(loaded: Loaded):
-    book = Beside({"Rejection": Rejection(), "Match": Match(), "again": Rejection()}, trials=2)
+    book = PairedRules({"Rejection": Rejection(), "Match": Match(), "again": Rejection()}, trials=2)
     tree = Static((2, 2))
     assert text(loaded, book, tree) == text(loaded, Rejection(), tree)
-    other = Beside({"Match": Match(), "Rejection": Rejection()}, trials=2)
+    other = PairedRules({"Match": Match(), "Rejection": Rejection()}, trials=2)
     assert text(loaded, other, tree) == text(loaded, Match(), tree) != text(loaded, Rejection(), tree)
 
 
 def test_rules_and_trials_have_coins_of_their_own(loaded: Loaded, monkeypatch: pytest.MonkeyPatch):
     rules: dict[str, Verifier] = {"Rejection": Rejection(), "again": Rejection()}
-    book = Beside(rules, trials=4)
+    book = PairedRules(rules, trials=4)
     text(loaded, book, Static((2, 2)), length=32)
     kept = [(r.rules["Rejection"].kept, r.rules["again"].kept) for r in book.rounds]
     assert any(a[0] != b[0] for a, b in kept) and any(len(set(a)) > 1 for a, _ in kept)
 
     monkeypatch.setattr(Round, "inner", lambda self, stream: self)  # planted: one set of coins for all
-    shared = Beside(rules, trials=4)
+    shared = PairedRules(rules, trials=4)
     text(loaded, shared, Static((2, 2)), length=32)
     assert all(len({*r.rules["Rejection"].kept, *r.rules["again"].kept}) == 1 for r in shared.rounds)
 
@@ -131,14 +133,14 @@ class Spy:
 
 def test_every_rule_reads_the_pass_for_itself(loaded: Loaded):
     spies: dict[str, Verifier] = {"first": Spy(), "second": Spy()}
-    book = Beside(spies, trials=2)
+    book = PairedRules(spies, trials=2)
     text(loaded, book, Chain())
     shown = [target for spy in spies.values() if isinstance(spy, Spy) for target in spy.shown]
     assert len({id(target) for target in shown}) == len(shown) >= 4 * len(book.rounds)
 
 
 def test_rounds_are_timed_and_only_those_with_a_draft_count(loaded: Loaded):
-    book = Beside({"Rejection": Rejection(), "Match": Match()}, trials=1, every=2)
+    book = PairedRules({"Rejection": Rejection(), "Match": Match()}, trials=1, every=2)
     emitted = text(loaded, book, Chain())
     assert 0 < len(book.rounds) < len(emitted)
     assert all(judged.seconds > 0 for r in book.rounds for judged in r.rules.values())
@@ -148,10 +150,10 @@ def test_rounds_are_timed_and_only_those_with_a_draft_count(loaded: Loaded):
 
 
 def test_a_root_says_what_was_drawn_and_what_was_given():
-    made: list[Beside] = []
+    made: list[PairedRules] = []
 
     def recipe() -> Recipe:
-        made.append(Beside({"Rejection": Rejection()}, trials=1, every=1))
+        made.append(PairedRules({"Rejection": Rejection()}, trials=1, every=1))
         policy = BestAndOne((2,))
         return Recipe(drafter=TableDrafter(context_free(Q4)), policy=policy, verifier=made[-1], controller=Always(1, 2))
 

@@ -22,9 +22,9 @@ from draftwood.bench.study.quality import (
 )
 from draftwood.core.config import EngineConfig
 from draftwood.llm import LLM
-from draftwood.models.backends import int8
-from draftwood.models.backends.blocks import pack, unpack
+from draftwood.models.backends import int8_weights
 from draftwood.models.backends.choose import int8_decoder
+from draftwood.models.backends.quantised_blocks import pack, unpack
 from draftwood.models.loading.load import Loaded, load, load_weights
 from draftwood.testing.folder import write_folder
 from draftwood.testing.table_model import TableModel, context_free
@@ -56,7 +56,7 @@ def spoiled(folder: Path, by: float) -> Loaded:
     backend = load(str(folder), dtype="int8")
     config, tensors, _ = load_weights(str(folder))
     wrong = {name: t * by if name.startswith("model.layers.1.") and t.ndim == 2 else t for name, t in tensors.items()}
-    return replace(backend, model=int8_decoder(config, int8.from_tensors(config, wrong)))
+    return replace(backend, model=int8_decoder(config, int8_weights.from_tensors(config, wrong)))
 
 
 def test_texts_are_half_greedy_and_half_drawn_and_the_seed_decides(reference: Loaded, texts: list[Text]):

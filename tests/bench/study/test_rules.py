@@ -10,7 +10,7 @@ import torch
 from draftwood import recipes
 from draftwood.bench.statistics import Ratio
 from draftwood.bench.study import first_level
-from draftwood.bench.study.paired_runs import Judged, Looked, Root
+from draftwood.bench.study.paired_runs import Judged, PairedRound, Root
 from draftwood.bench.study.rule_trees import Tree, trees
 from draftwood.bench.study.rules import (
     COUNTED,
@@ -128,7 +128,7 @@ def test_a_rule_that_accepts_everything_is_found(cell):
     planted = {**chosen_rules(["Rejection"]), "Traversal": Everything()}
     found = cell("chain-4", rules=planted, max_tokens=40, trials=1, every=1)
     assert found.above == ("Traversal",) and found.exceeded == 0
-    assert faults([found]) == [f"chain-4, {DRAFT}, temperature 1: Traversal kept more than chance allows"]
+    assert faults([found]) == [f"chain-4, {DRAFT}, temperature 1: Traversal accepted more than chance allows"]
 
 
 def test_a_formula_above_the_bound_is_found_root_by_root(cell, monkeypatch: pytest.MonkeyPatch):
@@ -138,8 +138,8 @@ def test_a_formula_above_the_bound_is_found_root_by_root(cell, monkeypatch: pyte
     assert "positions by formula" in faults([found])[0]
 
 
-def looked(kept: dict[str, tuple[int, ...]], seconds: float = 0.002, root: Root | None = None) -> Looked:
-    return Looked(2, 2, {name: Judged(each, seconds) for name, each in kept.items()}, root, pass_seconds=0.01)
+def looked(kept: dict[str, tuple[int, ...]], seconds: float = 0.002, root: Root | None = None) -> PairedRound:
+    return PairedRound(2, 2, {name: Judged(each, seconds) for name, each in kept.items()}, root, pass_seconds=0.01)
 
 
 def test_figures_are_those_of_the_rounds():

@@ -43,7 +43,7 @@ def row(done: Any, name: str) -> list[str]:
 def test_an_exact_rule_that_draws_for_itself_is_not_compared(exact):
     done = exact("--temperature", "1", "--recipes", f"{DRAWN},prompt_lookup")
     assert done.exit_code == 0, done.output
-    why = "not compared: Traversal draws for itself, so the texts differ and their distribution is the same"
+    why = "not compared: Traversal uses random numbers of its own: other texts from the same distribution"
     assert f"{DRAWN}: {why}" in done.stdout
     assert row(done, DRAWN)[2:6] == ["-"] * 4 and row(done, "prompt_lookup")[2] == "8/8"
     assert done.stdout.splitlines()[-1] == "exact: prompt_lookup, noisy oracle"
@@ -73,7 +73,7 @@ def test_a_rule_that_follows_and_says_something_else_is_found_out(exact, monkeyp
     def stubborn(self: Match, proposal: Any, target: Any, rnd: Any) -> Verdict:
         found = real(self, proposal, target, rnd)
         wrong = proposal.tree.num_nodes > 1  # plain decoding uses the rule, too, and must stay right
-        return replace(found, next_token=(found.next_token + 1) % 250, listed=None) if wrong else found
+        return replace(found, next_token=(found.next_token + 1) % 250, on_host=None) if wrong else found
 
     monkeypatch.setattr(Match, "verify", stubborn)
     done = exact("--temperature", temperature, "--recipes", f"prompt_lookup,{DRAWN}")

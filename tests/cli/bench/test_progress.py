@@ -26,9 +26,9 @@ def test_a_terminal_sees_every_question_on_one_line():
     assert text == "10 questions\n\r\x1b[K1/10 questions, 2 min left\r\x1b[K2/10 questions, 80 s left"
 
 
-def test_time_left_is_told_from_what_was_asked_now():
+def test_time_left_is_computed_from_this_run_alone():
     text = said(io.StringIO(), (0, 6), (60, 7))
-    assert text.splitlines() == ["10 questions, 6 of them known from before", "7/10 questions, 3 min left"]
+    assert text.splitlines() == ["10 questions, 6 of them done before", "7/10 questions, 3 min left"]
 
 
 def test_durations_are_for_people():

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from draftwood.cli.main import app
-from draftwood.models.backends import int8
+from draftwood.models.backends import int8_weights
 from draftwood.models.backends.choose import int8_decoder
 from draftwood.models.loading import load as loading
 from draftwood.testing.folder import write_folder
@@ -34,7 +34,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> None:
             return loaded
         config, tensors, _ = loading.load_weights(name)
         wrong = {n: 1.3 * t if n.startswith("model.layers.1.") and t.ndim == 2 else t for n, t in tensors.items()}
-        return replace(loaded, model=int8_decoder(config, int8.from_tensors(config, wrong)))
+        return replace(loaded, model=int8_decoder(config, int8_weights.from_tensors(config, wrong)))
 
     monkeypatch.setattr(loading, "load", load)
 
@@ -67,7 +67,7 @@ def test_limits_are_the_callers(quality):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--dtype", "float32"], "float32 is what backends are compared with"),
+        (["--dtype", "float32"], "float32 is the reference itself"),
         (["--out", "nowhere/q.json"], "no folder"),
         (["--count", "1"], "count"),
         (["--min-agreement", "98"], "agreement"),

@@ -36,8 +36,8 @@ def bench(model: Path, tmp_path: Path) -> Any:
     lines = [{"question_id": i, "category": c, "turns": [t]} for i, (c, t) in enumerate(QUESTIONS)]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
-    def invoke(*words: str, prompts: int = 3) -> Any:
-        small = ["--drafters", DRAFT, "--prompts", str(prompts), "--max-tokens", "8", "--nodes", "8", "--every", "2"]
+    def invoke(*words: str, count: int = 3) -> Any:
+        small = ["--drafters", DRAFT, "--count", str(count), "--max-tokens", "8", "--nodes", "8", "--every", "2"]
         return CliRunner().invoke(
             app, ["bench", "rules", "--questions", str(file), "--model", str(model), *small, *words]
         )
@@ -48,11 +48,11 @@ def bench(model: Path, tmp_path: Path) -> Any:
 def test_a_run_ends_with_tables_both_verdicts_and_files(bench, tmp_path: Path):
     out, page = tmp_path / "r.json", tmp_path / "r.md"
     done = bench(
-        "--trees", "paths,static", "--temperatures", "0,0.7", "--lp", "--out", str(out), "--markdown", str(page)
+        "--trees", "paths,static", "--temperature", "0,0.7", "--lp", "--out", str(out), "--markdown", str(page)
     )
     assert done.exit_code == 0, done.output
     for word in (
-        "3 questions of 3 sub-tasks",
+        "3 questions of 3 tasks",
         "paths, speculative_sampling:draft=first:1, temperature 0.7: iid tokens in independent paths",
         "best first level of any rule",
         "over Rejection",
@@ -61,7 +61,7 @@ def test_a_run_ends_with_tables_both_verdicts_and_files(bench, tmp_path: Path):
         "at or above Rejection on the same trees within the interval:",
         "of 2 cells",
         "roots exceeded by a formula, 0 of",
-        "positions are those of the first rule's own run",
+        "positions are those of the first rule's run",
         '"commit"',
     ):
         assert word in done.stdout, word
@@ -74,7 +74,7 @@ def test_a_run_ends_with_tables_both_verdicts_and_files(bench, tmp_path: Path):
     assert result["provenance"]["machine_meanwhile"] and result["claim"]["cells"] == 2
     written = page.read_text()
     assert (
-        "| first level kept (by formula, where the bound stands) | Rejection |" in written
+        "| first level accepted (by formula, at the positions of the bound) | Rejection |" in written
         and "| best of any rule |" in written
     )
     rows = [line for line in written.splitlines() if line.startswith("| ")]
@@ -83,14 +83,14 @@ def test_a_run_ends_with_tables_both_verdicts_and_files(bench, tmp_path: Path):
 
 
 def test_some_rules_may_be_left_out(bench):
-    done = bench("--trees", "chain-4", "--temperatures", "1", "--rules", "Block")
+    done = bench("--trees", "chain-4", "--temperature", "1", "--rules", "Block")
     assert done.exit_code == 0 and "Block" in done.stdout and "Transport" not in done.stdout
     assert "left out" not in done.stdout
 
 
 def test_a_pairing_that_is_not_exact_is_named_with_those_that_are(bench, tmp_path: Path):
     out, page = tmp_path / "r.json", tmp_path / "r.md"
-    words = ("--temperatures", "1", "--rules", "Block", "--out", str(out), "--markdown", str(page))
+    words = ("--temperature", "1", "--rules", "Block", "--out", str(out), "--markdown", str(page))
     done = bench("--trees", "chain-4,static", *words)
     said = "left out: Block on static; exact there: Rejection, Traversal, Match"
     assert done.exit_code == 0 and said in done.stdout and said in page.read_text()
@@ -99,8 +99,8 @@ def test_a_pairing_that_is_not_exact_is_named_with_those_that_are(bench, tmp_pat
 
 
 def test_nothing_of_nothing_is_no_result(bench):
-    done = bench("--trees", "static", "--temperatures", "0", "--rules", "Block")
-    assert done.exit_code == 0 and "at temperature 0 all rules keep the same" in done.stdout
+    done = bench("--trees", "static", "--temperature", "0", "--rules", "Block")
+    assert done.exit_code == 0 and "at temperature 0 all rules accept the same" in done.stdout
     assert "0 of 0" not in done.stdout and "the bound:" not in done.stdout
 
 
@@ -108,7 +108,7 @@ def test_top_p_reaches_the_distributions(bench, tmp_path: Path):
     out, page = tmp_path / "r.json", tmp_path / "r.md"
 
     def kept(*words: str) -> set[float]:
-        done = bench("--trees", "paths", "--temperatures", "1", "--out", str(out), "--markdown", str(page), *words)
+        done = bench("--trees", "paths", "--temperature", "1", "--out", str(out), "--markdown", str(page), *words)
         assert done.exit_code == 0, done.output
         (cell,) = json.loads(out.read_text())["cells"]
         return {line["tokens"]["value"] for line in cell["lines"]}
@@ -122,15 +122,15 @@ def test_a_rule_above_the_bound_is_said_and_ends_with_status_1(bench, tmp_path: 
     known = rules.known_rules
     monkeypatch.setattr(rules, "known_rules", lambda: {**known(), "Traversal": Everything()})
     done = bench(
-        "--trees", "chain-4", "--temperatures", "1", "--max-tokens", "40", "--every", "1", "--rules", "Traversal"
+        "--trees", "chain-4", "--temperature", "1", "--max-tokens", "40", "--every", "1", "--rules", "Traversal"
     )
     assert done.exit_code == 1, done.stdout
-    assert "ABOVE THE BOUND, which cannot be: chain-4" in done.stdout and "Traversal kept more" in done.stdout
+    assert "ABOVE THE BOUND, which cannot be: chain-4" in done.stdout and "Traversal accepted more" in done.stdout
 
 
 def test_a_formula_above_the_bound_ends_with_status_1(bench, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(first_level.IID, "Transport", lambda p, q, k: torch.ones(1))
-    done = bench("--trees", "paths", "--temperatures", "1")
+    done = bench("--trees", "paths", "--temperature", "1")
     assert done.exit_code == 1 and "positions by formula" in done.stdout
 
 
@@ -143,9 +143,9 @@ def test_a_stopped_run_keeps_the_cells_it_has(bench, tmp_path: Path, monkeypatch
         return measure(loaded, drafter, tree, *rest, **options)
 
     monkeypatch.setattr(rules, "measure", stopped)
-    done = bench("--trees", "chain-4,static", "--temperatures", "1", "--out", str(out))
+    done = bench("--trees", "chain-4,static", "--temperature", "1", "--out", str(out))
     assert done.exit_code == 130 and "stopped: 1 of 2 cells are measured" in done.stderr
-    assert f'{out} says "finished": false' in done.stderr and "NOT FINISHED" in done.stdout
+    assert f'{out} has "finished": false' in done.stderr and "NOT FINISHED" in done.stdout
     found = json.loads(out.read_text())
     assert [c["tree"] for c in found["cells"]] == ["chain-4"] and found["settings"]["planned"] == 2
     assert found["finished"] is False
@@ -154,8 +154,8 @@ def test_a_stopped_run_keeps_the_cells_it_has(bench, tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--temperatures", "warm"], "temperatures cannot be 'warm'"),
-        (["--temperatures", "-1"], "temperatures cannot be '-1'"),
+        (["--temperature", "warm"], "temperature cannot be 'warm'"),
+        (["--temperature", "-1"], "temperature cannot be '-1'"),
         (["--trees", "path"], "unknown tree: 'path'"),
         (["--rules", "Blok"], "unknown rule: 'Blok'"),
         (["--rules", "block", "--trees", "static"], "Block is not exact on static, so there is nothing to measure"),
@@ -164,9 +164,11 @@ def test_a_stopped_run_keeps_the_cells_it_has(bench, tmp_path: Path, monkeypatch
         (["--drafters", "egle3"], "did you mean"),
         (["--drafters", ""], "no recipes are named: ''\nhint: for example --drafters fast_draft,eagle3"),
         (["--top-p", "0"], "top_p cannot be 0"),
+        (["--prompts", "3"], "has no option --prompts\nhint: --count: Number of questions"),
+        (["--temperatures=1"], "has no option --temperatures\nhint: --temperature"),
         (["--drafters", "prompt_lookup", "--trees", "paths"], "cannot fill the tree paths"),
         (["--drafters", f"{DRAFT}:depth=3"], "would be lost"),
-        (["--trees", "paths", "--temperatures", "0"], "nothing to compare at 0"),
+        (["--trees", "paths", "--temperature", "0"], "nothing to compare at 0"),
         (["--out", "nowhere/r.json"], "no folder"),
         (["--markdown", "nowhere/r.md"], "no folder"),
         (["--questions", "nowhere.jsonl"], "nowhere.jsonl cannot be read"),

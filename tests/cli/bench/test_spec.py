@@ -9,8 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from draftwood.bench import machine
-from draftwood.bench.spec.peers.ours import Ours
-from draftwood.bench.spec.process import Process
+from draftwood.bench.spec.peers import Settings
+from draftwood.bench.spec.run import Plan
+from draftwood.cli.bench.spec import remarks
 from draftwood.cli.main import app
 from draftwood.testing.folder import write_folder
 
@@ -55,7 +56,12 @@ def test_a_run_ends_with_tables_a_file_and_a_results_log(spec, tmp_path: Path):
     out = tmp_path / "r.json"
     done = spec("--recipes", "prompt_lookup", "--per-task", "2", "--out", str(out))
     assert done.exit_code == 0, done.output
-    assert "4 questions, 6 tokens" in done.stdout and "dialogue" in done.stdout and '"commit"' in done.stdout
+    assert (
+        "4 questions, 6 tokens" in done.stdout
+        and "writing" in done.stdout
+        and "dialogue" not in done.stdout
+        and '"commit"' in done.stdout
+    )
     assert "left out: line 6" in done.stderr and "4/4 questions" in done.stderr
     result = json.loads(out.read_text())
     overall = result["figures"]["overall"]
@@ -72,7 +78,7 @@ def test_a_run_ends_with_tables_a_file_and_a_results_log(spec, tmp_path: Path):
     assert json.loads(out.read_text())["figures"] == result["figures"]
 
     other = spec("--recipes", "prompt_lookup", "--per-task", "1", "--out", str(out))
-    assert other.exit_code == 2 and "questions: 4 then, 2 now" in other.stderr
+    assert other.exit_code == 2 and "questions: 4 then, 3 now" in other.stderr
 
 
 @pytest.mark.slow
@@ -88,47 +94,31 @@ def test_transformers_answers_beside_us(spec, tmp_path: Path):
     assert result["rivals"] == ["transformers"] and "ours over" in done.stdout
 
 
-def in_this_process(monkeypatch: pytest.MonkeyPatch, judge: Any = None) -> None:
-    """Our worker's peer without its process, with its judgement replaced."""
-    peer = Ours()
-
-    def opened(self: Process, settings: Any) -> dict[str, Any]:
-        self.facts = peer.open(settings)
-        return self.facts
-
-    def call(self: Process, op: str, **asked: Any) -> dict[str, Any]:
-        return judge(**asked) if op == "judge" and judge else getattr(peer, op)(**asked)
-
-    monkeypatch.setattr(Process, "alive", property(lambda self: True))
-    monkeypatch.setattr(Process, "open", opened)
-    monkeypatch.setattr(Process, "call", call)
-
-
-def test_a_broken_promise_is_status_one(spec, monkeypatch: pytest.MonkeyPatch):
-    in_this_process(monkeypatch, judge=lambda **_: {"status": "differs", "why": "planted"})
+def test_a_broken_promise_is_status_one(spec, in_this_process):
+    in_this_process(judge=lambda **_: {"status": "differs", "why": "planted"})
     done = spec("--recipes", "prompt_lookup", "--per-task", "1")
-    assert done.exit_code == 1 and "NOT AS PROMISED\nprompt_lookup: 2 answers differ" in done.stdout
+    assert done.exit_code == 1 and "NOT AS PROMISED\nprompt_lookup: 3 answers differ" in done.stdout
 
 
-def test_sampling_is_held_against_plain_decodings_draws(spec, monkeypatch: pytest.MonkeyPatch):
-    in_this_process(monkeypatch)
+def test_sampling_is_held_against_plain_decodings_draws(spec, in_this_process):
+    in_this_process()
     done = spec("--recipes", "prompt_lookup", "--per-task", "1", "--temperature", "1", "--seed", "4")
     assert done.exit_code == 0, done.output
-    assert "follow plain decoding's draws" in done.stdout and "not compared" not in done.stdout
+    assert "use plain decoding's draws" in done.stdout and "not compared" not in done.stdout
 
 
 DRAFT = "inner=speculative_sampling:draft=first:1"
 
 
-def test_who_is_not_compared_is_named_and_gets_no_share_of_equal_texts(spec, monkeypatch: pytest.MonkeyPatch):
-    in_this_process(monkeypatch)
+def test_who_is_not_compared_is_named_and_gets_no_share_of_equal_texts(spec, in_this_process):
+    in_this_process()
     name, lossy = f"traversal_verification:{DRAFT}", f"dynamic_mcsd:roots=target:weights=none:{DRAFT}"
     done = spec("--recipes", f"{name},{lossy}", "--per-task", "1", "--temperature", "1")
     assert done.exit_code == 0, done.output
-    assert f"{name}: not compared: Traversal draws for itself" in done.stdout
+    assert f"{name}: not compared: Traversal uses random numbers of its own" in done.stdout
     assert f"{lossy}: not compared: LongestRun is LOSSY" in done.stdout
-    (head,) = [i for i, line in enumerate(done.stdout.splitlines()) if "same" in line and "ties" in line]
-    rows = {line.split()[0]: line.split()[-2] for line in done.stdout.splitlines()[head + 2 : head + 5]}
+    (head,) = [i for i, line in enumerate(done.stdout.splitlines()) if line.startswith("method") and "text" in line]
+    rows = {line.split()[0]: line.split()[-1] for line in done.stdout.splitlines()[head + 2 : head + 5]}
     assert rows[name] == "-" and rows[lossy] == "LOSSY"
 
 
@@ -149,8 +139,8 @@ def test_mistakes_are_found_before_anything_is_loaded(spec, words, said: str):
     assert done.exit_code == 2 and said in done.stderr
 
 
-def test_a_busy_machine_is_warned_about(spec, monkeypatch: pytest.MonkeyPatch):
-    in_this_process(monkeypatch)
+def test_a_busy_machine_is_warned_about(spec, in_this_process, monkeypatch: pytest.MonkeyPatch):
+    in_this_process()
     busy = {"load": [3.0], "foreign_cores": 1.5, "busiest": [{"name": "compiler", "cores": 1.5}]}
     monkeypatch.setattr(machine, "look", lambda: busy)
     done = spec("--recipes", "prompt_lookup", "--per-task", "1")
@@ -169,3 +159,13 @@ def test_out_that_is_a_folder_is_refused_before_the_work(spec, tmp_path: Path):
     (tmp_path / "there").mkdir()
     done = spec("--recipes", "auto", "--out", str(tmp_path / "there"))
     assert done.exit_code and "cannot be written" in str(done.exception) + done.output
+
+
+def test_failures_near_ties_and_a_busy_machine_are_remarked():
+    figures = {"overall": {"auto": {"near_ties": 2}, "eagle3": {"near_ties": 0}}}
+    failure = {"method": "auto", "question": "7", "error": "out of memory"}
+    found = {"figures": figures, "not_compared": {}, "failures": [failure], "foreign_cores": {"mean": 0.4, "most": 1.0}}
+    said = remarks(found, Plan((), Settings("m", 1, 4, methods=("auto", "eagle3"))))
+    assert said[0] == "auto: 2 near ties, equal up to rounding" and "eagle3" not in " ".join(said)
+    assert "1 answers failed" in said[1] and said[2] == "  auto, question 7: out of memory"
+    assert said[-1] == "cores used by other processes: 0.40 on average, 1.00 at most"

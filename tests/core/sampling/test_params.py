@@ -1,5 +1,8 @@
 """Options are honoured or refused at the door."""
 
+import copy
+import pickle
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +19,12 @@ from draftwood.errors import OptionError
         ("temperature", "hot"),
         ("top_p", 0.0),
         ("top_p", 1.5),
-        ("top_k", -1),
+        ("top_k", -2),
+        ("n", 0),
+        ("n", 2),
+        ("n", True),
+        ("ignore_eos", 1),
+        ("include_stop_str_in_output", "yes"),
         ("min_p", 2.0),
         ("max_tokens", 0),
         ("min_tokens", 300),
@@ -51,6 +59,37 @@ def test_a_senseless_option_is_refused_with_its_name_and_a_hint(name: str, value
 def test_a_single_stop_string_is_one_stop_string() -> None:
     options: dict[str, Any] = {"stop": "END"}
     assert SamplingParams(**options).stop == ("END",)
+
+
+def test_minus_one_keeps_every_token_as_zero_does() -> None:
+    assert SamplingParams(top_k=-1) == SamplingParams(top_k=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [({"max_new_tokens": 5}, "did you mean 'max_tokens'"), ({"warmth": 3}, "one of n, temperature, top_k")],
+)
+def test_unknown_option_is_refused_with_the_nearest_or_the_list(options: dict[str, Any], hint: str) -> None:
+    with pytest.raises(OptionError, match=f"unknown sampling option: '{next(iter(options))}'\nhint: {hint}"):
+        SamplingParams(**options)
+    with pytest.raises(OptionError, match=hint):
+        replace(SamplingParams(), **options)
+
+
+def test_options_have_names() -> None:
+    with pytest.raises(OptionError, match="hint: SamplingParams"):
+        SamplingParams(0.7)  # type: ignore[call-arg]
+
+
+def test_params_can_be_copied_and_pickled() -> None:
+    params = SamplingParams(temperature=0.7, stop="x")  # type: ignore[arg-type]
+    assert pickle.loads(pickle.dumps(params)) == copy.deepcopy(params) == params
+
+
+def test_several_samples_need_a_temperature() -> None:
+    assert SamplingParams(n=3, temperature=1.0).n == 3
+    with pytest.raises(OptionError, match=r"n cannot be 3\nhint: .*temperature"):
+        SamplingParams(n=3)
 
 
 def test_token_ids_must_exist() -> None:

@@ -19,7 +19,7 @@ from draftwood.drafters.nets.build import filled
 from draftwood.drafters.nets.language_model import language_model
 from draftwood.drafters.nets.run import language_drafter
 from draftwood.drafters.nothing import Nothing
-from draftwood.models.backends import int8
+from draftwood.models.backends import int8_weights
 from draftwood.models.backends.choose import int8_decoder
 from draftwood.testing import exact
 from draftwood.testing.contracts import Always, check_drafter
@@ -66,7 +66,7 @@ def test_the_folded_model_is_the_one_that_was_trained(config: ModelConfig, rows:
 
 def test_in_the_int8_backend_it_is_nearly_that_model() -> None:
     """It runs on the target's kernels, with a head of fewer rows than the vocabulary."""
-    target = int8_decoder(CONFIG, int8.from_tensors(CONFIG, tiny_weights()))
+    target = int8_decoder(CONFIG, int8_weights.from_tensors(CONFIG, tiny_weights()))
     head = random_head("language", target, rows=20)
     ids = torch.randint(CONFIG.vocab_size, (24,), generator=torch.Generator().manual_seed(2))
     model: Any = language_model(head, target)

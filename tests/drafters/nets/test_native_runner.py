@@ -27,10 +27,10 @@ from draftwood.drafters.nets.store import Head, read, to_bytes
 from draftwood.drafters.nothing import Nothing
 from draftwood.engine.engine import Engine
 from draftwood.errors import DrafterError, WeightsError
-from draftwood.models.backends import int8
-from draftwood.models.backends.blocks import pack, unpack
-from draftwood.models.backends.native import NativeDecoder
-from draftwood.models.backends.stock import StockDecoder
+from draftwood.models.backends import int8_weights
+from draftwood.models.backends.int8_native import NativeDecoder
+from draftwood.models.backends.int8_stock import StockDecoder
+from draftwood.models.backends.quantised_blocks import pack, unpack
 from draftwood.models.decoder import Decoder
 from draftwood.testing.heads import random_head
 from draftwood.testing.tiny import CONFIG
@@ -69,7 +69,7 @@ def tensors(config: str) -> dict[str, Tensor]:
 
 
 def target(config: str = "llama", level: str = BEST) -> NativeDecoder:
-    return NativeDecoder(CONFIGS[config], int8.from_tensors(CONFIGS[config], tensors(config)), opened(level))
+    return NativeDecoder(CONFIGS[config], int8_weights.from_tensors(CONFIGS[config], tensors(config)), opened(level))
 
 
 @remembered
@@ -349,7 +349,7 @@ def test_rows_after_every_round_are_those_of_a_fresh_head(name: str) -> None:
 
 def test_backend_follows_the_target() -> None:
     assert isinstance(feature_model(head("eagle3"), target()), Int8Runner)
-    stock = StockDecoder(LLAMA, int8.from_tensors(LLAMA, tensors("llama")))
+    stock = StockDecoder(LLAMA, int8_weights.from_tensors(LLAMA, tensors("llama")))
     beside = feature_model(head("eagle3"), stock)
     assert isinstance(beside, FloatRunner) and beside.dtype is torch.float32
     assert distance(both_passes(beside)["logits"], both_passes(reference("eagle3"))["logits"]) < 1e-3

@@ -13,7 +13,7 @@ from torch import Tensor
 import native_levels
 from draftwood.kernels.cpu import twin
 from draftwood.kernels.cpu.library import Library, Matrix
-from draftwood.models.backends.blocks import Packed, pack, unpack
+from draftwood.models.backends.quantised_blocks import Packed, pack, unpack
 from native_levels import BEST, EVERY_LEVEL, OTHERS
 
 SHAPES = [(64, 64), (16, 32), (7, 96), (61, 320), (100, 608)]  # 608 is more blocks than the matrix unit takes in one go

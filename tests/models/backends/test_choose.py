@@ -10,7 +10,7 @@ from draftwood.errors import OptionError
 from draftwood.kernels.cpu import build, levels
 from draftwood.kernels.cpu.levels import LEVELS, SWITCH
 from draftwood.kernels.cpu.library import Library
-from draftwood.models.backends import choose, int8
+from draftwood.models.backends import choose, int8_weights
 from draftwood.models.backends.choose import INT8, int8_decoder, like, open_library, precision, supported
 from draftwood.testing.tiny import CONFIG, tiny_decoder, tiny_weights
 
@@ -118,7 +118,7 @@ def test_switch_may_change_between_two_models(machine, monkeypatch):
 
 def test_without_a_library_the_backend_is_stock_and_says_so(machine, caplog, monkeypatch):
     machine([])
-    weights = int8.from_tensors(CONFIG, tiny_weights())
+    weights = int8_weights.from_tensors(CONFIG, tiny_weights())
     monkeypatch.setattr(build, "find_compiler", lambda: None)
     assert "stock" in int8_decoder(CONFIG, weights).backend
     assert "no native kernels" in caplog.text and "no C++ compiler was found" in caplog.text
@@ -127,7 +127,7 @@ def test_without_a_library_the_backend_is_stock_and_says_so(machine, caplog, mon
 def test_stock_by_choice_is_no_reason_to_warn(machine, caplog, monkeypatch):
     asked = machine(NAMES)
     monkeypatch.setenv(SWITCH, "stock")
-    model = int8_decoder(CONFIG, int8.from_tensors(CONFIG, tiny_weights()))
+    model = int8_decoder(CONFIG, int8_weights.from_tensors(CONFIG, tiny_weights()))
     assert "stock" in model.backend and model.batch_invariant and like(model) == INT8
     assert asked == [] and caplog.text == ""
 
@@ -137,5 +137,5 @@ def test_library_makes_the_backend_native(monkeypatch):
     library = open_library()
     if library is None:
         pytest.skip("no compiler")
-    model = int8_decoder(CONFIG, int8.from_tensors(CONFIG, tiny_weights()))
+    model = int8_decoder(CONFIG, int8_weights.from_tensors(CONFIG, tiny_weights()))
     assert model.backend == f"int8 {library.level}" and model.batch_invariant and like(model) == INT8

@@ -57,7 +57,9 @@ def test_padding_stays_below_half(sizes, widths):
 def test_mask_closes_what_the_segments_close():
     cache = new_cache({3: 2})
     tree = chains(s3=3)
-    tree = ForwardInput(tree.ids, tree.slots, torch.tensor([2, 3, 3]), tree.entries, torch.tensor([-1, 0, 0]), tree.want)
+    tree = ForwardInput(
+        tree.ids, tree.slots, torch.tensor([2, 3, 3]), tree.entries, torch.tensor([-1, 0, 0]), tree.want
+    )
     pack = Pack(tuple(cache.stage(tree)), tree)
     seen = (pack.mask(torch.float32, None) == 0)[0, 0].int().tolist()
     assert seen == [[1, 1, 1, 0, 0], [1, 1, 1, 1, 0], [1, 1, 1, 0, 1]]

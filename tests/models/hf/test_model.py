@@ -93,7 +93,9 @@ def tokens(ids: Sequence[int], parents: Sequence[int] | None = None, *, slot: in
 
 
 def join(*parts: ForwardInput) -> ForwardInput:
-    columns = {f: torch.cat([getattr(p, f) for p in parts]) for f in ("ids", "slots", "positions", "rows", "parents")}
+    columns = {
+        f: torch.cat([getattr(p, f) for p in parts]) for f in ("ids", "slots", "positions", "entries", "parents")
+    }
     return ForwardInput(**columns, want=torch.arange(len(columns["ids"])))
 
 
@@ -142,16 +144,16 @@ def test_greedy_text_is_what_transformers_generates(kind, folder):
     ) as llm:
         results = llm.generate(prompts, max_tokens=40, temperature=0.0)
         for prompt, result in zip(prompts, results, strict=True):
-            assert list(result.tokens) == generated(kind, llm.tokenizer.encode(prompt, special=True), 40)
+            assert list(result.token_ids) == generated(kind, llm.tokenizer.encode(prompt, special=True), 40)
         again = llm.generate(prompts[2] + " rat", max_tokens=5, temperature=0.0)  # from rows that are still there
-        assert list(again.tokens) == generated(kind, llm.tokenizer.encode(prompts[2] + " rat", special=True), 5)
-    assert sum(r.stats.target_passes for r in results) < sum(len(r.tokens) for r in results)  # drafts were accepted
+        assert list(again.token_ids) == generated(kind, llm.tokenizer.encode(prompts[2] + " rat", special=True), 5)
+    assert sum(r.stats.target_passes for r in results) < sum(len(r.token_ids) for r in results)  # drafts were accepted
 
 
 def test_plain_decoding_writes_the_same(folder):
     with LLM(f"hf:{folder('gpt2')}", recipe="autoregressive") as llm:
         result = llm.generate("hello", max_tokens=12, temperature=0.0)
-        assert list(result.tokens) == generated("gpt2", llm.tokenizer.encode("hello", special=True), 12)
+        assert list(result.token_ids) == generated("gpt2", llm.tokenizer.encode("hello", special=True), 12)
         assert result.lossless
 
 
@@ -194,7 +196,7 @@ def test_tree_run_level_by_level_says_the_same(kind):
     cache = new_cache(kind)
     whole = tokens(TREE, PARENTS)
     for part in (slice(0, 1), slice(1, 3), slice(3, 6), slice(6, 7)):
-        columns = {f: getattr(whole, f)[part] for f in ("ids", "slots", "positions", "rows", "parents")}
+        columns = {f: getattr(whole, f)[part] for f in ("ids", "slots", "positions", "entries", "parents")}
         said = model(kind).forward(ForwardInput(**columns, want=torch.arange(len(columns["ids"]))), cache).logits
         for i, logits in zip(range(len(TREE))[part], said, strict=True):
             assert close(logits, plain(kind, path(i))[-1])
@@ -353,9 +355,8 @@ def test_name_that_cannot_be_fetched_says_so(monkeypatch):
 
 
 def test_without_transformers_the_hint_says_what_to_install(monkeypatch):
-    for name in [n for n in sys.modules if n.startswith("draftwood.models.hf.model")]:
-        if name != "draftwood.models.loading.hf_config":
-            monkeypatch.delitem(sys.modules, name)
+    for name in [n for n in sys.modules if n.startswith("draftwood.models.hf")]:
+        monkeypatch.delitem(sys.modules, name)
     import draftwood.models
 
     monkeypatch.delattr(draftwood.models, "hf", raising=False)

@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 
 from draftwood.core.config import ModelConfig
 from draftwood.errors import ModelError, WeightsError
-from draftwood.models.loading.checkpoint import INDEX, Checkpoint, read_config
+from draftwood.models.loading.checkpoint import INDEX, Checkpoint, check_finite, read_config
 
 
 def test_a_folder_is_read_as_it_was_written(write_folder, tiny: ModelConfig, weights):
@@ -88,11 +88,15 @@ def test_weights_of_another_type_are_refused(write_folder, tiny: ModelConfig, we
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_undefined_weights_are_named(write_folder, tiny: ModelConfig, weights, value, dtype):
     folder = write_folder(tensors={name: tensor.to(dtype) for name, tensor in weights.items()})
-    Checkpoint.open(folder, tiny).check_finite()
+    check_finite(Checkpoint.open(folder, tiny).items(), "here")
     weights["model.norm.weight"][3] = value
     folder = write_folder(tensors={name: tensor.to(dtype) for name, tensor in weights.items()})
     with pytest.raises(WeightsError, match=r"'model.norm.weight' holds infinite or undefined"):
-        Checkpoint.open(folder, tiny).check_finite()
+        check_finite(Checkpoint.open(folder, tiny).items(), "here")
+
+
+def test_large_weights_whose_sum_overflows_are_no_error():
+    check_finite([("large", torch.full((4,), 3e38))], "here")
 
 
 def test_pickles_are_never_opened(write_folder, tiny: ModelConfig):

@@ -138,6 +138,20 @@ def test_a_character_of_byte_tokens_waits_for_the_end_of_its_run():
     assert streamed(tokenizer.detokenizer(), ids[:3]) == ["a", "", "", "\ufffd\ufffd"]
 
 
+def test_twin_the_librarys_own_stream_loses_the_end_and_raises_on_byte_tokens():
+    """Why `DecodeStream` does not serve. If this fails after an update of tokenizers, try it again."""
+    tokenizer = small("llama 2")
+    newline, start, letter = (SPM_TOKENS.index(token) for token in ("<0x0a>", "<0xE4>", "b"))
+    stream = decoders.DecodeStream(skip_special_tokens=True)
+    assert (
+        stream.step(tokenizer.backend, start) is None and tokenizer.decode([start]) == "\ufffd"
+    )  # and no way to flush
+    stream = decoders.DecodeStream(skip_special_tokens=True)
+    with pytest.raises(Exception, match="Invalid prefix"):
+        [stream.step(tokenizer.backend, token) for token in (newline, start, letter)]
+    assert "".join(streamed(tokenizer.detokenizer(), [newline, start, letter])) == "\ufffd\ufffdb"
+
+
 @pytest.mark.parametrize(
     "decoder",
     [

@@ -79,7 +79,7 @@ def test_end_tokens_of_both_files_count():
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"model_type": "mamba"}, "model type 'mamba' has no decoder here.*hint: hf:"),
+        ({"model_type": "mamba"}, "model type 'mamba' has no decoder here"),
         ({"model_type": None}, "model type None"),
         ({"hidden_size": None}, "'hidden_size' is missing"),
         ({"hidden_size": "32"}, "'hidden_size' should be an integer, it is '32'"),
@@ -105,6 +105,23 @@ def test_end_tokens_of_both_files_count():
 def test_what_the_decoder_cannot_run_is_refused_by_name(keys, message):
     with pytest.raises(ModelError, match=f"(?s){message}"):
         parse({"model_type": "llama", **SHAPE, **keys})
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"model_type": "mamba"},
+        {"hidden_act": "gelu"},
+        {"model_type": "qwen2", "use_sliding_window": True},
+        {"layer_types": ["sliding_attention"]},
+        {"rope_scaling": {"rope_type": "yarn", "factor": 2}},
+        {"rope_parameters": {"full_attention": {"rope_theta": 1.0}}},
+        {"partial_rotary_factor": 0.5},
+    ],
+)
+def test_an_architecture_that_the_decoder_refuses_points_to_transformers(keys):
+    with pytest.raises(ModelError, match=r"\nhint: load it as hf:org/name, which runs it through transformers"):
+        parse({"model_type": "llama", **SHAPE, **keys}, name="org/name")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from draftwood.core.config import ModelConfig
-from draftwood.errors import ModelError, TokenizerError, UnknownNameError, WeightsError
+from draftwood.errors import ModelError, OptionError, TokenizerError, UnknownNameError, WeightsError
 from draftwood.models.loading.load import fingerprint, load, load_weights
 
 SECOND_START = """
@@ -101,7 +101,7 @@ def test_names_with_hf_go_to_transformers(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(draftwood.models.hf, "model", fake, raising=False)
     monkeypatch.setitem(sys.modules, "draftwood.models.hf.model", fake)
     assert load("hf:org/name", dtype=torch.float64) == "loaded"
-    assert called == [("org/name", torch.float64, "cpu")]
+    assert called == [("org/name", torch.float64, torch.device("cpu"))]
 
 
 def truncate(folder: Path) -> None:
@@ -141,11 +141,11 @@ def undefined_weights(folder: Path) -> None:
     [
         (truncate, WeightsError, "model.safetensors: not a whole safetensors file"),
         (other_config, WeightsError, "model.embed_tokens.weight is"),
-        (other_family, ModelError, "model type 'gpt_neox'.*hint: hf:"),
+        (other_family, ModelError, "model type 'gpt_neox'.*hint: load it as hf:"),
         (no_tokenizer, TokenizerError, "no tokenizer.json"),
         (larger_tokenizer, TokenizerError, "'<|one too many|>' has id 264"),
         (forgetful_template, TokenizerError, "loses the user message"),
-        (undefined_weights, WeightsError, "holds infinite or undefined weights"),
+        (undefined_weights, WeightsError, "holds infinite or undefined"),
     ],
 )
 def test_a_folder_that_does_not_fit_is_refused_before_any_token(write_folder, damage, kind, message: str):
@@ -154,6 +154,40 @@ def test_a_folder_that_does_not_fit_is_refused_before_any_token(write_folder, da
     damage(folder)
     with pytest.raises(kind, match=f"(?s){message.replace('|', '.')}"):
         load_weights(str(folder))
+
+
+@pytest.mark.parametrize("dtype", ["auto", "float32"])
+def test_undefined_weights_are_named_in_every_precision(write_folder, weights, dtype: str):
+    weights["model.layers.1.mlp.up_proj.weight"][3, 4] = torch.nan
+    with pytest.raises(WeightsError, match=r"tensor 'model.layers.1.mlp.up_proj.weight' holds .*NaN"):
+        load(str(write_folder(tensors=weights)), dtype=dtype)
+
+
+def test_a_file_with_undefined_weights_names_them(write_gguf, to_gguf, tiny: ModelConfig, weights, cache: Path):
+    weights["model.layers.1.mlp.up_proj.weight"][3, 4] = torch.nan
+    with pytest.raises(WeightsError, match=r"tensor 'blk.1.ffn_up.weight' .*NaN"):
+        load(str(write_gguf(tensors=to_gguf(tiny, weights))))
+
+
+def test_a_model_of_the_hub_that_has_no_decoder_here_points_to_hf(write_folder, monkeypatch: pytest.MonkeyPatch):
+    folder = write_folder({"model_type": "gpt_neox"})
+    monkeypatch.setattr("draftwood.models.loading.resolve._downloaded", lambda name: folder)
+    with pytest.raises(ModelError, match=r"(?s)'gpt_neox' has no decoder here.*hint: load it as hf:org/name,"):
+        load("org/name")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+@pytest.mark.parametrize("device", ["cuda", "cuda:1", torch.device("cuda")])
+@pytest.mark.parametrize("name", ["folder", "hf:folder", "nobody"])
+def test_a_gpu_that_is_not_there_is_refused_before_anything_is_read(name: str, device):
+    with pytest.raises(OptionError, match=r"device cuda.* cannot be used: .+\nhint: .*CPU"):
+        load(name, device=device)
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:x", "", 3.5])
+def test_a_device_that_torch_does_not_know_is_refused(device):
+    with pytest.raises(OptionError, match=r"device cannot be .*\nhint: cpu, cuda or cuda:N"):
+        load("smollm2", device=device)
 
 
 @pytest.mark.parametrize("name", ["nobody", "./nowhere", ""])

@@ -89,8 +89,8 @@ def test_what_is_fetched_is_one_set_of_weights():
     [
         ("RepositoryNotFoundError", "check the spelling"),
         ("GatedRepoError", "accept the licence"),
-        ("LocalEntryNotFoundError", "is there a network"),
-        ("OSError", "is there a network"),
+        ("LocalEntryNotFoundError", "check the network connection"),
+        ("OSError", "check the network connection"),
     ],
 )
 def test_a_failed_download_says_what_to_do(monkeypatch: pytest.MonkeyPatch, problem: str, hint: str):
@@ -112,7 +112,7 @@ def test_offline_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     real = huggingface_hub.snapshot_download
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *a, **k: real(*a, **k, cache_dir=tmp_path))
-    with pytest.raises(DownloadError, match=r"(?s)'org/name' could not be fetched.*hint: is there a network"):
+    with pytest.raises(DownloadError, match=r"(?s)'org/name' could not be fetched.*hint: check the network connection"):
         resolve("org/name")
 
 

@@ -150,7 +150,7 @@ def test_turn_that_does_not_end_is_dropped(scripts: Scripts):
 
 
 def test_requests_of_a_number_are_its_own(scripts: Scripts):
-    def seeds(number: int) -> list[int]:
+    def seeds(number: int) -> list[int | None]:
         script = scripts.run(scripts.plan([number])[0])
         return [next(script).params.seed, script.send(Reply([65, 66, 257], True)).params.seed]
 

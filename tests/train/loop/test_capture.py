@@ -8,7 +8,7 @@ import torch
 
 from draftwood.cache.dense import DenseCache
 from draftwood.core.forward import FINAL, ForwardInput
-from draftwood.models.backends.native import NativeDecoder
+from draftwood.models.backends.int8_native import NativeDecoder
 from draftwood.models.loading.load import Loaded
 from draftwood.testing.tiny import CONFIG, tiny_decoder
 from draftwood.train.loop.capture import Teacher, backend_features, decoder_features

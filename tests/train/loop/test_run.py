@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from draftwood import recipes
 from draftwood.drafters.nets.store import read
 from draftwood.errors import CompositionError, OptionError, TrainError, UnknownNameError
 from draftwood.models.loading.load import Loaded
-from draftwood.models.loading.lock import locked
 from draftwood.train.loop import log
 from draftwood.train.loop.measure import head_file
 from draftwood.train.loop.run import Learning, Session
@@ -199,7 +199,7 @@ def test_no_recipe_and_a_file_in_the_way(tmp_path: Path) -> None:
 def test_two_runs_do_not_share_a_folder(tiny: Loaded, tmp_path: Path) -> None:
     session = Session(tiny, learning(tmp_path))
     (tmp_path / "out").mkdir()
-    with locked(tmp_path / "out" / ".lock"), pytest.raises(OptionError, match="another run is writing"):
+    with FileLock(tmp_path / "out" / ".lock"), pytest.raises(OptionError, match="another run is writing"):
         session.run()
 
 

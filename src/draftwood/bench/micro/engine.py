@@ -1,8 +1,14 @@
-"""bench engine: what a round costs by part, and how much of it is not the model."""
+"""bench engine: the time of a decoding round by part, and the share of it outside the model.
 
-from collections.abc import Sequence
+The model is the target pass (`score`) and the draft passes; all other time of a round is overhead. Cases alternate prompt by
+prompt, so that a change of the machine affects all of them.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from draftwood.bench.micro.target_pass import order
+from draftwood.bench.statistics import Ratio, ratio_of_means
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.config import EngineConfig
 from draftwood.core.proposal import Draw
@@ -15,63 +21,122 @@ from draftwood.testing.replay import Replay
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 
+BLOCK = 16  # rounds drawn together by the bootstrap: neighbouring rounds resemble each other
+SPARE = 256  # cache entries of a slot beyond prompt and answer, for trees
+
+Prompt = Sequence[int]
+Say = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One recipe at one temperature and batch size."""
+
+    name: str
+    recipe: str | Recipe
+    params: SamplingParams
+    batch: int
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:
     """Milliseconds per round by part; `draft` is the part of propose that was model passes."""
 
     recipe: str
+    temperature: float
     batch: int
     rounds: int
     tokens_per_pass: float
     parts: dict[str, float]
     draft: float
+    overhead: Ratio | None  # share of a round outside target and draft passes
 
     @property
     def total(self) -> float:
         return sum(self.parts.values())
 
-    @property
-    def overhead(self) -> float:
-        """Share of a round outside target and draft passes."""
-        return 1 - (self.parts["score"] + self.draft) / self.total
 
-
-def replay(loaded: Loaded, prompts: Sequence[Sequence[int]], params: SamplingParams, nodes: int) -> Recipe:
+def replay(loaded: Loaded, prompts: Sequence[Prompt], params: SamplingParams, nodes: int) -> Recipe:
     """Trees of always `nodes` nodes that cost nothing to draft: the plain answers, every fifth token wrong."""
     llm = LLM(loaded, "autoregressive", config=EngineConfig(max_num_seqs=1))
-    answers = {tuple(p): llm.generate([p], params)[0].tokens for p in prompts}
+    answers = {tuple(p): llm.generate([p], params)[0].token_ids for p in prompts}
     drafter = Replay(answers, loaded.config.vocab_size)
     return Recipe(drafter=drafter, policy=Chain(Draw.GIVEN), verifier=Match(), controller=Fixed(nodes))
 
 
 def measure(
-    loaded: Loaded,
-    recipe: str | Recipe,
-    prompts: Sequence[Sequence[int]],
-    params: SamplingParams,
-    batch: int,
-    name: str | None = None,
-) -> Cost:
-    """Decode the prompts, at most `batch` at a time; rounds that carry prompt chunks are left out."""
-    llm = LLM(loaded, recipe, config=EngineConfig(max_num_seqs=batch))
-    requests = [llm.request(p, params) for p in prompts]
-    seconds = dict.fromkeys(PARTS, 0.0)
-    draft, rounds = 0.0, 0
-    for request in requests:
-        llm.engine.add(request)
-    while llm.engine.has_work:
-        before, drafted, count = dict(llm.engine.totals.seconds), llm.engine.totals.draft_seconds, llm.engine.rounds
-        filling = any(llm.engine.cache.length(s) + 1 < r.num_known for s, r in llm.engine.scheduler.running.items())
-        arriving = llm.engine.scheduler.waiting and len(llm.engine.scheduler.running) < batch
-        llm.engine.step()
-        if filling or arriving or llm.engine.rounds == count:
-            continue
-        rounds += 1
-        draft += llm.engine.totals.draft_seconds - drafted
-        for part in PARTS:
-            seconds[part] += llm.engine.totals[part] - before.get(part, 0.0)
-    emitted, passes = sum(len(r.output) for r in requests), sum(r.stats.target_passes for r in requests)
-    each = 1000 / max(rounds, 1)
-    parts = {part: s * each for part, s in seconds.items()}
-    return Cost(name or llm.recipe_name, batch, rounds, emitted / max(passes, 1), parts, draft * each)
+    loaded: Loaded, cases: Sequence[Case], prompts: Sequence[Prompt], say: Say = lambda done, total: None
+) -> list[Cost]:
+    """Every case decodes all prompts, `batch` at a time."""
+    meters = [Meter(loaded, case, prompts) for case in cases]
+    for meter in meters:
+        meter.run(prompts[:1])  # warm-up
+        meter.reset()
+    for i in range(len(prompts)):
+        say(i, len(prompts))
+        for meter in order(meters, i):
+            if part := due(prompts, i, meter.case.batch):
+                meter.run(part)
+    say(len(prompts), len(prompts))
+    return [meter.cost() for meter in meters]
+
+
+def due(prompts: Sequence[Prompt], index: int, batch: int) -> Sequence[Prompt]:
+    """The prompts that a batch of this size decodes after prompt `index` has come: the last full batch, or the rest."""
+    full, last = (index + 1) % batch == 0, index + 1 == len(prompts)
+    return prompts[index // batch * batch : index + 1] if full or last else ()
+
+
+class Meter:
+    """The engine of one case, and the seconds of its decoding rounds."""
+
+    def __init__(self, loaded: Loaded, case: Case, prompts: Sequence[Prompt]) -> None:
+        longest = max(map(len, prompts)) + case.params.max_tokens + SPARE
+        config = EngineConfig(max_num_seqs=case.batch, max_model_len=min(longest, loaded.model.max_positions))
+        self.case, self.llm = case, LLM(loaded, case.recipe, config=config)
+        self.reset()
+
+    def reset(self) -> None:
+        self.rounds: list[dict[str, float]] = []  # seconds by part, and "draft"
+        self.emitted = self.passes = 0
+
+    def run(self, prompts: Sequence[Prompt]) -> None:
+        """Decode these together. Rounds that read prompts are not counted."""
+        engine = self.llm.engine
+        requests = [self.llm.request(p, self.case.params) for p in prompts]
+        for request in requests:
+            engine.add(request)
+        while engine.has_work:
+            before, count = self._seconds(), engine.rounds
+            reading = engine.scheduler.waiting or any(
+                engine.cache.length(slot) + 1 < r.num_known for slot, r in engine.scheduler.running.items()
+            )
+            engine.step()
+            if not reading and engine.rounds > count:
+                self.rounds.append({part: s - before[part] for part, s in self._seconds().items()})
+        self.emitted += sum(len(r.output) for r in requests)
+        self.passes += sum(r.stats.target_passes for r in requests)
+
+    def _seconds(self) -> dict[str, float]:
+        totals = self.llm.engine.totals
+        return {**{part: totals[part] for part in PARTS}, "draft": totals.draft_seconds}
+
+    def cost(self) -> Cost:
+        count = max(len(self.rounds), 1)
+        mean = {part: 1000 * sum(r[part] for r in self.rounds) / count for part in (*PARTS, "draft")}
+        blocks = [self.rounds[i : i + BLOCK] for i in range(0, len(self.rounds), BLOCK)]
+        total = [sum(r[part] for r in block for part in PARTS) for block in blocks]
+        model = [sum(r["score"] + r["draft"] for r in block) for block in blocks]
+        outside = [whole - inside for whole, inside in zip(total, model, strict=True)]
+        draft = mean.pop("draft")
+        c = self.case
+        return Cost(
+            c.name,
+            c.params.temperature,
+            c.batch,
+            len(self.rounds),
+            self.emitted / max(self.passes, 1),
+            mean,
+            draft,
+            ratio_of_means(outside, total),
+        )

@@ -1,7 +1,7 @@
-"""bench pass: what one target pass costs by its number of nodes, beside what reading the weights alone would cost.
+"""bench pass: the time of one target pass by its number of nodes, and the time to read the weights alone.
 
-Every repeat runs every case once, in an order that rotates and turns round, so that a busy neighbour meets all alike. A
-pass that checks n nodes is worth its price if it costs less than n passes of one: the ratio is taken within a repeat.
+Every repeat runs every case once, in an order that rotates and reverses, so that other processes disturb all cases alike.
+Ratios to the pass of one token are taken within a repeat.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,16 +19,16 @@ from draftwood.core.forward import ALL, ForwardInput, LayerPlan
 from draftwood.errors import OptionError
 from draftwood.kernels.cpu.library import Library
 from draftwood.models.backends.choose import open_library
-from draftwood.models.backends.int8 import PRODUCTS
-from draftwood.models.backends.memory import large_pages
+from draftwood.models.backends.int8_weights import PRODUCTS
+from draftwood.models.backends.large_pages import large_pages
 from draftwood.models.loading.load import Loaded
 
 CHAIN, TREE = "chain", "tree"
-LEAST = 768 * 2**20  # bytes that no last-level cache keeps
+LEAST = 768 * 2**20  # bytes, more than any last-level cache holds
 WARM_UP = 3
 PROBE_EVERY = 4  # repeats
-AGAIN = 10  # reads: after a long stream, caches take several before they believe that a buffer will be used again
-LOOKED_INTO = (1, 16)  # nodes of the passes whose parts are told apart
+AGAIN = 10  # reads before the timed one: after a long stream, caches keep a buffer only after several reads
+TIMED_BY_PART = (1, 16)  # nodes of the passes that are timed by part
 SEED = 0
 
 Say = Callable[[int, int], None]
@@ -36,7 +36,7 @@ Say = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One kind of pass: `nodes` tokens behind `context` committed rows, all asked for logits."""
+    """One kind of pass: `nodes` tokens after `context` committed tokens, with logits for all nodes."""
 
     context: int
     nodes: int
@@ -45,7 +45,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """Median and quartiles in milliseconds; `ratio` to the one-token pass behind the same context."""
+    """Median and quartiles in milliseconds; `ratio`: to the one-token pass after the same context."""
 
     case: Case
     ms: float
@@ -60,7 +60,7 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """The least a pass can take behind a context: all its bytes at the speed at which they can be read."""
+    """A lower bound of a pass after a context: all its bytes at the measured speed of reading."""
 
     context: int
     bytes: int
@@ -98,7 +98,7 @@ def measure(
     stage = Stage(model, contexts, max(sizes))
     cases = all_cases(sizes, contexts)
     runs: dict[Any, Callable[[], None]] = {case: stage.runner(case) for case in cases}
-    looked = [c for c in cases if c.context == contexts[0] and c.nodes in LOOKED_INTO and c.shape == CHAIN]
+    looked = [c for c in cases if c.context == contexts[0] and c.nodes in TIMED_BY_PART and c.shape == CHAIN]
     for case in looked if takes_plans(model) else ():
         for name, plan, head in without(model.num_layers):
             runs[case, name] = stage.runner(case, plan, head=head)
@@ -112,7 +112,7 @@ def measure(
             for _ in range(AGAIN):
                 small.read()
             found |= {"cache": clock(small.read), "memory": clock(memory.read)}
-            for _ in range(AGAIN):  # what the long read threw out comes back, so that no case pays for it
+            for _ in range(AGAIN):  # refills the cache after the long read, so that no case is slowed by it
                 runs[cases[0]]()
         if turn >= 0:
             for key, seconds in found.items():
@@ -129,14 +129,14 @@ def measure(
 
 
 def all_cases(sizes: Sequence[int], contexts: Sequence[int]) -> list[Case]:
-    """Chains of every size, and trees where there is room for a branch. The one-token pass is always among them."""
+    """Chains of every size, and trees of three nodes and more. The one-token pass is always included."""
     counts = sorted({1, *sizes})
     shapes = [(n, shape) for n in counts for shape in ((CHAIN, TREE) if n > 2 else (CHAIN,))]
     return [Case(context, n, shape) for context in contexts for n, shape in shapes]
 
 
 def order(keys: list[Any], turn: int) -> list[Any]:
-    """The row as it is, the row from behind, then the same from the next one on: no case has a steady neighbour."""
+    """The list, the list reversed, then the same rotated by one: no case always follows the same other case."""
     at = turn // 2 % len(keys)
     turned = keys[at:] + keys[:at]
     return turned[::-1] if turn % 2 else turned
@@ -149,13 +149,13 @@ def clock(run: Callable[[], Any]) -> float:
 
 
 class Stage:
-    """A cache whose slots hold the contexts, random tokens all. Runs leave the committed rows as they found them."""
+    """A cache whose slots hold contexts of random tokens. Runs leave the committed entries unchanged."""
 
     def __init__(self, model: Any, contexts: Sequence[int], most: int) -> None:
         longest = max(contexts) + most
         if longest > model.max_positions:
             raise OptionError(
-                f"{max(contexts)} rows and {most} nodes are {longest} tokens, the model holds {model.max_positions}\n"
+                f"{max(contexts)} tokens and {most} nodes are {longest} positions, the model holds {model.max_positions}\n"
                 "hint: a smaller context"
             )
         self.model, self.contexts = model, list(contexts)
@@ -178,7 +178,7 @@ class Stage:
         return self.noise.integers(0, self.model.vocab_size, count).tolist()
 
     def runner(self, case: Case, plan: LayerPlan = ALL, *, head: bool = True) -> Callable[[], None]:
-        """The pass and nothing before it. Dropping its rows takes microseconds and is part of every run."""
+        """A function that runs the pass. It also drops the staged entries, which takes microseconds."""
         slot = self.contexts.index(case.context)
         parents = chain(case.nodes) if case.shape == CHAIN else random_tree(case.nodes)
         x = flat(slot, case.context, self.tokens(case.nodes), parents, head=head)
@@ -195,13 +195,13 @@ def chain(nodes: int) -> list[int]:
 
 
 def random_tree(nodes: int, seed: int = SEED) -> list[int]:
-    """Parents: each node hangs on one of those before it, all equally likely."""
+    """Parents: each node is a child of an earlier node, all equally likely."""
     noise = np.random.default_rng(seed)
     return [-1, *(int(noise.integers(0, i)) for i in range(1, nodes))]
 
 
 def flat(slot: int, done: int, ids: list[int], parents: list[int], *, head: bool) -> ForwardInput:
-    """Nodes of one slot behind `done` committed rows, logits at each of them or at none."""
+    """Nodes of one slot after `done` committed tokens, with logits at all of them or at none."""
     depth: list[int] = []
     for parent in parents:
         depth.append(0 if parent < 0 else depth[parent] + 1)
@@ -217,7 +217,7 @@ def flat(slot: int, done: int, ids: list[int], parents: list[int], *, head: bool
 
 
 def without(layers: int) -> list[tuple[str, LayerPlan, bool]]:
-    """Passes that leave a part out; the last one leaves out all of them."""
+    """Passes without one part; the last one is without all of them."""
     every = frozenset(range(layers))
     return [
         ("head", ALL, False),
@@ -228,16 +228,16 @@ def without(layers: int) -> list[tuple[str, LayerPlan, bool]]:
 
 
 def takes_plans(model: Any) -> bool:
-    """Models of our own run parts of their layers, those of transformers do not."""
+    """Whether the model can run some of its layers; those of transformers cannot."""
     return hasattr(model, "first_layers")
 
 
 class Probe:
-    """A buffer to read with all threads, in the same kind of memory as the weights."""
+    """A buffer that is read with all threads, in the same kind of memory as the weights."""
 
     def __init__(self, size: int, library: Library | None = None) -> None:
         self.words: Tensor = torch.frombuffer(large_pages(max(size, 8) // 8 * 8), dtype=torch.int64)
-        self.words.fill_(1)  # a page nobody has written is not there to be read
+        self.words.fill_(1)  # pages that were never written are not in memory
         self.bytes = self.words.nbytes
         self.library = open_library() if library is None else library
 
@@ -263,13 +263,13 @@ def weight_bytes(model: Any) -> int:
     return sum(t.nbytes for t in held if isinstance(t, Tensor))
 
 
-def row_bytes(model: Any) -> int:
-    """Bytes of one committed row over all layers."""
+def entry_bytes(model: Any) -> int:
+    """Bytes of one cache entry over all layers."""
     return sum(spec.heads * spec.width * spec.dtype.itemsize for spec in model.cache_specs)
 
 
 def floor(model: Any, weights: int, context: int, bandwidth: dict[str, dict[str, float]]) -> Floor:
-    size = weights + context * row_bytes(model)
+    size = weights + context * entry_bytes(model)
     return Floor(context, size, 1000 * size / bandwidth["memory"]["median"], 1000 * size / bandwidth["cache"]["median"])
 
 

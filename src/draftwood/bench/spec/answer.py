@@ -1,17 +1,17 @@
-"""Answer: what is written down about one method answering one question. One line of the results log."""
+"""Answer: the record of one method answering one question. One line of the results log."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 IDENTICAL, NEAR, DIFFERS = "identical", "near tie", "differs"
-REFERENCE = "reference"  # plain decoding itself, which the others are held against
-UNJUDGED = "not judged"  # a lossy recipe, draws of its own, or nothing to hold it against
+REFERENCE = "reference"  # plain decoding itself, with which the others are compared
+UNJUDGED = "not judged"  # a lossy recipe, random numbers of its own, or no plain answer to compare with
 
 
 @dataclass(slots=True)
 class Answer:
-    """Times are measured in the process that answers, from the request to its last token, without any pipe."""
+    """Times are measured inside the process that answers, so they contain no communication."""
 
     method: str
     question: str
@@ -19,22 +19,23 @@ class Answer:
     task: str
     prompt_tokens: int
     tokens: list[int] = field(default_factory=list[int])
-    emitted: int = 0  # as the method counts them; its end token included
+    emitted: int = 0  # tokens as the method counts them, the end token included
     seconds: float = 0.0  # request to last token
     first_seconds: float = 0.0  # request to first token
     decode_seconds: float = 0.0  # first to last token
-    passes: int | None = None  # target passes that emitted; None: the method does not tell
+    passes: int | None = None  # target passes that emitted; None: not reported
     drafted: int | None = None
     accepted: int | None = None
     drafted_by_position: list[int] = field(default_factory=list[int])
     accepted_by_position: list[int] = field(default_factory=list[int])
+    rounds: list[int] = field(default_factory=list[int])  # that accepted all, some, none of their draft
     parts: dict[str, float] = field(default_factory=dict[str, float])  # seconds of the rounds after the first token
     finish: str = ""
-    counted: str = ""  # who counted the tokens, and how
+    counted: str = ""  # how the tokens were counted
     status: str = UNJUDGED
-    why: str = ""  # behind the status
+    why: str = ""  # reason for the status
     compared: int = 0  # tokens up to and including the first difference from plain decoding
-    same_text: bool | None = None  # as plain decoding's; information only where arithmetic is not ours
+    same_text: bool | None = None  # equal to plain decoding's; for peers, whose arithmetic differs, information only
     error: str | None = None
 
     @property
@@ -56,13 +57,13 @@ class Answer:
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> "Answer":
-        """From a results log's line; keys of another version are left out."""
+        """From a line of the results log; keys of another version are ignored."""
         known = {f.name for f in fields(cls)}
         return cls(**{key: value for key, value in record.items() if key in known})
 
 
 def shared_text(a: Sequence[int], b: Sequence[int], ends: Sequence[int]) -> bool:
-    """Whether two answers say the same; end tokens do not count, because not everybody reports them."""
+    """Whether two answers are equal up to end tokens, which not every engine reports."""
     return _stripped(a, ends) == _stripped(b, ends)
 
 

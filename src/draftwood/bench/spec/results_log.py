@@ -1,12 +1,12 @@
-"""Results log: a run's memory on disk, one JSON line at a time, so that a run that was stopped goes on where it was.
+"""Results log: a run's answers on disk, one JSON line each, so that a run that was stopped continues where it ended.
 
-    {"settings": {...}}                                    first line: what must be the same to go on
-    {"facts": {...}}                                       versions of everybody, once per start
+    {"settings": {...}}                                    first line: a run continues only with equal settings
+    {"facts": {...}}                                       versions of all methods, once per start
     {"answer": {...}}  {"answer": {...}}  ...              all methods' answers to one question
     {"question": "81", "machine": {...}}                   that question is done
 
-A question counts when its last line is there. Answers without it, and a half-written line at the end, are what a killed run
-leaves behind: they are cut off, and the question is asked again.
+A question counts when its last line is present. A killed run leaves answers without it, or a half-written line: these are
+removed, and the question is asked again.
 """
 
 import json
@@ -15,9 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from draftwood.bench.spec.answer import Answer
 from draftwood.errors import OptionError
-from draftwood.models.loading.lock import locked
 
 
 class ResultsLog:
@@ -25,7 +26,7 @@ class ResultsLog:
 
     def __init__(self, path: Path | None, settings: Mapping[str, Any], *, fresh: bool = False) -> None:
         self.path = path
-        self.settings = json.loads(json.dumps(settings))  # as it will be read back: tuples are lists
+        self.settings = json.loads(json.dumps(settings))  # as it is read back: tuples become lists
         self.fresh = fresh
         self.done: dict[str, list[Answer]] = {}
         self.machine: dict[str, dict[str, Any]] = {}
@@ -33,17 +34,19 @@ class ResultsLog:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """One run at a time: two would time each other and write every question twice."""
+        """One run at a time: two would disturb each other's times and write every question twice."""
         if self.path is None:
             yield
             return
-        with locked(self.path.with_suffix(".lock"), wait=False) as held:
-            if not held:
-                raise OptionError(f"another run is writing {self.path}\nhint: wait for it, or use another --out")
+        try:
+            lock = FileLock(self.path.with_suffix(".lock")).acquire(blocking=False)
+        except Timeout:
+            raise OptionError(f"another run is writing {self.path}\nhint: wait for it, or use another --out") from None
+        with lock:
             yield
 
     def open(self) -> int:
-        """Read what is there, or begin; how many questions are done already. OptionError if the settings differ."""
+        """Read the log, or begin one. Returns how many questions are done. OptionError if the settings differ."""
         if self.path is None:
             return 0
         if self.fresh or not self.path.exists() or not self._read(self.path):
@@ -51,7 +54,7 @@ class ResultsLog:
         return len(self.done)
 
     def add(self, question: str, answers: Sequence[Answer], machine: Mapping[str, Any]) -> None:
-        """One question is done: in one write, flushed."""
+        """Record one finished question, in one write."""
         self.done[question], self.machine[question] = list(answers), dict(machine)
         if self.path is None:
             return
@@ -61,7 +64,7 @@ class ResultsLog:
             file.write("".join(json.dumps(line) + "\n" for line in (*lines, closing)))
 
     def note(self, facts: Mapping[str, Any]) -> None:
-        """What the methods said about themselves when they were opened."""
+        """Record what the methods reported when they were opened."""
         self.facts = dict(facts)
         if self.path is not None:
             with self.path.open("a") as file:
@@ -71,7 +74,7 @@ class ResultsLog:
         return [answer for answers in self.done.values() for answer in answers]
 
     def _read(self, path: Path) -> bool:
-        """True if there was a results log to go on with."""
+        """True if the file is a results log that can be continued."""
         data = path.read_bytes()
         waiting: list[Answer] = []
         good = end = 0
@@ -81,7 +84,7 @@ class ResultsLog:
             if line is None:
                 if end == len(data):
                     break  # half-written
-                raise OptionError(f"{path}, line {number}: this is no results log\nhint: --fresh begins anew")
+                raise OptionError(f"{path}, line {number}: not a results log\nhint: --fresh starts over")
             if number == 1:
                 self._compare(path, line.get("settings"))
                 good = end
@@ -99,7 +102,7 @@ class ResultsLog:
 
     def _compare(self, path: Path, before: Any) -> None:
         if not isinstance(before, dict):
-            raise OptionError(f"{path}: this is no results log of a benchmark\nhint: another --out, or --fresh")
+            raise OptionError(f"{path}: not a results log\nhint: another --out, or --fresh")
         keys = [*self.settings, *(key for key in before if key not in self.settings)]
         changed = [
             f"{key}: {before.get(key)!r} then, {self.settings.get(key)!r} now"
@@ -109,7 +112,7 @@ class ResultsLog:
         if changed:
             raise OptionError(
                 f"{path} was begun with other settings\n  " + "\n  ".join(changed) + "\n"
-                "hint: the same settings go on with it, --fresh begins anew, another --out keeps both"
+                "hint: equal settings continue it, --fresh starts over, another --out keeps both"
             )
 
 

@@ -1,7 +1,7 @@
-"""bench spec: how fast is each method on real questions, beside plain decoding and beside other engines?
+"""bench spec: the speed of recipes, plain decoding and other engines on real questions.
 
-Every question is answered by every method before the next one, in an order that changes, so that whatever happens to the
-machine happens to all. One process works at a time. What is written down after each question is the run's whole state.
+Every method answers a question before the next one is asked, in an order that changes, so that a change of the machine
+affects all methods. One process works at a time. The results log, written after each question, is the run's whole state.
 """
 
 import hashlib
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from draftwood.bench.spec.answer import REFERENCE
-from draftwood.bench.spec.near_ties import few_enough
 from draftwood.bench.spec.peers import OURS, Settings
+from draftwood.bench.spec.questions import Item, order
 from draftwood.bench.spec.results_log import ResultsLog
 from draftwood.bench.spec.summary import ALL, best, figures, ratio
-from draftwood.bench.spec.tasks import Item, order
-from draftwood.bench.spec.workers import Workers
+from draftwood.bench.spec.text_equality import few_enough
+from draftwood.bench.spec.worker_pool import WorkerPool
 from draftwood.kernels.cpu.levels import SWITCH, chosen
 
 PLAIN = "autoregressive"
@@ -25,7 +25,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is asked, of whom, and how."""
+    """Questions, methods and settings of a run."""
 
     items: tuple[Item, ...]
     settings: Settings
@@ -37,7 +37,7 @@ class Plan:
         return (*self.settings.methods, *self.peers)
 
     def identity(self, source: dict[str, Any]) -> dict[str, Any]:
-        """What must be the same for two answers to stand in one table. `source` is where the numbers come from."""
+        """What two answers must have in common to stand in one table. `source`: see provenance."""
         s = self.settings
         asked = json.dumps([[i.id, i.category, i.text] for i in self.items]).encode()
         return {
@@ -63,41 +63,41 @@ def recipes_with_plain(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def measure(
-    plan: Plan, results_log: ResultsLog, *, say: Progress = lambda done, total: None, workers: Workers | None = None
+    plan: Plan, results_log: ResultsLog, *, say: Progress = lambda done, total: None, pool: WorkerPool | None = None
 ) -> None:
-    """Ask what the results log does not know yet."""
+    """Ask the questions that the results log does not hold yet."""
     total = len(plan.items)
     if len(results_log.done) >= total:
         return
-    workers = workers or Workers(plan.settings, plan.peers)
+    pool = pool or WorkerPool(plan.settings, plan.peers)
     try:
-        workers.open(plan.items, plan.warmup)
-        results_log.note(workers.facts)
+        pool.open(plan.items, plan.warmup)
+        results_log.note(pool.facts)
         say(len(results_log.done), total)
         for index, item in enumerate(plan.items):
             if item.id not in results_log.done:
-                _question(plan, workers, results_log, item, index)
+                _question(plan, pool, results_log, item, index)
                 say(len(results_log.done), total)
     finally:
-        workers.close()
+        pool.close()
 
 
-def _question(plan: Plan, workers: Workers, results_log: ResultsLog, item: Item, index: int) -> None:
-    meter = workers.meter()
+def _question(plan: Plan, pool: WorkerPool, results_log: ResultsLog, item: Item, index: int) -> None:
+    meter = pool.meter()
     turns = order(plan.methods, index, plan.settings.seed)
-    answers = {method: workers.ask(method, item, index) for method in turns}
+    answers = {method: pool.ask(method, item, index) for method in turns}
     machine = {**meter.read(), "order": turns}
     plain = answers[PLAIN]
     for method, answer in answers.items():
         if method != PLAIN:
-            workers.judge(answer, plain, index)
+            pool.judge(answer, plain, index)
         elif plain.good:
             plain.status = REFERENCE
     results_log.add(item.id, list(answers.values()), machine)
 
 
 def results(plan: Plan, results_log: ResultsLog) -> dict[str, Any]:
-    """Everything the answers add up to."""
+    """All figures of the answers."""
     answers, seed = results_log.answers(), plan.settings.seed
     facts: dict[str, Any] = results_log.facts.get(OURS, {})
     found = figures(answers, plan.methods, PLAIN, seed=seed)
@@ -109,7 +109,8 @@ def results(plan: Plan, results_log: ResultsLog) -> dict[str, Any]:
         "figures": found,
         "against_peers": ratios,
         "rivals": rivals(found, plan.peers),
-        "not_compared": facts.get("not_compared", {}),  # recipes whose texts are not held against plain decoding's: why
+        "precision": _precisions(plan, results_log),
+        "not_compared": facts.get("not_compared", {}),  # why a recipe's texts need not be plain decoding's
         "lossy": [name for name, lossless in facts.get("lossless", {}).items() if not lossless],
         "failures": [
             {"method": a.method, "question": a.question, "error": a.error} for a in answers if a.error is not None
@@ -118,15 +119,22 @@ def results(plan: Plan, results_log: ResultsLog) -> dict[str, Any]:
     }
 
 
+def _precisions(plan: Plan, results_log: ResultsLog) -> dict[str, str]:
+    """By method: the number format it computes in, as its process reported it."""
+    by = {**dict.fromkeys(plan.settings.methods, OURS), **{name: name for name in plan.peers}}
+    found = {method: results_log.facts.get(process, {}).get("precision") for method, process in by.items()}
+    return {method: precision or "unknown" for method, precision in found.items()}
+
+
 def rivals(found: dict[str, Any], peers: Sequence[str]) -> list[str]:
-    """Of each engine the fastest here, chosen in its favour; llama.cpp's plain decoding and its n-gram modes apart."""
+    """The fastest method of each engine; llama.cpp's plain decoding and its n-gram modes count as two engines."""
     plain = [p for p in peers if p == "llamacpp"]
     kinds = (plain, [p for p in peers if p.startswith("llamacpp-")], [p for p in peers if p.startswith("transformers")])
     return [name for kind in kinds if (name := best(found, kind)) is not None]
 
 
 def broken(found: dict[str, Any], ours: Sequence[str]) -> list[str]:
-    """Our methods that failed or did not keep their promise, each with the reason."""
+    """Our methods that failed or whose texts differ although they must not, each with the reason."""
     said: list[str] = []
     for name in ours:
         f = found["figures"][ALL][name]
@@ -135,5 +143,5 @@ def broken(found: dict[str, Any], ours: Sequence[str]) -> list[str]:
         if f["different"]:
             said.append(f"{name}: {f['different']} answers differ from plain decoding's")
         if not few_enough(f["near_ties"], f["compared"]):
-            said.append(f"{name}: {f['near_ties']} near ties in {f['compared']} tokens are too many to be ties")
+            said.append(f"{name}: {f['near_ties']} near ties in {f['compared']} tokens, more than 1 in 1000")
     return said

@@ -1,14 +1,15 @@
-"""Figures: what a results log's answers add up to, by method, by sub-task and overall.
+"""Summary: the figures of a results log's answers, by method, by task and overall.
 
 Tokens per second is the mean over questions of each question's own speed, and a speed-up is a ratio of two such means, as
 Spec-Bench defines it. Tokens per pass is a micro-average: all tokens over all passes. Time per token belongs to an answer
 (first to last token, over the tokens between); its percentiles are over answers. A failed answer has no speed: it is
-counted, and a ratio says over how many questions both methods answered.
+counted, and a ratio says how many questions both methods answered.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import zip_longest
 from typing import Any
 
 from draftwood.bench.spec.answer import DIFFERS, IDENTICAL, NEAR, UNJUDGED, Answer
@@ -18,7 +19,7 @@ ALL = "overall"
 
 
 def figures(answers: Sequence[Answer], methods: Sequence[str], baseline: str, *, seed: int = 0) -> dict[str, Any]:
-    """{"overall" or a sub-task: {method: its figures, with its speed-up over `baseline`}}."""
+    """{"overall" or a task: {method: its figures, with its speed-up over `baseline`}}."""
     tasks = list(dict.fromkeys(a.task for a in answers))
     found: dict[str, Any] = {}
     for task in (ALL, *tasks):
@@ -42,7 +43,7 @@ def ratio(answers: Sequence[Answer], method: str, other: str, *, seed: int = 0) 
 
 
 def best(found: Mapping[str, Any], names: Sequence[str]) -> str | None:
-    """The fastest of these methods, by its mean speed over all questions."""
+    """The fastest of these methods by mean speed over all questions."""
     speeds = {n: found[ALL][n]["tokens_per_second"] for n in names if found[ALL][n]["tokens_per_second"] is not None}
     return max(speeds, key=lambda n: speeds[n], default=None)
 
@@ -52,7 +53,7 @@ def _method(answers: Sequence[Answer]) -> dict[str, Any]:
     each = [t for a in good if (t := a.per_token) is not None]
     counted = [a for a in good if a.passes]
     status = Counter(a.status for a in good)
-    said = [a.same_text for a in good if a.same_text is not None]
+    same = [a.same_text for a in good if a.same_text is not None]
     return {
         "questions": len(answers),
         "failures": len(answers) - len(good),
@@ -72,34 +73,31 @@ def _method(answers: Sequence[Answer]) -> dict[str, Any]:
         "not_judged": status[UNJUDGED],
         "compared": sum(a.compared for a in good),
         "exact_share": _over(status[IDENTICAL] + status[NEAR], status[IDENTICAL] + status[NEAR] + status[DIFFERS]),
-        "same_text_share": _over(sum(said), len(said)),
+        "same_text_share": _over(sum(same), len(same)),
+        "rounds": _sums([a.rounds for a in good]),  # that accepted all, some, none of their draft
     }
 
 
 def _acceptance(answers: Sequence[Answer]) -> dict[str, Any]:
-    told = [a for a in answers if a.drafted is not None and a.accepted is not None]
-    drafted, accepted = sum(a.drafted or 0 for a in told), sum(a.accepted or 0 for a in told)
+    known = [a for a in answers if a.drafted is not None and a.accepted is not None]
+    drafted, accepted = sum(a.drafted or 0 for a in known), sum(a.accepted or 0 for a in known)
     levels = [_sums([getattr(a, f"{kind}_by_position") for a in answers]) for kind in ("drafted", "accepted")]
     reached = [*levels[1], *[0] * (len(levels[0]) - len(levels[1]))]
     return {
-        "drafted": drafted if told else None,
-        "accepted": accepted if told else None,
+        "drafted": drafted if known else None,
+        "accepted": accepted if known else None,
         "acceptance": _over(accepted, drafted),
         "acceptance_by_position": [_over(a, d) for a, d in zip(reached, levels[0], strict=False)],
     }
 
 
-def _sums(rows: Sequence[Sequence[int]]) -> list[int]:
-    """Column sums of ragged rows."""
-    total = [0] * max(map(len, rows), default=0)
-    for row in rows:
-        for i, value in enumerate(row):
-            total[i] += value
-    return total
+def _sums(lists: Sequence[Sequence[int]]) -> list[int]:
+    """Sums by position, of lists of different lengths."""
+    return [sum(column) for column in zip_longest(*lists, fillvalue=0)]
 
 
 def _shares(answers: Sequence[Answer]) -> dict[str, float]:
-    """Share of the decoding time by part; what no part claims is "other"."""
+    """Share of the decoding time by part; the remainder is "other"."""
     timed = [a for a in answers if a.parts and a.decode_seconds > 0]
     whole = sum(a.decode_seconds for a in timed)
     parts = {

@@ -1,8 +1,8 @@
-"""bounds: how much rules keep of real drafts, beside the most that any rule could keep.
+"""bounds: the acceptance of rules on real drafts, and the most that any exact rule can accept.
 
-A drafter and its target answer prompts; at every position the rule comes to, the pair of distributions (p, q) is written down. On
-these pairs the acceptance of each rule with k siblings is a formula or, where there is none, the rule's own doing. So all
-rules are judged on the same positions, at the same temperature, and on nothing else.
+A drafter and its target answer prompts. At every position that the rule reaches, the pair of distributions (p, q) is
+recorded. On these pairs the acceptance of a rule with k siblings is computed by a formula, or sampled by running the rule
+where no formula is known. So all rules are compared on the same positions.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,8 +15,8 @@ from torch import Tensor
 
 from draftwood import recipes
 from draftwood.bench.statistics import Estimate, mean_by_group
-from draftwood.bench.study.capture import ask, engine, need_prompts
 from draftwood.bench.study.known_distributions import drafted, round_of, scored
+from draftwood.bench.study.single_prompt import ask, engine, need_prompts
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.forward import Needs
 from draftwood.core.legality import RULES, Shape
@@ -36,16 +36,16 @@ from draftwood.verifiers.bounds import best_distinct, best_iid
 from draftwood.verifiers.match import Match
 from draftwood.verifiers.rejection import Rejection
 
-DEPTH = 4  # drafted tokens of a round while pairs are written down
-SLACK = 1e-7  # above a bound by less is rounding
-SURE = 4.0  # standard errors by which a sample must exceed a bound before that is said
+DEPTH = 4  # drafted tokens of a round while pairs are recorded
+SLACK = 1e-7  # an excess over a bound below this is rounding
+SURE = 4.0  # standard errors by which a sample must exceed a bound to count as an error
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pairs:
-    """Distributions at positions that a rule came to; `prompt` says which text each belongs to."""
+    """Distributions at positions that a rule reached; `prompt`: the index of the prompt of each."""
 
     p: Float[Tensor, "R V"]
     q: Float[Tensor, "R V"]
@@ -54,7 +54,7 @@ class Pairs:
 
 @dataclass(slots=True)
 class Recording:
-    """Lets `inner` decide, and writes down the distributions at the nodes it came to and that have drawn children."""
+    """Verifies by `inner` and records the distributions at the nodes on its path that have drawn children."""
 
     inner: Verifier
     most: int  # pairs of one prompt
@@ -67,12 +67,12 @@ class Recording:
 
     def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
         verdict = self.inner.verify(proposal, target, rnd)
-        rows = proposal.q_indices()
-        for column in verdict.path.unbind(1):  # one text at a time, so a column is one node
-            probs = rows.gather(1, column.clamp_min(0)[:, None])[:, 0]
-            if len(self.p) < self.most and int(column[0]) >= 0 and int(probs[0]) >= 0 and proposal.q is not None:
+        indices = proposal.q_indices()
+        for column in verdict.path.unbind(1):  # one sequence at a time, so a column is one node
+            index = indices.gather(1, column.clamp_min(0)[:, None])[:, 0]
+            if len(self.p) < self.most and int(column[0]) >= 0 and int(index[0]) >= 0 and proposal.q is not None:
                 self.p.append(target.probs(column[:, None])[0, 0].float())
-                self.q.append(proposal.q.dense(probs, target.vocab_size)[0].float())
+                self.q.append(proposal.q.dense(index, target.vocab_size)[0].float())
         return verdict
 
 
@@ -83,14 +83,14 @@ def record(
     *,
     temperature: float,
     top_p: float = 1.0,
-    rows: int = 96,
+    positions: int = 96,
     max_tokens: int = 64,
     seed: int = 0,
     say: Say = lambda text: None,
     **options: Any,
 ) -> Pairs:
-    """At most `rows` pairs, evenly from all prompts. The recipe lends its drafter; it drafts a chain, which any rule's
-    positions may come from."""
+    """At most `positions` pairs, evenly from all prompts. Only the recipe's drafter is used. It drafts a chain: any rule
+    may reach its positions."""
     need_prompts(prompts)
     if not temperature > 0:
         raise OptionError(
@@ -99,37 +99,37 @@ def record(
     made = recipes.build(recipe, loaded.model, **options) if isinstance(recipe, str) else recipe
     if Draw.IID not in made.drafter.draws:
         raise OptionError(
-            f"{type(made.drafter).__name__} draws from no distribution, so there is no q to compare\nhint: eagle, fast_draft, ..."
+            f"{type(made.drafter).__name__} draws from no distribution, so there is no q\nhint: eagle3, fast_draft, ..."
         )
     p: list[Tensor] = []
     q: list[Tensor] = []
     of: list[int] = []
     for i, prompt in enumerate(prompts):
         say(f"temperature {temperature:g}: prompt {i + 1} of {len(prompts)}")
-        book = Recording(Rejection(), most=-(-(rows - len(p)) // (len(prompts) - i)))
-        whole = replace(made, policy=Chain(Draw.IID), verifier=book, controller=Fixed(depth=DEPTH))
+        recording = Recording(Rejection(), most=-(-(positions - len(p)) // (len(prompts) - i)))
+        whole = replace(made, policy=Chain(Draw.IID), verifier=recording, controller=Fixed(depth=DEPTH))
         params = SamplingParams(temperature=temperature, top_p=top_p, seed=seed + i, max_tokens=max_tokens)
         ask(engine(loaded, whole, [prompt], max_tokens), prompt, params, i + 1)
-        p, q, of = p + book.p, q + book.q, of + [i] * len(book.p)
+        p, q, of = p + recording.p, q + recording.q, of + [i] * len(recording.p)
     if not p:
-        raise OptionError("nothing was drafted\nhint: longer answers, or a drafter that guesses")
+        raise OptionError("nothing was drafted\nhint: longer answers, or a drafter that drafts more")
     return Pairs(torch.stack(p), torch.stack(q), tuple(of))
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A rule's acceptance by number of siblings. `bound`: the name of the line it cannot exceed; None for bounds."""
+    """Acceptance of a rule by number of siblings. `bound`: the name of the line it cannot exceed; None for bounds."""
 
     name: str
     draw: str
     kept: dict[int, Estimate]
     bound: str | None = None
-    sampled: tuple[int, ...] = ()  # numbers of siblings at which the rule was run instead of computed
+    sampled: tuple[int, ...] = ()  # numbers of siblings at which acceptance was sampled, not computed
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One temperature. `above`: what exceeded its bound, which would be a fault of ours."""
+    """One temperature. `above`: what exceeded its bound, which would be an error of this program."""
 
     temperature: float
     pairs: int
@@ -150,7 +150,7 @@ def compare(
     seed: int = 0,
     say: Say = lambda text: None,
 ) -> Compared:
-    """Every rule and both bounds on the same pairs. `trials`: runs of each pair where a rule has no formula."""
+    """Every rule and both bounds on the same pairs. `trials`: samples at each pair where a rule has no formula."""
     if not siblings or min(siblings) < 1:
         raise OptionError(f"k cannot be {list(siblings)}\nhint: numbers of siblings, 1 or more")
     p, q = pairs.p, pairs.q
@@ -199,13 +199,13 @@ DISTINCT: dict[str, tuple[Verifier, Callable[[Tensor, Tensor], Tensor]]] = {
 
 
 def _one(name: str) -> Callable[[Tensor, Tensor], Tensor]:
-    """One draw is one draw, with replacement or without."""
+    """The formula for one draw, which is the same with replacement and without."""
     rate = IID[name.partition(",")[0]]
     return lambda p, q: rate(p, q, 1)
 
 
 def sampled(rule: Verifier, draw: Draw, pairs: Pairs, k: int, trials: int, seed: int = 0) -> Float[Tensor, "R"]:
-    """Share of `trials` rounds in which a shipped rule keeps one of k siblings, pair by pair, drafts drawn anew."""
+    """Share of `trials` rounds in which a rule accepts one of k siblings, pair by pair, with new drafts each time."""
     p, q = pairs.p, pairs.q
     kept, logits = torch.zeros(len(p), dtype=torch.float64), p.log()
     for turn in range(trials):

@@ -1,4 +1,4 @@
-"""One picture of `draftwood bounds`: acceptance over the number of siblings, a panel for each temperature."""
+"""The figure of `draftwood bounds`: acceptance over the number of siblings, one panel per temperature."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ def draw(found: Sequence[Compared], path: Path) -> Path | None:
             axes.plot(list(line.kept), [e.value for e in line.kept.values()], label=line.name, linewidth=1, **style)
         axes.set(xlabel="siblings", title=f"temperature {one.temperature:g}, {one.pairs} positions")
         axes.grid(alpha=0.3)
-    panels[0][0].set(ylabel="one of them is kept")
+    panels[0][0].set(ylabel="one of them is accepted")
     panels[0][-1].legend(fontsize=7)
     figure.tight_layout()
     figure.savefig(path)

@@ -1,7 +1,7 @@
-"""eval: one recipe on some prompts. What it accepts, whether its text is plain decoding's, what it gains and should gain.
+"""eval: acceptance, equality with plain decoding's text, and speed-up of one recipe, measured and predicted.
 
 Every prompt is answered four times, plain, recipe, recipe, plain, by fresh engines in one process, so that a slow moment
-meets both. The rounds of every other prompt fit the cost model; its prediction is held against the clock on the rest.
+affects both. The cost model is fitted on every other prompt; its prediction is compared with the clock on the rest.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,11 +10,10 @@ from typing import Any
 
 from draftwood import recipes
 from draftwood.bench import machine
-from draftwood.bench.micro.rounds import Answer, answer
-from draftwood.bench.spec.comparable import not_compared
-from draftwood.bench.spec.near_ties import few_enough, first_difference, parting
+from draftwood.bench.spec.text_equality import few_enough, first_difference, not_compared, parting
 from draftwood.bench.statistics import Ratio, ratio_of_means
 from draftwood.bench.study.predict import Forecast, Pair, Spent, estimated, fitted, observed
+from draftwood.bench.study.timed_answer import Answer, answer
 from draftwood.controllers.cost import CostModel
 from draftwood.core.recipe import Recipe
 from draftwood.core.sampling.params import SamplingParams
@@ -31,7 +30,7 @@ Say = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A prompt's four answers, and how many cores others used meanwhile."""
+    """The four answers to a prompt, and how many cores other processes used meanwhile."""
 
     plain: tuple[Answer, Answer]
     recipe: tuple[Answer, Answer]
@@ -39,13 +38,13 @@ class Asked:
 
     @property
     def timed(self) -> bool:
-        """Whether all four decoded long enough for a time; an answer of one token has none."""
+        """Whether all four decoded long enough to be timed."""
         return all(len(a.decoding) >= SHORTEST for a in (*self.plain, *self.recipe))
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """The recipe's texts beside plain decoding's. Not `judged`: `why`."""
+    """Comparison of the recipe's texts with plain decoding's. Not `judged`: `why`."""
 
     judged: bool
     why: str = ""
@@ -62,7 +61,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """One temperature. `whole` is the speed-up with the prompts' reading in it, `decoding` without; over all prompts."""
+    """One temperature. `whole`: the speed-up including prefill; `decoding`: without; over all prompts."""
 
     temperature: float
     accepted: Acceptance
@@ -70,12 +69,12 @@ class Evaluation:
     decoding: Ratio | None
     whole: Ratio | None
     forecast: Forecast | None
-    foreign: tuple[float, ...]  # cores in other hands, prompt by prompt
+    foreign: tuple[float, ...]  # cores used by other processes, prompt by prompt
     failures: tuple[str, ...] = ()
 
     @property
     def disturbed(self) -> bool:
-        """Whether a busy neighbour has made the times useless."""
+        """Whether other processes used so much CPU that the times are not valid."""
         return bool(self.foreign) and sum(self.foreign) / len(self.foreign) >= machine.BUSY
 
 
@@ -88,11 +87,11 @@ class Evaluator:
     max_tokens: int = 64
     seed: int = 0
     top_p: float = 1.0
-    pause: bool = True  # let our own threads come to rest between two answers
+    pause: bool = True  # wait until our own threads are idle between two answers
     cost_model: dict[str, CostModel] = field(default_factory=dict[str, CostModel])
 
     def check(self, prompts: Sequence[Prompt]) -> None:
-        """Refuse what cannot be answered before anything is."""
+        """Refuse prompts that cannot be answered, before any is."""
         longest = self.loaded.model.max_positions
         for i, prompt in enumerate(prompts, start=1):
             if not prompt:
@@ -170,9 +169,8 @@ def evaluator(
 
 
 def forecast(asked: Sequence[Asked], seed: int = 0) -> Forecast | None:
-    """Fitted on every other prompt, from the first, and held against the others. What a pass is over is known of those
-    beforehand, their contexts and the recipe's trees; what it costs and what comes out of it is not. None where a half is
-    empty."""
+    """Fitted on every other prompt, from the first on, and compared with the others. Of those, the contexts and tree sizes
+    are given to the prediction, no times and no tokens. None where one half is empty."""
     usable = [a for a in asked if a.timed]
     known, others = usable[::2], usable[1::2]
     clock = speed_up(others, seed)
@@ -185,7 +183,7 @@ def forecast(asked: Sequence[Asked], seed: int = 0) -> Forecast | None:
 
 
 def speed_up(asked: Sequence[Asked], seed: int = 0) -> Ratio | None:
-    """Of decoding: plain decoding's seconds for as many tokens, over the recipe's. 95 % by paired bootstrap over prompts."""
+    """Plain decoding's seconds for as many tokens over the recipe's, after the first token; bootstrap over prompts."""
     plain, ours = list[float](), list[float]()
     for a in asked:
         if a.timed:

@@ -1,7 +1,7 @@
-"""The first level of a tree: how often one of the root's children is kept, and how often any rule could keep one.
+"""The first level of a tree: how often a rule accepts one of the root's children, and the bound of any exact rule.
 
-The bound holds for rules that look further ahead, too: the first token they emit has the target's distribution, and the root's
-children were drawn without knowing what follows.
+The bound also holds for rules that look further ahead: the first token they emit has the target's distribution, and the
+root's children are drawn independently of what follows.
 """
 
 from collections.abc import Callable
@@ -22,16 +22,16 @@ IID: dict[str, Rate] = {
     "Match": rates.match_iid,
     "Rejection": rates.rejection_iid,
     "Transport": rates.transport_iid,
-    "Selection": rates.selection_iid,  # of three draws and more it keeps a little more than this
+    "Selection": rates.selection_iid,  # a lower bound for three draws and more
 }
 DISTINCT_TWO: dict[str, Two] = {"Match": rates.match_two_distinct, "Rejection": rates.rejection_two_distinct}
 
 
 def bound(root: Root, draw: Draw, most: int | None = None) -> float:
-    """The most that any exact rule keeps. `most`: where the number of draws depends on what was drawn, the most there could
-    have been; the bound is then a loose one, because more draws never make it worse."""
+    """The highest acceptance of any exact rule. `most`: the largest number of draws, where that number depends on what was
+    drawn; the bound is then loose, because it never falls with more draws."""
     if not root.draws or root.given:
-        assert root.draws <= 1, "several draws beside given tokens have no formula here"
+        assert root.draws <= 1, "several draws together with given tokens have no formula here"
         p, q = _distributions(root)
         return float(p[_at(root, p)].sum() + torch.minimum(p, q).sum())
     count = root.draws if most is None else most
@@ -40,7 +40,7 @@ def bound(root: Root, draw: Draw, most: int | None = None) -> float:
 
 
 def rate(rule: str, root: Root, draw: Draw) -> float | None:
-    """The rule's expected acceptance over drafts and coins, where a formula knows it: rules that judge token by token."""
+    """The expected acceptance of a token-level rule over drafts and coins; None where no formula is known."""
     if not root.draws or root.given:
         p, q = _distributions(root)
         kept = {"Match": p * q, "Rejection": torch.minimum(p, q)}.get(rule)
@@ -54,7 +54,7 @@ def rate(rule: str, root: Root, draw: Draw) -> float | None:
 
 
 def _distributions(root: Root) -> tuple[Float[Tensor, "V"], Float[Tensor, "V"]]:
-    """In float64. Given tokens cannot be drawn as well, so their mass and the draw's are kept apart."""
+    """p and q in float64. Given tokens are never drawn too, so their mass and that of the draw are separate."""
     if not root.draws:
         p = root.p.double()
         return p / p.sum(), torch.zeros_like(p)

@@ -1,7 +1,7 @@
-"""Beside: several rules judge the same trees. One decides, the others only say what they would have kept.
+"""Paired runs: several rules verify the same trees. The verdict of the first one counts, those of the others are recorded.
 
-All read the same pass, each with coins of its own, so that differences between rules are not differences between drafts.
-The positions are those that the deciding rule came to: another rule would have gone on from others.
+All rules read the same target pass, each with coins of its own, so that differences between rules are not differences
+between drafts. The positions are those that the first rule reaches; another rule alone would have reached others.
 """
 
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ from draftwood.core.verdict import Outcome, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What one rule kept of one tree, once for each set of coins, and its seconds with the first set."""
+    """What one rule accepted of one tree, once for each set of coins, and its seconds with the first set."""
 
     kept: tuple[int, ...]
     seconds: float
@@ -33,7 +33,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Root:
-    """The distributions at a root: what its children were drawn from, how many draws there were, and which tokens are given."""
+    """Distributions at a root, the number of draws among its children, and the given tokens."""
 
     p: Float[Tensor, "V"]
     q: Float[Tensor, "V"]
@@ -42,25 +42,25 @@ class Root:
 
 
 @dataclass(slots=True)
-class Looked:
-    """One round with a draft."""
+class PairedRound:
+    """One round with a draft, verified by every rule."""
 
     nodes: int
     depth: int
     rules: dict[str, Judged]
-    root: Root | None = None  # of every so many rounds
-    pass_seconds: float | None = None  # None where the pass read a prompt, too
+    root: Root | None = None  # only in one of `every` rounds
+    pass_seconds: float | None = None  # None where the pass also read a prompt
 
 
 @dataclass(slots=True)
-class Beside:
-    """The first rule's verdict is the round's, with the round's own coins: the text is what that rule alone would write.
-    For one text at a time. `trials`: sets of coins; `every`: of so many rounds one keeps its root's distributions."""
+class PairedRules:
+    """A verifier that returns the verdict of its first rule, which uses the round's own coins: the text is that of the first
+    rule alone. For one sequence at a time. `trials`: sets of coins; `every`: one of so many rounds keeps its Root."""
 
     rules: dict[str, Verifier]
     trials: int = 1
     every: int = 8
-    rounds: list[Looked] = field(default_factory=list[Looked])
+    rounds: list[PairedRound] = field(default_factory=list[PairedRound])
 
     @property
     def first(self) -> Verifier:
@@ -88,29 +88,29 @@ class Beside:
         turn, leader = len(self.rounds), next(iter(self.rules))
         judged: dict[str, Judged] = {}
         verdicts: dict[str, Verdict] = {}
-        for name in order(list(self.rules), turn):  # nobody always finds the logits in the processor's cache
+        for name in order(list(self.rules), turn):  # so that no rule always finds the logits in the processor's cache
             kept: list[int] = []
             seconds = 0.0
             for trial in range(self.trials):
-                own = rnd if name == leader and not trial else rnd.inner(f"beside {name} {trial}")
+                own = rnd if name == leader and not trial else rnd.inner(f"paired {name} {trial}")
                 verdict, spent = _timed(self.rules[name], proposal, target, own)
                 if not trial:
                     verdicts[name], seconds = verdict, spent
                 kept.append(int(verdict.count[0]))
             judged[name] = Judged(tuple(kept), seconds)
         root = None if turn % self.every else root_of(proposal, target)
-        self.rounds.append(Looked(target.host_tree.drafted[0], target.host_tree.deepest[0], judged, root))
+        self.rounds.append(PairedRound(target.host_tree.drafted[0], target.host_tree.deepest[0], judged, root))
         return verdicts[leader]
 
     def watch(self, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
-        """Adds what the round's pass took."""
+        """Add the time of the round's target pass."""
         if outcome.drafted and outcome.drafted[0] and not outcome.seconds.prompt_tokens:
             self.rounds[-1].pass_seconds = outcome.seconds["score"]
 
 
 def _timed(rule: Verifier, proposal: Proposal, target: Scored, rnd: Round) -> tuple[Verdict, float]:
-    """With a view of the pass that nobody has used before: what one rule computed must not serve the next. What a round has
-    anyway (the tree as lists, its options, its seeds) is there before the clock starts."""
+    """With a fresh view of the pass, so that no rule uses what another one computed. What every round has (the host copy of
+    the tree, options, seeds) exists before the clock starts."""
     fresh = Scored(target.output, target.tree, rnd, target.host_tree)
     assert rnd.shaping is not None and rnd.seeds is not None
     start = perf_counter()
@@ -119,13 +119,13 @@ def _timed(rule: Verifier, proposal: Proposal, target: Scored, rnd: Round) -> tu
 
 
 def root_of(proposal: Proposal, target: Scored) -> Root:
-    """The first node of the first row."""
+    """The root of the first sequence."""
     tree = proposal.tree
     node = torch.zeros_like(tree.tokens[:1, 0])
     children = tree.take(node).children(node)[0]
     p = target.probs(torch.zeros_like(tree.tokens[:, :1]))[0, 0].float()
     copies = torch.where(children, tree.copies[0], 0)
-    row = proposal.q_indices()[:1, 0]
-    q = torch.zeros_like(p) if proposal.q is None else proposal.q.dense(row, target.vocab_size)[0].to(p.dtype)
+    index = proposal.q_indices()[:1, 0]
+    q = torch.zeros_like(p) if proposal.q is None else proposal.q.dense(index, target.vocab_size)[0].to(p.dtype)
     given = tree.tokens[0][children & (tree.copies[0] == 0)]
     return Root(p, q, int(copies.sum()), tuple(given.tolist()))

@@ -1,13 +1,13 @@
-"""What a speed-up should be, from the terms of a round, beside what it was.
+"""The speed-up predicted from the terms of a round, and the measured one.
 
     plain    one token a round:    t(1)           + verify + rest
     recipe   tau tokens a round:   t(n) + draft   + verify + rest       n: the tree sizes that were really verified
 
     speed-up = tau * plain / recipe
 
-Estimates and tau come from one set of rounds, the calibration, and are held against another: t and draft through the cost
-model that the controllers use, the others as means. Of the other set only the sizes and contexts of its passes are known, no
-time and no token. Equal sets would only show that a sum is the sum of its parts.
+Estimates and tau come from one set of rounds, the calibration, and are compared with another set: t and draft through the
+cost model that the controllers use, the others as means. Of the other set only the sizes and contexts of its passes are
+used, no time and no token. With equal sets the prediction would be correct by construction.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,12 +18,12 @@ from draftwood.bench.statistics import Ratio
 from draftwood.controllers.cost import CostModel
 from draftwood.core.verdict import Times
 
-CLOSE = 0.15  # a prediction so near to what was measured is a good one
+CLOSE = 0.15  # largest relative error of a good prediction
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """One round of one answer. `wall`: its seconds from outside, of which `times` explains a part."""
+    """One round of one answer. `wall`: seconds measured around the round; `times`: those of its parts."""
 
     times: Times
     wall: float
@@ -32,7 +32,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Seconds of a mean round, by part. `nodes` are the rows of its target pass, `tokens` what it emitted."""
+    """Seconds of a mean round, by part. `nodes`: tokens of its target pass; `tokens`: those it emitted."""
 
     nodes: float
     tokens: float
@@ -61,7 +61,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """`predicted` from the calibration's rounds, `measured` on the others; `ratio` is what the clock said there."""
+    """`predicted` from the calibration's rounds, `measured` on the others; `ratio`: the measured speed-up of the others."""
 
     predicted: Pair
     measured: Pair
@@ -78,12 +78,12 @@ class Forecast:
 
     @property
     def estimates_only(self) -> float:
-        """The prediction with the tokens per pass that were measured: what is left is the error of the estimates."""
+        """The prediction with the measured tokens per pass: its error is that of the cost model alone."""
         tokens = self.measured.recipe.tokens
         return replace(self.predicted, recipe=replace(self.predicted.recipe, tokens=tokens)).speed_up
 
     def errors(self) -> dict[str, float]:
-        """By term: how many times too high the prediction is because of it alone. The largest first."""
+        """By term: the factor by which the prediction is too high because of this term alone. The largest first."""
         found = {name: self._without(swap) for name, swap in SWAPS.items()}
         return dict(sorted(found.items(), key=lambda each: -abs(log(each[1]))))
 
@@ -116,7 +116,7 @@ SWAPS: dict[str, Swap] = {
 
 
 def fitted(rounds: Sequence[Spent]) -> CostModel:
-    """The cost model after these rounds. They are a set, not a stream: none fades."""
+    """The cost model fitted to these rounds, all with equal weight."""
     model = CostModel(forget=1.0)
     for each in rounds:
         model.observe(each.times)
@@ -129,9 +129,9 @@ def observed(rounds: Sequence[Spent]) -> Terms:
 
 
 def estimated(known: Sequence[Spent], others: Sequence[Spent], cost_model: CostModel) -> Terms:
-    """The mean round of others as `known` ones foretell it: their target passes by size and context, the rest as it was."""
+    """The predicted mean round of `others`: target passes by the cost model, all other terms as in `known`."""
     ahead = _terms(others, lambda t: cost_model.pass_seconds(t.tokens, t.context), lambda t: 0.0)
-    # A drafter without passes (a lookup) has no price; its seconds are what they were.
+    # A drafter without passes (a lookup) has no estimate; its measured seconds are used.
     terms = _terms(
         known,
         lambda t: 0.0,

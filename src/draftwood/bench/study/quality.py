@@ -1,8 +1,8 @@
-"""bench quality: what a backend's rounding costs, against float32 of the same weights, on texts nobody has seen before.
+"""bench quality: the error of a backend against float32 of the same weights, on texts of no data set.
 
-User turns are questions of ours and turns that the float32 model makes up; it answers them, half greedily, half by
-drawing. Then both models read the same texts and predict every token of the answers, each after the true tokens before
-it. Nothing the backend itself would write is looked at: one different token and two texts cannot be compared any more.
+User turns are built-in questions and turns that the float32 model samples; it answers them, half greedily, half by
+sampling. Then both models read the same texts and predict every token of the answers from the tokens before it. Texts of
+the backend itself are not used: after one different token two texts cannot be compared.
 """
 
 import math
@@ -24,9 +24,9 @@ from draftwood.llm import LLM
 from draftwood.models.loading.load import Loaded
 
 GREEDY, SAMPLED, OVERALL = "greedy", "sampled", "overall"
-SLOTS = 8  # texts that are written together
+SLOTS = 8  # texts that are generated together
 TURN_TOKENS = 48
-PART = 64  # positions whose distributions are held at once
+PART = 64  # positions whose distributions are in memory at once
 
 TURNS = (
     "My bicycle squeaks whenever I pedal uphill. What should I check first?",
@@ -82,7 +82,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """What was found on one kind of text. Perplexities are per token of the answers."""
+    """The figures of one kind of text. Perplexities are per token of the answers."""
 
     kind: str
     texts: int
@@ -95,7 +95,7 @@ class Quality:
     difference: float
 
     def misses(self, most: float, least: float) -> list[str]:
-        """What is not as good as promised; a number that is none is never good enough."""
+        """The limits that are missed. NaN misses every limit."""
         said: list[str] = []
         if not self.ratio.value <= most:
             said.append(f"perplexity is {self.ratio.value:.4f} times that of float32, at most {most:g} is allowed")
@@ -107,7 +107,7 @@ class Quality:
 def write_texts(
     reference: Loaded, count: int, max_tokens: int, seed: int = 0, *, say: Say = lambda _: None
 ) -> list[Text]:
-    """`count` texts: two of three turns are ours while they last, the others drawn; every other answer is greedy."""
+    """`count` texts: two of three turns are built in while they last, the others sampled; every other answer is greedy."""
     llm = LLM(reference, "autoregressive", config=EngineConfig(max_num_seqs=min(SLOTS, count)))
     ours = TURNS[: -(-2 * count // 3)]
     drawn = SamplingParams(temperature=1.0, max_tokens=TURN_TOKENS, min_tokens=4)
@@ -125,7 +125,7 @@ def write_texts(
 
 
 def before_a_turn(llm: LLM) -> tuple[int, ...]:
-    """What a chat begins with before the user's first word: all that two conversations of different words share."""
+    """The tokens of a chat before the user's first word: the common prefix of two conversations with different words."""
     one, other = llm.chat_prompt("yes"), llm.chat_prompt("No")
     same = next(i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
     return tuple(one[:same])
@@ -145,7 +145,7 @@ def _write(
             say(f"{llm.loaded.backend} wrote {done}/{len(requests)} {what}")
     for request in requests:
         if request.finish_reason == "error":
-            raise EngineError(f"the float32 model could not write its texts: {request.error}")
+            raise EngineError(f"the float32 model could not generate its texts: {request.error}")
     return [tuple(request.output) for request in requests]
 
 
@@ -179,7 +179,7 @@ def score(reference: Any, backend: Any, text: Text) -> Score:
 
 
 def logits(model: Any, text: Text) -> Float[Tensor, "A V"]:
-    """One pass over prompt and answer; a row for each token of the answer, from the tokens before it."""
+    """One pass over prompt and answer; logits for each token of the answer, from the tokens before it."""
     known = [*text.prompt, *text.answer][:-1]
     make = getattr(model, "make_cache", None)
     cache = DenseCache(model.cache_specs, slots=1, capacity=len(known)) if make is None else make(1, len(known), None)
@@ -207,5 +207,5 @@ def summary(kind: str, scores: Sequence[Score]) -> Quality:
 
 
 def _exp(x: float) -> float:
-    """Large instead of an error where a backend is so broken that its perplexity is no float any more."""
+    """Clamped, so that a broken backend gives a huge perplexity instead of an overflow."""
     return math.exp(min(x, 700.0))

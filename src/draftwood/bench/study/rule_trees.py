@@ -1,7 +1,7 @@
-"""The trees that `bench rules` compares rules on: a table, with about as many draws for each, so that trees compare too.
+"""The trees on which `bench rules` compares rules, by name. All have about as many draws, so that trees can be compared.
 
-At temperature 0 only the shape matters: draws without replacement become the best tokens, independent ones are all the same
-token, so trees of those are left out.
+At temperature 0 only the shape matters: draws without replacement become the best tokens. Independent draws are all the
+same token, so trees of those are left out.
 """
 
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ from draftwood.trees.static import Static
 from draftwood.trees.stochastic_beam import StochasticBeam
 from draftwood.trees.threshold import Threshold
 
-LEAST = 8  # draws below which these shapes are no longer different ones
-DEEP = 8  # levels of the trees that find their own depth
+LEAST = 8  # draws below which these shapes coincide
+DEEP = 8  # levels at most of the trees that choose their depth
 ACCEPTANCE = (0.6, 0.2, 0.1)  # of the first, second and third sibling, as the recipe of measured trees assumes
 
 
@@ -38,7 +38,7 @@ class Tree:
     adaptive: bool = False
 
     def at(self, temperature: float) -> TreePolicy | None:
-        """None: at this temperature there is nothing to compare."""
+        """None where there is nothing to compare at this temperature."""
         alike = self.policy.draw is Draw.IID and self.policy.shape is not Shape.CHAIN
         return None if temperature == 0 and alike else self.policy
 

@@ -1,12 +1,11 @@
 """bench rules: every exact rule on every tree, with real drafts of real questions.
 
-For each drafter, temperature and tree the engine answers the questions once. The rule that judges token by token decides
-(rejection, or matching where nothing was drawn); all other rules that are exact for such a draft judge the same trees
-beside it. So rules are compared in pairs, on the positions of that one run. Tokens are counted as a rule keeps them, not
-cut at an end token.
+For each drafter, temperature and tree the engine answers the questions once. A token-level rule decides (rejection, or
+matching where nothing was drawn); all other rules that are exact for such a draft verify the same trees. So rules are
+compared in pairs, on the positions of that one run. Tokens are counted as a rule accepts them, not cut at an end token.
 
-At the first level there is a bound that no exact rule exceeds. It is held against formulas at single positions, and
-against what the rules did, which may exceed it by chance only.
+At the first level there is a bound that no exact rule exceeds. It is compared with formulas at single positions, and with
+the rules' own verdicts, which may exceed it by chance only.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,14 +15,14 @@ from typing import TypeVar
 
 import torch
 
-from draftwood.bench.spec.tasks import spread
+from draftwood.bench.spec.questions import spread
 from draftwood.bench.statistics import Estimate, Ratio, mean_by_group, ratio_of_means, ratio_of_pairs
 from draftwood.bench.study.bounds import exceeds
-from draftwood.bench.study.capture import ask, engine, need_prompts
 from draftwood.bench.study.first_level import bound, rate
 from draftwood.bench.study.known_distributions import known_rules
-from draftwood.bench.study.paired_runs import Beside, Looked, Root
+from draftwood.bench.study.paired_runs import PairedRound, PairedRules, Root
 from draftwood.bench.study.rule_trees import Tree, trees
+from draftwood.bench.study.single_prompt import ask, engine, need_prompts
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.legality import Shape, legal_rules
 from draftwood.core.protocols import Drafter, TreePolicy, Verifier
@@ -34,10 +33,10 @@ from draftwood.models.loading.load import Loaded
 from draftwood.verifiers.path_block import PathBlock
 from draftwood.verifiers.selection import Selection
 
-SLACK = 1e-6  # above a bound by less is rounding
-LOOSE = 12  # positions at most where the bound is a loose one: it takes many draws into account, and half a second
+SLACK = 1e-6  # an excess over a bound below this is rounding
+LOOSE = 12  # positions at most where the bound is loose: with many draws it takes half a second
 AHEAD = ("Traversal", "Block")  # rules that are never worse than rejection on the same tree
-TOKEN_LEVEL = ("Rejection", "Match")  # who decides, and whom the others are compared with
+TOKEN_LEVEL = ("Rejection", "Match")  # the deciding rule, with which the others are compared
 COUNTED, LP = "PathBlock:counted", "Selection:lp"
 
 T = TypeVar("T")
@@ -49,10 +48,10 @@ class Line:
     """One rule on one kind of tree; intervals are over prompts."""
 
     rule: str
-    tokens: Estimate  # of a pass: kept, and one
+    tokens: Estimate  # per pass: accepted, and one
     over: Ratio | None  # tokens over those of the deciding rule; None for itself
-    path: Ratio | None  # kept over levels offered
-    first: Estimate  # rounds that kept the first level
+    path: Ratio | None  # accepted over levels drafted
+    first: Estimate  # share of rounds that accepted the first level
     expected: float | None  # the same by formula, at the positions of the bound
     ms: float
     share: Ratio | None  # of the target pass
@@ -76,11 +75,11 @@ class Cell:
     roots: int
     loose: bool
     exceeded: int  # positions where a formula lies above the bound
-    above: tuple[str, ...]  # rules that kept more than chance allows
+    above: tuple[str, ...]  # rules that accepted more than chance allows
 
 
 def all_rules(*, lp: bool = False) -> dict[str, Verifier]:
-    """By name: those of the table of pairings, and what their options make of them."""
+    """By name: those of the table of pairings, and variants by their options."""
     found = {name: rule for name, rule in known_rules().items() if rule is not None}
     found[COUNTED] = PathBlock(counted=True)
     if lp:
@@ -89,7 +88,7 @@ def all_rules(*, lp: bool = False) -> dict[str, Verifier]:
 
 
 def able_rules(rules: dict[str, Verifier], policy: TreePolicy, temperature: float) -> dict[str, Verifier]:
-    """Those that are exact for the policy's drafts, the deciding one first. At temperature 0 all keep the same."""
+    """Those that are exact for the policy's drafts, the deciding one first. At temperature 0 all accept the same."""
     legal = legal_rules(policy.draw, policy.shape) if temperature > 0 else ["Match"]
     first = next(name for name in TOKEN_LEVEL if name in legal)
     if policy.shape is Shape.CHAIN:  # one path has nothing to count
@@ -99,7 +98,7 @@ def able_rules(rules: dict[str, Verifier], policy: TreePolicy, temperature: floa
 
 
 def chosen_rules(names: Sequence[str], *, lp: bool = False) -> dict[str, Verifier]:
-    """Some of them, in any spelling (PathBlock, path_block), and those that decide; all if none is named."""
+    """The named rules, in any spelling (PathBlock, path_block), and the deciding ones; all if none is named."""
     wanted = {*spelt_rules(names, lp=lp), *TOKEN_LEVEL}
     return {name: rule for name, rule in all_rules(lp=lp).items() if not names or name in wanted}
 
@@ -115,8 +114,8 @@ def spelt_rules(names: Sequence[str], *, lp: bool = False) -> list[str]:
 
 
 def left_out(names: Sequence[str], shapes: dict[str, Tree], *, lp: bool = False) -> list[str]:
-    """Pairings that somebody asked for and that are not exact, each with the rules that are. Refused: a rule that is exact
-    on none of these trees."""
+    """Requested pairings that are not exact, each with the rules that are. Refused: a rule that is exact on none of these
+    trees."""
     known, said = all_rules(lp=lp), list[str]()
     for rule in spelt_rules(names, lp=lp):
         lost = {
@@ -161,19 +160,19 @@ def measure(
             f"{drafter[0]} cannot fill the tree {tree[0]}: it draws from no distribution\nhint: eagle3, fast_draft, .."
         )
     able = able_rules(rules, policy, temperature)
-    book = Beside(able, trials if temperature > 0 else 1, every)
+    paired = PairedRules(able, trials if temperature > 0 else 1, every)
     controller = Fixed(depth=tree[1].depth, nodes=tree[1].nodes)
-    whole = Recipe(drafter=drafter[1], policy=policy, verifier=book, controller=controller, watch=(book.watch,))
-    llm = engine(loaded, whole, prompts, max_tokens)  # one for all: times are taken, and fresh memory is slow
+    whole = Recipe(drafter=drafter[1], policy=policy, verifier=paired, controller=controller, watch=(paired.watch,))
+    llm = engine(loaded, whole, prompts, max_tokens)  # one engine for all prompts: fresh memory is slow and would disturb the times
     groups: list[int] = []
     for i, prompt in enumerate(prompts):
         params = SamplingParams(temperature=temperature, top_p=top_p, seed=seed + i, max_tokens=max_tokens)
         ask(llm, prompt, params, i + 1)
-        groups += [i] * (len(book.rounds) - len(groups))
+        groups += [i] * (len(paired.rounds) - len(groups))
         say(f"{i + 1}/{len(prompts)} prompts")
-    if not book.rounds:
-        raise OptionError("nothing was drafted\nhint: longer answers, or a drafter that guesses")
-    return summary(drafter[0], tree, temperature, policy, book.rounds, groups, seed)
+    if not paired.rounds:
+        raise OptionError("nothing was drafted\nhint: longer answers, or a drafter that drafts more")
+    return summary(drafter[0], tree, temperature, policy, paired.rounds, groups, seed)
 
 
 def summary(
@@ -181,7 +180,7 @@ def summary(
     tree: tuple[str, Tree],
     temperature: float,
     policy: TreePolicy,
-    rounds: Sequence[Looked],
+    rounds: Sequence[PairedRound],
     groups: Sequence[int],
     seed: int = 0,
 ) -> Cell:
@@ -221,16 +220,16 @@ def summary(
 
 
 def _rates(rule: str, roots: Sequence[Root], policy: TreePolicy) -> list[float] | None:
-    """At every root, or nowhere."""
+    """The rates at all roots; None if one of them has no formula."""
     each = [rate(rule, root, policy.draw) for root in roots]
     known = [value for value in each if value is not None]
     return known if known and len(known) == len(each) else None
 
 
 class Sums:
-    """Rounds of a cell, read rule by rule."""
+    """The rounds of a cell, summarised by rule."""
 
-    def __init__(self, rounds: Sequence[Looked], groups: Sequence[int], seed: int) -> None:
+    def __init__(self, rounds: Sequence[PairedRound], groups: Sequence[int], seed: int) -> None:
         self.rounds, self.groups, self.seed = rounds, groups, seed
 
     def kept(self, rule: str) -> list[float]:
@@ -253,13 +252,13 @@ class Sums:
         )
 
     def _ratio(self, a: Sequence[float], b: Sequence[float]) -> Ratio | None:
-        """Of the sums of each prompt: both are over the same rounds."""
+        """Ratio of sums by prompt, both over the same rounds."""
         return ratio_of_means(
             [sum(x) for x in self._by_prompt(a)], [sum(x) for x in self._by_prompt(b)], seed=self.seed
         )
 
     def _share(self, rule: str) -> Ratio | None:
-        """The rule's median of a prompt over the pass's."""
+        """The rule's median seconds over those of the target pass, by prompt."""
         pairs = [
             (median(s for s, _ in part), median(p for _, p in part))
             for each in self._by_prompt(self.rounds)
@@ -303,10 +302,10 @@ def where(cell: Cell) -> str:
 
 
 def faults(cells: Sequence[Cell]) -> list[str]:
-    """What cannot be, cell by cell: rules above their bound."""
+    """Rules above their bound, which would be an error of this program, cell by cell."""
     said: list[str] = []
     for cell in cells:
         if cell.exceeded:
             said.append(f"{where(cell)}: {cell.exceeded} of {cell.roots} positions by formula")
-        said += [f"{where(cell)}: {rule} kept more than chance allows" for rule in cell.above]
+        said += [f"{where(cell)}: {rule} accepted more than chance allows" for rule in cell.above]
     return said

@@ -1,28 +1,40 @@
-"""draftwood bench engine: the cost of a round by part."""
+"""draftwood bench engine: the time of a round by part."""
 
-import json
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich import box
-from rich.table import Table
 
+from draftwood.cli.bench.progress import quarters
 from draftwood.cli.bench.shared import (
+    MOST_SEQUENCES,
     Count,
     MaxTokens,
     Model,
     Out,
     Questions,
     Recipes,
-    open_console,
+    Temperatures,
+    Threads,
+    begin,
     read_prompts,
     recipe_names,
     save,
+    source_lines,
     whole_numbers,
     writable,
 )
+from draftwood.cli.bench.table_cells import compact, interval
 from draftwood.cli.options import Dtype
+from draftwood.cli.options import temperatures as temperatures_of
+from draftwood.cli.screen import Screen
+
+if TYPE_CHECKING:
+    from draftwood.bench.micro.engine import Cost
+
+PLAIN = "autoregressive"
+MOST_NODES = 255
+NODES_HELP = "Also trees of so many nodes that cost nothing to draft, separated by commas; empty: none."
 
 
 def engine(
@@ -30,49 +42,66 @@ def engine(
     recipes: Recipes = "autoregressive,prompt_lookup,speculative_sampling",
     count: Count = 8,
     max_tokens: MaxTokens = 48,
-    temperature: float = 0.0,
-    batches: Annotated[str, typer.Option(help="Batch sizes, separated by commas.")] = "1,8",
-    nodes: Annotated[
-        str, typer.Option(help="Also trees of so many nodes that cost nothing to draft, separated by commas.")
-    ] = "16",
+    temperature: Temperatures = "0,1",
+    batches: Annotated[str, typer.Option(help="Batch sizes, separated by commas; at most 256.")] = "1,8",
+    nodes: Annotated[str, typer.Option(help=NODES_HELP)] = "16",
+    seed: int = 0,
+    threads: Threads = None,
     model: Model = "smollm2",
     dtype: Dtype = "auto",
     out: Out = None,
 ) -> None:
-    """The cost of a round by part, and the share of it that is not the model."""
-    from draftwood.bench.micro.engine import measure, replay
-    from draftwood.bench.provenance import provenance
+    """The time of a decoding round by part, and the share of it outside the model, greedy and at temperature 1."""
+    from draftwood.bench.micro.engine import Case, measure, replay
     from draftwood.core.sampling.params import SamplingParams
-    from draftwood.core.verdict import PARTS
-    from draftwood.models.loading.load import load
 
     writable(out)
-    names = recipe_names(recipes)
-    sizes, trees = whole_numbers("batches", batches), whole_numbers("nodes", nodes) if nodes else []
-    loaded = load(model, dtype=dtype)
+    names, temperatures = recipe_names(recipes), temperatures_of(temperature)
+    sizes = whole_numbers("batches", batches, MOST_SEQUENCES)
+    trees = whole_numbers("nodes", nodes, MOST_NODES) if nodes else []
+    loaded, source, meter = begin(model, dtype, threads)
     prompts = read_prompts(loaded, questions, count)
-    params = SamplingParams(temperature=temperature, max_tokens=max_tokens)
-    console, costs = open_console(), []
-    source = provenance(loaded.backend)
-    with console.status("starting") as status:
-        measure(loaded, names[0], prompts[:1], params, 1)  # warm-up
-        for batch in sizes:
-            for name in names:
-                status.update(f"{name}, batch {batch}")
-                costs.append(measure(loaded, name, prompts, params, batch))
-            for count in trees:
-                status.update(f"known text, {count} nodes, batch {batch}")
-                recipe = replay(loaded, prompts, params, count)
-                costs.append(measure(loaded, recipe, prompts, params, batch, f"known text, {count} nodes"))
-    table = Table(title="milliseconds per round", box=box.SIMPLE_HEAD)
-    for column in ("recipe", "batch", "rounds", "tokens/pass", *PARTS, "draft passes", "total", "not the model"):
-        table.add_column(column, justify="left" if column == "recipe" else "right")
-    for c in costs:
-        parts = [f"{c.parts[p]:.2f}" for p in PARTS]
-        table.add_row(
-            c.recipe, str(c.batch), str(c.rounds), f"{c.tokens_per_pass:.2f}", *parts, f"{c.draft:.2f}",
-            f"{c.total:.2f}", f"{c.overhead:.1%}",
-        )  # fmt: skip
-    console.print(table)
-    console.print(json.dumps(source))
-    save(out, {"provenance": source, "rows": [{**asdict(c), "overhead": c.overhead} for c in costs]})
+    cases: list[Case] = []
+    for each in temperatures:
+        params = SamplingParams(temperature=each, seed=seed, max_tokens=max_tokens)
+        known = {f"known text, {size} nodes": replay(loaded, prompts, params, size) for size in trees}
+        plan = {**dict(zip(names, names, strict=True)), **known}
+        # A batch is never larger than the number of prompts, so the table shows what was really decoded together.
+        fitting = sorted({min(batch, len(prompts)) for batch in sizes})
+        cases += [Case(name, recipe, params, batch) for batch in fitting for name, recipe in plan.items()]
+    found = measure(loaded, cases, prompts, say=quarters("prompts"))
+    source["machine_meanwhile"] = meter.read()
+    screen = Screen()
+    screen.line(
+        f"decoding rounds, {len(prompts)} prompts, {max_tokens} tokens, {loaded.backend}; milliseconds per round"
+    )
+    show(screen, found)
+    for line in source_lines(source):
+        screen.line(line)
+    save(out, {"provenance": source, "rows": [asdict(cost) for cost in found]})
+
+
+def show(screen: Screen, found: "list[Cost]") -> None:
+    from draftwood.core.verdict import PARTS
+
+    heads = ("temperature", "batch", "rounds", "tokens per pass", *PARTS, "draft passes", "total")
+    drawn = compact("recipe", *heads, "outside the model, %, 95 %")
+    for c in found:
+        parts = [f"{ms:.2f}" for ms in (*(c.parts[part] for part in PARTS), c.draft, c.total)]
+        drawn.add_row(
+            c.recipe,
+            f"{c.temperature:g}",
+            str(c.batch),
+            str(c.rounds),
+            f"{c.tokens_per_pass:.2f}",
+            *parts,
+            interval(c.overhead, 1, 100),
+        )
+    screen.show(drawn)
+    for c in found:
+        if c.recipe == PLAIN:
+            kind = "greedy" if c.temperature == 0 else f"at temperature {c.temperature:g}"
+            screen.line(f"plain decoding {kind}, batch {c.batch}: {interval(c.overhead, 1, 100)} % outside the model")
+    screen.line(
+        "outside the model: all of a round but target and draft passes; 95 % by bootstrap over blocks of 16 rounds"
+    )

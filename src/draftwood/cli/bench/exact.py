@@ -2,32 +2,35 @@
 
 import json
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
+from draftwood.cli.bench.progress import once_per_method
 from draftwood.cli.bench.shared import (
+    MOST_SEQUENCES,
     Count,
     MaxTokens,
     Model,
     Out,
     Questions,
     Recipes,
-    milestones,
-    open_console,
+    Temperature,
     read_prompts,
     recipe_names,
     save,
     writable,
 )
-from draftwood.cli.bench.tables import NONE
+from draftwood.cli.bench.table_cells import NONE, compact
 from draftwood.cli.options import Dtype
+from draftwood.cli.screen import Screen
 from draftwood.errors import OptionError
 
-FEW = 20  # rounds of each kind below which equality shows nothing
+if TYPE_CHECKING:
+    from draftwood.bench.study.exact import Comparison
+
+FEW = 20  # rounds of each kind below which equality proves little
+BATCH_HELP = "Above 1: a ragged batch with arrivals, departures and preemption."
 
 
 def exact(
@@ -35,17 +38,17 @@ def exact(
     recipes: Recipes = "prompt_lookup,speculative_sampling",
     count: Count = 40,
     max_tokens: MaxTokens = 64,
-    against: Annotated[str | None, typer.Option(help="Also hold plain decoding against 'transformers'.")] = None,
-    temperature: float = 0.0,
+    against: Annotated[str | None, typer.Option(help="Also compare plain decoding with 'transformers'.")] = None,
+    temperature: Temperature = 0.0,
     seed: int = 0,
-    batch: Annotated[int, typer.Option(min=1, help="Above 1: a ragged batch, crowded and preempted.")] = 1,
+    batch: Annotated[int, typer.Option(min=1, max=MOST_SEQUENCES, help=BATCH_HELP)] = 1,
     dtype: Dtype = "auto",
     model: Model = "smollm2",
     out: Out = None,
 ) -> None:
     """Token for token: recipes against plain decoding, plain decoding against transformers."""
     from draftwood.bench.provenance import provenance
-    from draftwood.bench.spec.exact import Setting, compare
+    from draftwood.bench.study.exact import Setting, compare
     from draftwood.core.sampling.params import SamplingParams
     from draftwood.models.loading.load import load
 
@@ -58,63 +61,64 @@ def exact(
             f"{against} computes in floats, this model runs in {loaded.backend}\nhint: add --dtype float32"
         )
     setting = Setting(tuple(read_prompts(loaded, questions, count)), params, batch, ties=loaded.near_ties)
-    console, rows = open_console(), []
+    screen, found = Screen(), list["Comparison"]()
     source = provenance(loaded.backend)
-    with console.status("starting") as status:
-        say = status.update if console.is_terminal else milestones()
-        for row in compare(loaded, names, setting, against=against, say=say):
-            rows.append(row)
-            _print_partings(console, row)
-    rule = " (match where a recipe offers a choice)" if temperature else ""
-    table = Table(
-        title=f"{len(setting.prompts)} questions, {max_tokens} tokens, temperature {temperature}{rule}, {loaded.backend}",
-        box=box.SIMPLE_HEAD,
-    )
-    for column in ("recipe", "against", "identical", "tokens", "near ties", "wrong", "accepted all/some/none",
-                   "tokens/pass", "preempted", "disabled"):  # fmt: skip
-        table.add_column(
-            column, justify="left" if column in ("recipe", "against") else "right", no_wrap=column == "recipe"
-        )
-    for r in rows:
-        texts = [f"{r.identical}/{r.answers}", str(r.compared), str(len(r.near)), str(len(r.wrong))]
-        if r.why:
-            texts = [NONE if r.lossless else "LOSSY", NONE, NONE, NONE]
-        table.add_row(
-            r.name, r.against, *texts,
-            "/".join(map(str, r.rounds)), f"{r.emitted / max(r.passes, 1):.2f}", str(r.preempted), str(r.disabled),
-        )  # fmt: skip
-    console.print(table)
-    apart, judged = [r for r in rows if r.why], [r for r in rows if not r.why]
-    for r in apart:
-        console.print(f"{r.name}: not compared: {r.why}")
-    rounds = [sum(r.rounds[i] for r in judged) for i in range(3)]
-    console.print(
-        "noisy oracle: knows the plain answers and spoils 3 in 10 tokens, so that every kind of round is seen"
-    )
-    console.print(f"rounds that accepted all / some / none of their draft: {' / '.join(map(str, rounds))}")
-    console.print(json.dumps(source))
-    save(out, {"provenance": source, "rows": [asdict(r) for r in rows]})
-    bad = [r.name for r in judged if not r.good]
+    for each in compare(loaded, names, setting, against=against, say=once_per_method()):
+        found.append(each)
+        for line in differences(each):
+            screen.line(line)
+    rule = " (rule match where a recipe offers it)" if temperature else ""
+    asked = f"{len(setting.prompts)} questions, {max_tokens} tokens"
+    screen.line(f"{asked}, temperature {temperature:g}{rule}, {loaded.backend}")
+    show(screen, found)
+    screen.line(json.dumps(source))
+    save(out, {"provenance": source, "rows": [asdict(c) for c in found]})
+    raise typer.Exit(conclude(screen, found))
+
+
+def show(screen: Screen, found: "list[Comparison]") -> None:
+    drawn = compact(
+        "recipe", "against", "identical", "tokens", "near ties", "wrong", "rounds accepting all/some/none",
+        "tokens per pass", "preempted", "disabled",
+    )  # fmt: skip
+    for c in found:
+        texts = [f"{c.identical}/{c.answers}", str(c.compared), str(len(c.near)), str(len(c.wrong))]
+        if c.why:
+            texts = [NONE if c.lossless else "LOSSY", NONE, NONE, NONE]
+        rounds, per_pass = "/".join(map(str, c.rounds)), f"{c.emitted / max(c.passes, 1):.2f}"
+        drawn.add_row(c.name, c.against, *texts, rounds, per_pass, str(c.preempted), str(c.disabled))
+    screen.show(drawn)
+    for c in found:
+        if c.why:
+            screen.line(f"{c.name}: not compared: {c.why}")
+    screen.line("noisy oracle: drafts the plain answers with 3 in 10 tokens wrong, so that every kind of round occurs")
+
+
+def conclude(screen: Screen, found: "list[Comparison]") -> int:
+    """The verdict, and the exit status: 0 exact, 1 not exact or a drafter failed, 3 too few rounds to tell."""
+    judged, apart = [c for c in found if not c.why], [c for c in found if c.why]
+    rounds = [sum(c.rounds[i] for c in judged) for i in range(3)]
+    screen.line(f"rounds that accepted all / some / none of their draft: {' / '.join(map(str, rounds))}")
+    bad, failed = ([c.name for c in some if not c.good] for some in (judged, apart))
     if bad:
-        console.print(f"NOT EXACT: {', '.join(bad)}")
-    if failed := [r.name for r in apart if not r.good]:
-        console.print(f"FAILED: {', '.join(failed)}: the drafter was taken off")
+        screen.line(f"NOT EXACT: {', '.join(bad)}")
+    if failed:
+        screen.line(f"FAILED: {', '.join(failed)}: the drafter was disabled")
     if bad or failed:
-        raise typer.Exit(1)
+        return 1
     if min(rounds) < FEW:
-        console.print(
-            f"equal, but it shows little: {FEW} rounds of each kind are wanted\nhint: more questions or tokens"
-        )
-        raise typer.Exit(3)
-    ties = ", up to the near ties above" if any(r.near for r in judged) else ""
-    # Where somebody was left out, the word must not seem to be about him.
-    console.print(f"exact{ties}: {', '.join(r.name for r in judged)}" if apart else f"exact{ties}")
+        screen.line(f"equal, but proves little: fewer than {FEW} rounds of some kind\nhint: more questions or tokens")
+        return 3
+    ties = ", up to the near ties above" if any(c.near for c in judged) else ""
+    # Where recipes were not compared, the verdict names those that were.
+    screen.line(f"exact{ties}: {', '.join(c.name for c in judged)}" if apart else f"exact{ties}")
+    return 0
 
 
-def _print_partings(console: Console, row: Any) -> None:
-    for label, found in (("near tie", row.near), ("DIFFERENT", row.wrong)):
-        for question, p in found:
-            console.print(
-                f"{label}: {row.name} against {row.against}, question {question}, token {p.position}: "
-                f"{p.tokens[0]} and {p.tokens[1]}, margin {p.margin:.1e}"
-            )
+def differences(c: "Comparison") -> list[str]:
+    return [
+        f"{label}: {c.name} against {c.against}, question {question}, token {p.position}: "
+        f"{p.tokens[0]} and {p.tokens[1]}, margin {p.margin:.1e}"
+        for label, found in (("near tie", c.near), ("DIFFERENT", c.wrong))
+        for question, p in found
+    ]

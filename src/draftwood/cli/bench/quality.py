@@ -1,14 +1,14 @@
 """draftwood bench quality: a backend against float32 of the same weights."""
 
 import json
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from draftwood.cli.bench.progress import say
 from draftwood.cli.bench.shared import MaxTokens, Model, Out, save, writable
-from draftwood.cli.bench.tables import compact
+from draftwood.cli.bench.table_cells import compact, interval
 from draftwood.cli.options import Dtype, Seed
 from draftwood.cli.screen import Screen
 from draftwood.errors import OptionError
@@ -20,26 +20,24 @@ if TYPE_CHECKING:
 def quality(
     model: Model = "smollm2",
     dtype: Dtype = "auto",
-    count: Annotated[int, typer.Option(min=2, help="How many texts, half greedy, half sampled.")] = 24,
+    count: Annotated[int, typer.Option(min=2, help="Number of texts, half greedy, half sampled.")] = 24,
     max_tokens: MaxTokens = 160,
     seed: Seed = 0,
-    max_perplexity: Annotated[float, typer.Option(help="Perplexity over float32's that is still good.")] = 1.01,
-    min_agreement: Annotated[float, typer.Option(min=0, max=1, help="Share of equal first choices wanted.")] = 0.98,
+    max_perplexity: Annotated[float, typer.Option(help="Largest ratio of perplexities that passes.")] = 1.01,
+    min_agreement: Annotated[float, typer.Option(min=0, max=1, help="Smallest top-1 agreement that passes.")] = 0.98,
     out: Out = None,
 ) -> None:
-    """What the backend's rounding costs: perplexity, first choices and KL against float32 of the same weights."""
+    """The error of a backend against float32 of the same weights: perplexity, top-1 agreement and KL divergence."""
     from draftwood.bench.provenance import provenance
     from draftwood.bench.study.quality import OVERALL, compare, write_texts
     from draftwood.models.loading.load import load
 
     writable(out)
     if dtype == "float32":
-        raise OptionError("float32 is what backends are compared with\nhint: --dtype int8, or leave it out")
+        raise OptionError("float32 is the reference itself\nhint: --dtype int8, or leave it out")
     reference, backend = load(model, dtype="float32"), load(model, dtype=dtype)
     if backend.backend == reference.backend:
-        raise OptionError(
-            f"{model} has no other backend than {backend.backend} here, nothing to compare\nhint: another model"
-        )
+        raise OptionError(f"{model} has no other backend than {backend.backend} on this machine\nhint: another model")
     source = provenance(backend.backend)
     texts = write_texts(reference, count, max_tokens, seed, say=say)
     found = compare(reference, backend, texts, say=say)
@@ -54,32 +52,19 @@ def quality(
         raise typer.Exit(1)
 
 
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def show(screen: Screen, found: "list[Quality]", backend: str, source: dict[str, Any]) -> None:
-    columns = (
-        "texts",
-        "positions",
-        "float32 ppl",
-        "backend ppl",
-        "ratio, 95 %",
-        "top-1",
-        "mean KL",
-        "largest logit diff",
+    perplexity = ("float32 perplexity", "backend perplexity", "ratio, 95 %")
+    drawn = compact(
+        "answers", "texts", "positions", *perplexity, "top-1 agreement", "mean KL", "largest logit difference"
     )
-    drawn = compact("answers", *columns)
     for q in found:
-        r = q.ratio
-        bounds = "" if r.low is None else f" {r.low:.4f}-{r.high:.4f}"
         drawn.add_row(
             q.kind,
             str(q.texts),
             str(q.positions),
             f"{q.reference:.4f}",
             f"{q.backend:.4f}",
-            f"{r.value:.4f}{bounds}",
+            interval(q.ratio, 4),
             f"{q.agreement:.2%}",
             f"{q.divergence:.2e}",
             f"{q.difference:.2f}",
@@ -89,7 +74,7 @@ def show(screen: Screen, found: "list[Quality]", backend: str, source: dict[str,
     screen.show(drawn)
     screen.line()
     screen.line(
-        "texts: answers of the float32 model to turns of ours and of its own; positions: every token of the answers,"
+        "texts: answers of the float32 model to built-in and generated questions; positions: every token of the answers,"
     )
     screen.line(
         "predicted by both models from the same tokens before it; ratio: paired bootstrap over texts; KL in nats"

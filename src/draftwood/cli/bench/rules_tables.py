@@ -2,22 +2,20 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from draftwood.cli.bench.tables import NONE, compact, number, ratio
+from draftwood.cli.bench.table_cells import NONE, compact, interval, number
 
 if TYPE_CHECKING:
-    from draftwood.bench.statistics import Estimate, Ratio
     from draftwood.bench.study.rules import Cell, Claim, Line
 
-ROOTS = "positions are those of the first rule's own run; the others judged the same trees beside it, with other coins"
+ROOTS = "positions are those of the first rule's run; the other rules judged the same trees with coins of their own"
 
 
 def said_of_cell(cell: "Cell") -> str:
-    """What the rules had before them."""
+    """The trees of a cell."""
     said = (
         f"{cell.tree}, {cell.drafter}, temperature {cell.temperature:g}: {cell.draw} tokens in {cell.shape}, "
         f"{cell.nodes:.1f} nodes, {cell.depth:.1f} levels, {cell.rounds} rounds, pass {number(cell.pass_ms, 1)} ms"
@@ -25,7 +23,7 @@ def said_of_cell(cell: "Cell") -> str:
     if cell.bound is None:
         return said
     most = "at most " if cell.loose else ""
-    return f"{said}\nbest first level of any rule: {most}{_ends(cell.bound)} at {cell.roots} positions"
+    return f"{said}\nbest first level of any rule: {most}{interval(cell.bound)} at {cell.roots} positions"
 
 
 def of_cell(cell: "Cell") -> Table:
@@ -35,19 +33,19 @@ def of_cell(cell: "Cell") -> Table:
     for line in cell.lines:
         drawn.add_row(
             line.rule,
-            _ends(line.tokens),
-            _ends(line.over),
-            _ends(line.path),
-            _ends(line.first),
+            interval(line.tokens),
+            interval(line.over),
+            interval(line.path),
+            interval(line.first),
             number(line.expected, 2),
             f"{line.ms:.2f}",
-            _percent(line.share),
+            interval(line.share, 0, 100),
         )
     return drawn
 
 
 def foot(cells: Sequence["Cell"], claim: "Claim", wrong: Sequence[str]) -> list[str]:
-    """What the cells amount to, and how to read them."""
+    """Results over all cells, and a legend."""
     roots = sum(cell.roots for cell in cells)
     exceeded = sum(cell.exceeded for cell in cells)
     samples = sum(len(cell.lines) for cell in cells if cell.roots)
@@ -58,16 +56,16 @@ def foot(cells: Sequence["Cell"], claim: "Claim", wrong: Sequence[str]) -> list[
     )
     most = f"the bound: {exceeded} of {roots} roots exceeded by a formula, {chance} of {samples} samples beyond chance"
     return [
-        *([ahead] if claim.cells else []),  # "0 of 0" would read like a result
+        *([ahead] if claim.cells else []),  # "0 of 0" reads like a result
         *(f"  below: {each}" for each in claim.below),
         *([most] if roots else []),
         *(f"  ABOVE THE BOUND, which cannot be: {each}" for each in wrong),
         ROOTS,
-        "tokens per pass: kept and one more, not cut at an end token, rounds with a draft only; of path: kept of the levels "
-        "offered",
-        "first level: of all rounds those that kept a child of the root; formula and bound are means over fewer positions, "
-        "so a share of all rounds may lie above them; the check is at the same positions",
-        "intervals: 95 % over prompts, ratios paired; ms: median of a round, alone on the distributions of the pass",
+        "tokens per pass: accepted and one more, not cut at an end token, rounds with a draft only; of path: accepted of "
+        "the levels drafted",
+        "first level: share of rounds that accepted a child of the root; formula and bound are means over fewer positions, "
+        "so a share of all rounds may lie above them; the check compares equal positions",
+        "intervals: 95 % over prompts, ratios paired; ms: median of a round, each rule with a fresh view of the pass",
     ]
 
 
@@ -79,7 +77,9 @@ def markdown(cells: Sequence["Cell"], lines: Sequence[str], source: dict[str, An
         parts.append(f"### {drafter}, temperature {temperature:g}\n")
         parts.append(_matrix("tokens per pass (over the first rule's)", some, _tokens))
         if any(cell.bound for cell in some):
-            parts.append(_matrix("first level kept (by formula, where the bound stands)", some, _first, bound=True))
+            parts.append(
+                _matrix("first level accepted (by formula, at the positions of the bound)", some, _first, bound=True)
+            )
         parts.append(_matrix("milliseconds (% of the pass)", some, _time))
     said = "\n".join(f"- {line.strip()}" for line in lines)
     return "\n".join([*parts, said, "", f"`{json.dumps(source)}`", ""])
@@ -93,7 +93,7 @@ def _matrix(title: str, cells: Sequence["Cell"], text: Callable[["Line"], str], 
         each = {line.rule: text(line) for line in cell.lines}
         rows.append([cell.tree, *(each.get(name, NONE) for name in names)])
         if bound and cell.bound is not None:
-            rows[-1].append(("at most " if cell.loose else "") + _ends(cell.bound))
+            rows[-1].append(("at most " if cell.loose else "") + interval(cell.bound))
         elif bound:
             rows[-1].append(NONE)
     lines = ["| " + " | ".join(row) + " |" for row in (heads, *rows)]
@@ -101,7 +101,7 @@ def _matrix(title: str, cells: Sequence["Cell"], text: Callable[["Line"], str], 
 
 
 def _tokens(line: "Line") -> str:
-    return f"{line.tokens.value:.2f}" + ("" if line.over is None else f" ({_ends(line.over)})")
+    return f"{line.tokens.value:.2f}" + ("" if line.over is None else f" ({interval(line.over)})")
 
 
 def _first(line: "Line") -> str:
@@ -110,14 +110,3 @@ def _first(line: "Line") -> str:
 
 def _time(line: "Line") -> str:
     return f"{line.ms:.1f}" + ("" if line.share is None else f" ({100 * line.share.value:.0f})")
-
-
-def _ends(value: "Estimate | Ratio | None") -> str:
-    return ratio(None if value is None else asdict(value))
-
-
-def _percent(share: "Ratio | None") -> str:
-    if share is None:
-        return NONE
-    ends = "" if share.low is None or share.high is None else f" {100 * share.low:.0f}-{100 * share.high:.0f}"
-    return f"{100 * share.value:.0f}{ends}"

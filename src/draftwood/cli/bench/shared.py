@@ -1,27 +1,35 @@
-"""What the measuring commands share: options, questions, and where results go."""
+"""What the measuring commands share: options, questions, the start of a measurement, and where results go."""
 
 import json
 import re
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
-from draftwood.bench.spec.tasks import spread
+from draftwood.bench.spec.questions import spread
+from draftwood.cli.bench.progress import say
 from draftwood.cli.questions import Question, gather
 from draftwood.errors import OptionError
 from draftwood.option_parsing import converted
 
-Questions = Annotated[Path, typer.Option(help="One JSON question per line, as Spec-Bench has them.")]
+if TYPE_CHECKING:
+    from draftwood.bench.machine import Meter
+    from draftwood.models.loading.load import Loaded
+
+MOST_SEQUENCES = 256  # the logits of so many trees of 64 nodes are 3 GB over 49,152 tokens
+
+Questions = Annotated[Path, typer.Option(help="Questions, one JSON object a line, as in Spec-Bench.")]
 Recipes = Annotated[str, typer.Option(help="Recipes, separated by commas; with options: eagle3:depth=7:nodes=60.")]
-Count = Annotated[int, typer.Option(min=1, help="How many questions, spread evenly over the file.")]
-MaxTokens = Annotated[int, typer.Option(min=1)]
+Count = Annotated[int, typer.Option(min=1, help="Number of questions, spread evenly over the file.")]
+MaxTokens = Annotated[int, typer.Option(min=1, help="Tokens of an answer at most.")]
+Temperature = Annotated[float, typer.Option(help="0 takes the most probable token.")]
+Temperatures = Annotated[str, typer.Option("--temperature", "-t", help="Temperatures, separated by commas.")]
+LENDER_HELP = "The recipe whose drafter is used; `draftwood papers` lists them."
+Lender = Annotated[str, typer.Argument(metavar="RECIPE", help=LENDER_HELP)]
 Model = Annotated[str, typer.Option(help="A model's name or path.")]
 Threads = Annotated[
-    int | None, typer.Option(min=1, max=256, help="Threads of everybody; torch's own number if left out.")
+    int | None, typer.Option(min=1, max=256, help="Threads of every method; torch's default if left out.")
 ]
 Out = Annotated[Path | None, typer.Option(help="Write the results as JSON to this file.")]
 
@@ -34,11 +42,11 @@ def read_prompts(loaded: Any, questions: Path, count: int) -> list[tuple[int, ..
 
 
 def read_questions(file: Path) -> list[Question]:
-    """The questions of a file; lines that hold none are left out, and named."""
+    """The questions of a file; lines that hold none are left out and reported."""
     asked = gather([], file)
     for q in asked:
         if q.error is not None:
-            print(f"left out: {q.error}", file=sys.stderr)
+            say(f"left out: {q.error}")
     asked = [q for q in asked if q.error is None]
     if not asked:
         raise OptionError(f"{file} holds no question that can be read")
@@ -46,8 +54,8 @@ def read_questions(file: Path) -> list[Question]:
 
 
 def recipe_names(recipes: str, example: str = "--recipes prompt_lookup,auto") -> list[str]:
-    """Recipes that exist, from a list with commas. Options may be lists themselves, of numbers: widths=2,1,1.
-    `example`: what to try where none is named."""
+    """Recipes that exist, from a list with commas. Options may be lists of numbers themselves: widths=2,1,1.
+    `example`: for the hint where none is named."""
     from draftwood import recipes as known
 
     names = [name.strip(" ,") for name in re.split(r",(?!\s*[\d.])", recipes) if name.strip(" ,")]
@@ -70,7 +78,7 @@ def whole_numbers(name: str, text: str, most: float = float("inf")) -> list[int]
 
 
 def writable(out: Path | None) -> None:
-    """Found out before the work, not after it."""
+    """Refuse a file that cannot be written before the work, not after it."""
     if out is None:
         return
     if not out.parent.is_dir():
@@ -80,30 +88,33 @@ def writable(out: Path | None) -> None:
         with out.open("a"):
             pass
         if not there:
-            out.resolve().unlink()  # the trial leaves nothing behind; a link stays a link
+            out.resolve().unlink()  # the trial leaves no file; a link stays a link
     except OSError as error:
         raise OptionError(f"{out} cannot be written: {error.strerror or error}") from None
 
 
-def open_console() -> Console:
-    console = Console(soft_wrap=True, highlight=False)
-    if not console.is_terminal:
-        console.width = 200
-    return console
+def begin(model: str, dtype: str, threads: int | None = None) -> "tuple[Loaded, dict[str, Any], Meter]":
+    """The model, the provenance of what is measured next, and a meter that is running. Warns where others use the CPU."""
+    import torch
+
+    from draftwood.bench import machine
+    from draftwood.bench.provenance import provenance
+    from draftwood.models.loading.load import load
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    loaded = load(model, dtype=dtype)
+    start = machine.look()
+    if warning := machine.warning(start):
+        say(warning)
+    return loaded, {**provenance(loaded.backend), "machine_at_start": start}, machine.Meter(())
 
 
-def milestones() -> Callable[[str], None]:
-    """Progress without a terminal: one line on stderr whenever another method begins."""
-    last = ""
-
-    def say(text: str) -> None:
-        nonlocal last
-        name = text.partition(":")[0]
-        if name != last:
-            last = name
-            print(f"running {name}", file=sys.stderr, flush=True)
-
-    return say
+def source_lines(source: dict[str, Any]) -> list[str]:
+    """The end of every measurement: CPU used by others meanwhile, and the provenance."""
+    foreign = source.get("machine_meanwhile", {}).get("foreign_cores")
+    said = [] if foreign is None else [f"cores used by other processes: {foreign:.2f} on average"]
+    return [*said, json.dumps(source)]
 
 
 def save(out: Path | None, result: dict[str, Any]) -> None:

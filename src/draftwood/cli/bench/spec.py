@@ -2,19 +2,20 @@
 
 import json
 import os
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from draftwood.cli.bench.progress import Progress
+from draftwood.cli.bench import spec_tables as tables
+from draftwood.cli.bench.progress import Progress, say
 from draftwood.cli.bench.shared import (
     MaxTokens,
     Model,
     Questions,
     Recipes,
+    Temperature,
     Threads,
     read_questions,
     recipe_names,
@@ -26,14 +27,14 @@ from draftwood.cli.screen import Screen
 from draftwood.errors import OptionError
 
 if TYPE_CHECKING:
+    from draftwood.bench.spec.questions import Item
     from draftwood.bench.spec.run import Plan
-    from draftwood.bench.spec.tasks import Item
 
 Peers = Annotated[str, typer.Option(help="Other engines, separated by commas, for example transformers,llamacpp.")]
-PerTask = Annotated[int | None, typer.Option(min=1, help="Questions of each sub-task, spread evenly; all if left out.")]
+PerTask = Annotated[int | None, typer.Option(min=1, help="Number of questions of each task; all if left out.")]
 Warmup = Annotated[int, typer.Option(min=0, help="Answers to the first question by each method before any is timed.")]
-Out = Annotated[Path | None, typer.Option(help="Results as JSON; the results log beside it (.jsonl) lets a run go on.")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Begin anew, whatever the results log holds.")]
+Out = Annotated[Path | None, typer.Option(help="Results as JSON; a log of the same name (.jsonl) lets a run continue.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Start over, whatever the results log holds.")]
 
 
 def spec(
@@ -42,7 +43,7 @@ def spec(
     peers: Peers = "",
     per_task: PerTask = None,
     max_tokens: MaxTokens = 64,
-    temperature: float = 0.0,
+    temperature: Temperature = 0.0,
     seed: int = 0,
     threads: Threads = None,
     warmup: Warmup = 3,
@@ -52,75 +53,110 @@ def spec(
     fresh: Fresh = False,
 ) -> None:
     """Speed on real questions: recipes, plain decoding and other engines, question by question in turn."""
-    import torch
-
-    from draftwood.bench import machine
-    from draftwood.bench.provenance import provenance
     from draftwood.bench.spec import peers as known
-    from draftwood.bench.spec.peers import Settings
-    from draftwood.bench.spec.results_log import ResultsLog
-    from draftwood.bench.spec.run import Plan, broken, measure, recipes_with_plain, results
-    from draftwood.bench.spec.tasks import choose
+    from draftwood.bench.spec.questions import choose
+    from draftwood.bench.spec.run import Plan
     from draftwood.core.sampling.params import SamplingParams
 
-    writable(out)
-    if out is not None and questions.resolve() in (out.resolve(), out.with_suffix(".jsonl").resolve()):
-        raise OptionError(
-            f"{out} would overwrite the questions, or its results log would\nhint: another name for --out"
-        )
-    methods = recipes_with_plain(recipe_names(recipes))
+    results_log_of(out, questions)
+    methods = recipe_names(recipes)
     others = tuple(dict.fromkeys(name.strip() for name in peers.split(",") if name.strip()))
     known.check(others, model)
     SamplingParams(temperature=temperature, seed=seed, max_tokens=max_tokens)  # refused here, not in a worker
     items = tuple(choose(read_items(questions), per_task))
-    settings = Settings(model, threads or torch.get_num_threads(), max_tokens, temperature, seed, methods, dtype=dtype)
-    plan = Plan(items, settings, others, warmup)
+    plan = Plan(items, settings(model, threads, max_tokens, temperature, seed, methods, dtype), others, warmup)
+    found, source = run(plan, out, questions, fresh=fresh)
+    show(Screen(), found, plan, source)
+    finish(found, plan)
+
+
+def settings(
+    model: str, threads: int | None, max_tokens: int, temperature: float, seed: int, methods: list[str], dtype: str
+) -> Any:
+    """Settings of a run with plain decoding as its first method."""
+    import torch
+
+    from draftwood.bench.spec.peers import Settings
+    from draftwood.bench.spec.run import recipes_with_plain
+
+    threads = threads or torch.get_num_threads()
+    return Settings(model, threads, max_tokens, temperature, seed, recipes_with_plain(methods), dtype=dtype)
+
+
+def run(
+    plan: "Plan", out: Path | None, questions: Path, *, fresh: bool = False, **more: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Measure what the results log does not hold yet and save. Returns the figures and their provenance."""
+    from draftwood.bench import machine
+    from draftwood.bench.provenance import provenance
+    from draftwood.bench.spec.results_log import ResultsLog
+    from draftwood.bench.spec.run import measure, results
+
     start = machine.look()
     waits = {key: os.environ.get(key) for key in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
-    source = {**provenance(), "threads": settings.threads, **waits, "machine_at_start": start}
-    results_log = ResultsLog(results_log_of(out), plan.identity(source), fresh=fresh)
-    with results_log.alone():
-        if results_log.open() < len(items) and (words := machine.warning(start)):
-            print(words, file=sys.stderr, flush=True)
-        measure(plan, results_log, say=Progress())
-    found = results(plan, results_log)
-    source |= {"methods": results_log.facts, "machine_at_end": machine.look()}
-    show(Screen(), found, plan, source)
-    save(out, {"settings": results_log.settings, "provenance": source, **found, "machine": results_log.machine})
-    if wrong := broken(found, methods):
+    source = {**provenance(), "threads": plan.settings.threads, **waits, "machine_at_start": start}
+    log = ResultsLog(results_log_of(out, questions), plan.identity(source), fresh=fresh)
+    with log.alone():
+        if log.open() < len(plan.items) and (warning := machine.warning(start)):
+            say(warning)
+        try:
+            measure(plan, log, say=Progress())
+        except KeyboardInterrupt:
+            kept = f"are in {log.path}; the same command continues" if log.path else "are lost; --out keeps them"
+            say(f"stopped: {len(log.done)} of {len(plan.items)} questions {kept}")
+            raise
+    found = {**results(plan, log), **more}
+    source |= {"methods": log.facts, "machine_at_end": machine.look()}
+    save(out, {"settings": log.settings, "provenance": source, **found, "machine": log.machine})
+    return found, source
+
+
+def finish(found: dict[str, Any], plan: "Plan") -> None:
+    """Status 1 where a recipe failed or wrote another text than it must."""
+    from draftwood.bench.spec.run import broken
+
+    if wrong := broken(found, plan.settings.methods):
         print("\n".join(("NOT AS PROMISED", *wrong)), flush=True)
         raise typer.Exit(1)
 
 
-def results_log_of(out: Path | None) -> Path | None:
-    """results.json has its results log in results.jsonl."""
+def results_log_of(out: Path | None, questions: Path) -> Path | None:
+    """results.json has its results log in results.jsonl. Refuses files that cannot be written, and the questions."""
+    writable(out)
     if out is None:
         return None
+    if questions.resolve() in (out.resolve(), out.with_suffix(".jsonl").resolve()):
+        raise OptionError(
+            f"{out} would overwrite the questions, or its results log would\nhint: another name for --out"
+        )
     if out.suffix == ".jsonl":
         raise OptionError(f"{out} would be its own results log\nhint: name it {out.with_suffix('.json')}")
     return out.with_suffix(".jsonl")
 
 
 def read_items(file: Path) -> "list[Item]":
-    """The questions of a file under names that are unique."""
-    from draftwood.bench.spec.tasks import Item
+    """The questions of a file under unique names."""
+    from draftwood.bench.spec.questions import make_items
 
     asked = read_questions(file)
     names = [str(q.labels.get("question_id", f"line-{i}")) for i, q in enumerate(asked, start=1)]
     count = Counter(names)
     unique = [name if count[name] == 1 else f"{name}-{i}" for i, name in enumerate(names, start=1)]
-    return [Item(name, str(q.labels.get("category", "")), q.turns[0]) for name, q in zip(unique, asked, strict=True)]
+    labels = [str(q.labels.get("category", "")) for q in asked]
+    return make_items([(name, label, q.turns[0]) for name, label, q in zip(unique, labels, asked, strict=True)])
+
+
+def heading(found: dict[str, Any], plan: "Plan") -> str:
+    s = plan.settings
+    return (
+        f"{len(plan.items)} questions, {s.max_tokens} tokens, temperature {s.temperature:g}, {s.threads} threads, "
+        f"{found['precision'][s.methods[0]]}"
+    )
 
 
 def show(screen: Screen, found: dict[str, Any], plan: "Plan", source: dict[str, Any]) -> None:
-    """The tables, what they leave out, and where they come from."""
-    from draftwood.cli.bench import tables
-
-    s = plan.settings
-    backend = next((f["backend"] for f in source["methods"].values() if "backend" in f), s.dtype)
-    screen.line(
-        f"{len(plan.items)} questions, {s.max_tokens} tokens, temperature {s.temperature:g}, {s.threads} threads, {backend}"
-    )
+    """The tables, their legend, what is left out, and the provenance."""
+    screen.line(heading(found, plan))
     for drawn in (
         tables.speeds(found, plan.methods),
         tables.drafting(found, plan.methods),
@@ -131,25 +167,26 @@ def show(screen: Screen, found: dict[str, Any], plan: "Plan", source: dict[str, 
             screen.line()
             screen.show(drawn)
     screen.line()
-    screen.line("speed-up: mean of the questions' speeds over that of autoregressive, 95 % by paired bootstrap")
-    screen.line(
-        "decode: tok/s after the first token; TTFT: median, ms; ms/tok, p99: over answers; t/pass: tokens per pass"
-    )
-    screen.line(
-        "acc., by pos.: accepted of drafted; prop., score, rest: shares of decoding time; same: text as plain's"
-    )
-    for name, why in found["not_compared"].items():
-        screen.line(f"{name}: not compared: {why}")
-    if plan.peers and s.temperature == 0:
-        screen.line("same text of peers is information only: other arithmetic, other ties")
-    if s.temperature > 0:
-        screen.line("above temperature 0 texts are compared of recipes that follow plain decoding's draws (rule match)")
-        if plan.peers:
-            screen.line("peers draw for themselves: speeds only")
-    if found["failures"]:
-        screen.line(f"{len(found['failures'])} answers failed; each ratio is over the questions both methods answered:")
-        for failure in found["failures"][:5]:
-            screen.line(f"  {failure['method']}, question {failure['question']}: {failure['error']}")
+    for line in (*tables.LEGEND, *remarks(found, plan), json.dumps(source)):
+        screen.line(line)
+
+
+def remarks(found: dict[str, Any], plan: "Plan") -> list[str]:
+    """What is not compared, what failed, and whether the machine was quiet."""
+    said = [f"{name}: not compared: {why}" for name, why in found["not_compared"].items()]
+    figures = found["figures"][tables.ALL]
+    said += [f"{n}: {f['near_ties']} near ties, equal up to rounding" for n, f in figures.items() if f["near_ties"]]
+    temperature = plan.settings.temperature
+    if plan.peers:
+        precision = tables.precision_line(found, plan.peers)
+        said += [] if precision is None else [precision]
+        equal = "equal texts of peers are information only: their rounding differs"
+        said.append("peers use other random numbers: only speeds are compared" if temperature else equal)
+    if temperature:
+        said.append("above temperature 0, texts are compared of recipes that use plain decoding's draws (rule match)")
+    if failures := found["failures"]:
+        said.append(f"{len(failures)} answers failed; each ratio is over the questions both methods answered:")
+        said += [f"  {f['method']}, question {f['question']}: {f['error']}" for f in failures[:5]]
     if (foreign := found["foreign_cores"]) is not None:
-        screen.line(f"cores in other hands: {foreign['mean']:.2f} on average, {foreign['most']:.2f} at worst")
-    screen.line(json.dumps(source))
+        said.append(f"cores used by other processes: {foreign['mean']:.2f} on average, {foreign['most']:.2f} at most")
+    return said

@@ -1,9 +1,10 @@
-"""SamplingParams: how one request wants its tokens chosen. Checked at the door; nothing is ever dropped silently."""
+"""SamplingParams: how the tokens of one request are chosen. Every option is checked when given; none is dropped."""
 
+import difflib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from jaxtyping import Bool
 from torch import Tensor
@@ -20,12 +21,13 @@ LARGEST = 1e6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """One request's wishes. The distribution is made in this order: grammar, bad words, min tokens, bias, penalties,
+    """Options of one request. The distribution is made in this order: grammar, bad words, min tokens, bias, penalties,
     temperature, min-p, top-k, top-p. Repetition looks at prompt and output, presence and frequency at output only.
     """
 
+    n: int = 1  # samples per prompt; sample i of a request with a seed uses seed + i
     temperature: float = 0.0  # 0 = the most probable token
-    top_k: int = 0  # 0 = all
+    top_k: int = 0  # 0 or -1 = all
     top_p: float = 1.0
     min_p: float = 0.0
     repetition_penalty: float = 1.0
@@ -36,16 +38,30 @@ class SamplingParams:
     min_tokens: int = 0  # no end of sequence and no stop before so many tokens
     max_tokens: int = 256
     stop: tuple[str, ...] = ()  # the text ends before the first of these
-    stop_token_ids: tuple[int, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()  # the answer ends with the first of these; its text is left out
+    include_stop_str_in_output: bool = False  # the text ends with the stop string or stop token instead
     ignore_eos: bool = False
     logprobs: int | None = None  # log-probabilities of the model itself, of the chosen and the n best tokens
-    seed: int = 0
+    seed: int | None = None  # None = a fresh one for each request; the result tells which
     grammar: Grammar | None = None
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        # Before the generated __init__, whose TypeError would name neither the nearest option nor the list of them.
+        if args:
+            raise OptionError(f"sampling options have names, got {args[0]!r}\nhint: SamplingParams(temperature=0.7)")
+        for name in options:
+            if name not in cls.__slots__:
+                near = difflib.get_close_matches(name, cls.__slots__, n=1, cutoff=0.5)
+                hint = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(cls.__slots__)}"
+                raise OptionError(f"unknown sampling option: {name!r}\nhint: {hint}")
+        return object.__new__(cls)
 
     def __post_init__(self) -> None:
         self._settle_types()
         self._between("temperature", 0, LARGEST, "0 is greedy, 1 the model's own distribution")
-        self._between("top_k", 0, math.inf, "0 keeps every token")
+        self._between("top_k", -1, math.inf, "0 or -1 keeps every token")
+        if self.top_k < 0:
+            object.__setattr__(self, "top_k", 0)
         self._between("top_p", 1e-9, 1, "1 keeps every token; for greedy decoding set temperature to 0")
         self._between("min_p", 0, 1, "0 keeps every token")
         self._between("repetition_penalty", 1 / LARGEST, LARGEST, "1 is none")
@@ -53,7 +69,10 @@ class SamplingParams:
             self._between(name, -LARGEST, LARGEST, "0 is none")
         self._between("max_tokens", 1, math.inf, "ask for at least one token")
         self._between("min_tokens", 0, self.max_tokens, f"max_tokens is {self.max_tokens}")
-        self._between("seed", -(2**63), 2**63 - 1, "a 64-bit whole number")
+        if self.seed is not None:
+            self._between("seed", -(2**63), 2**63 - 1, "a 64-bit whole number")
+        self._between("n", 1, 4096, "1 to 4096")
+        _need(self.n == 1 or not self.greedy, "n", self.n, "samples differ above temperature 0 only; set temperature")
         if self.logprobs is not None:
             self._between("logprobs", 0, 128, "0 to 128")
         _need(all(self.stop), "stop", self.stop, "an empty stop string would end every answer at once")
@@ -68,9 +87,12 @@ class SamplingParams:
 
     def _settle_types(self) -> None:
         """Sequences become tuples, and whole numbers must be whole numbers: later they are shapes and indices."""
-        for name in ("top_k", "min_tokens", "max_tokens", "seed", "logprobs"):
+        for name in ("n", "top_k", "min_tokens", "max_tokens", "seed", "logprobs"):
             value = getattr(self, name)
-            _need(_whole(value) or (name == "logprobs" and value is None), name, value, "a whole number")
+            _need(_whole(value) or (name in ("seed", "logprobs") and value is None), name, value, "a whole number")
+        for name in ("ignore_eos", "include_stop_str_in_output"):
+            value = getattr(self, name)
+            _need(isinstance(value, bool), name, value, "True or False")
         given: dict[str, Any] = {
             name: getattr(self, name) for name in ("stop", "stop_token_ids", "bad_words", "logit_bias")
         }
@@ -85,7 +107,12 @@ class SamplingParams:
         _need(all(isinstance(s, str) for s in stop), "stop", stop, "texts")
         _need(all(_whole(t) for t in ends), "stop_token_ids", ends, "token ids")
         words = tuple(tuple(w) for w in given["bad_words"])
-        _need(all(_whole(t) for w in words for t in w), "bad_words", words, "token ids; LLM's methods take texts, too")
+        _need(
+            all(_whole(t) for w in words for t in w),
+            "bad_words",
+            words,
+            "token ids; texts are keywords of LLM's methods",
+        )
         for name, value in (("stop", stop), ("stop_token_ids", ends), ("bad_words", words)):
             object.__setattr__(self, name, value)
 

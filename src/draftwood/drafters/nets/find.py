@@ -45,13 +45,21 @@ def trains(recipe: str, target: Model) -> str:
     return f"{command(recipe, target)}, then --option weights=FOLDER/{recipe}.safetensors"
 
 
-def shipped_file(kind: str, target: Model, recipe: str) -> Path:
-    """The file of this kind that ships for this target. OptionError ends with the command that trains one."""
+def ships(kind: str, target: Model) -> Path | None:
+    """The file of this kind that ships for this target."""
     mark = fingerprint(target)
     for path in sorted(Path(shipped.__file__).parent.glob("*.safetensors")):
         note: dict[str, Any] = read_note(path)
         if mark and note["target"] == mark and note["config"].get("kind") == kind:
             return path
+    return None
+
+
+def shipped_file(kind: str, target: Model, recipe: str) -> Path:
+    """The same; OptionError ends with the command that trains one."""
+    found = ships(kind, target)
+    if found is not None:
+        return found
     raise OptionError(f"{recipe}: no weights of kind {kind!r} ship for this target\nhint: {trains(recipe, target)}")
 
 

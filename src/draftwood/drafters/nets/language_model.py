@@ -17,7 +17,7 @@ from draftwood.core.protocols import Model
 from draftwood.drafters.nets.build import filled
 from draftwood.drafters.nets.store import Head
 from draftwood.models.backends.choose import INT8, int8_decoder, like
-from draftwood.models.backends.int8 import from_tensors
+from draftwood.models.backends.int8_weights import from_tensors
 from draftwood.models.decoder import Decoder
 from draftwood.models.loading.tensor_names import EMBEDDING, HEAD
 

@@ -16,10 +16,10 @@ from draftwood.drafters.nets.runner import places
 from draftwood.drafters.nets.store import Head
 from draftwood.errors import DrafterError
 from draftwood.kernels.cpu import library as native
-from draftwood.models.backends.blocks import Packed, pack, take_rows
-from draftwood.models.backends.int8 import PRODUCTS, LayerWeights, Product
-from draftwood.models.backends.native import NativeDecoder, native_layer
-from draftwood.models.backends.native_pass import NativePass, Stores, Turns, logit_room, matrix, shape_of
+from draftwood.models.backends.int8_native import NativeDecoder, native_layer
+from draftwood.models.backends.int8_native_pass import NativePass, Rotations, Stores, logit_room, matrix, shape_of
+from draftwood.models.backends.int8_weights import PRODUCTS, LayerWeights, Product
+from draftwood.models.backends.quantised_blocks import Packed, pack, take_rows
 
 
 class Int8Runner:
@@ -30,7 +30,7 @@ class Int8Runner:
         self.ids = None if head.ids is None else head.ids.cpu().contiguous()
         self._weights = _Weights(head, target)
         self._shape = shape_of(head.config.layer)
-        self._turns, self._stores = Turns(head.config.layer), Stores(1)
+        self._rotations, self._stores = Rotations(head.config.layer), Stores(1)
         self._only: tuple[Tensor, native.Reader, Packed] | None = None  # the trimmed rows asked for last
 
     @property
@@ -69,12 +69,12 @@ class Int8Runner:
         assert x.hidden is not None
         library, reader = self.target.library, self._weights.reader if only is None else self._trimmed(only)
         library.threads(torch.get_num_threads())
-        what = NativePass(x, cache, cache.stage(x), self._turns, self._stores)
+        native_pass = NativePass(x, cache, cache.stage(x), self._rotations, self._stores)
         ids, hidden, want = x.ids.contiguous(), x.hidden.contiguous(), x.want.contiguous()
         out = torch.empty_like(hidden)
         logits = logit_room(len(want), reader.head.rows)
         outside = library.calls.draftwood_features(
-            byref(self._shape), byref(reader), byref(what.what), ids.data_ptr(), hidden.data_ptr(),
+            byref(self._shape), byref(reader), byref(native_pass.pointers), ids.data_ptr(), hidden.data_ptr(),
             out.data_ptr(), want.data_ptr(), len(want), logits.data_ptr(), logits.stride(0),
         )  # fmt: skip
         if outside:
@@ -91,17 +91,17 @@ class Int8Runner:
         if cache.length(x.to_host().slots[0]) + x.size + steps > cache.store("k0").shape[2]:
             return None
         library.threads(torch.get_num_threads())
-        what = NativePass(x, cache, cache.stage(x), self._turns, self._stores)
+        native_pass = NativePass(x, cache, cache.stage(x), self._rotations, self._stores)
         last = int(x.positions[-1]) + steps
-        cos, sin = self._turns.upto(last)
-        what.what.cos, what.what.sin = cos.data_ptr(), sin.data_ptr()
+        cos, sin = self._rotations.upto(last)
+        native_pass.pointers.cos, native_pass.pointers.sin = cos.data_ptr(), sin.data_ptr()
         ids, hidden = x.ids.contiguous(), x.hidden.contiguous()
         words = self.ids if only is None else only.contiguous()
         out, logits = torch.empty_like(hidden), torch.empty(reader.head.rows)
         prob, tokens = (c_float * steps)(), (c_int64 * steps)()
         outside = library.calls.draftwood_line(
-            byref(self._shape), byref(reader), byref(what.what), ids.data_ptr(), hidden.data_ptr(), out.data_ptr(),
-            logits.data_ptr(), temperature, None if words is None else words.data_ptr(), steps, prob, tokens,
+            byref(self._shape), byref(reader), byref(native_pass.pointers), ids.data_ptr(), hidden.data_ptr(),
+            out.data_ptr(), logits.data_ptr(), temperature, None if words is None else words.data_ptr(), steps, prob, tokens,
         )  # fmt: skip
         if outside:
             raise DrafterError(f"a token id is outside the vocabulary of {self.target.vocab_size}: {ids.tolist()[:16]}")

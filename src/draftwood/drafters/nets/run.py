@@ -17,7 +17,7 @@ from draftwood.drafters.nets.runner import FeatureModel, FloatRunner
 from draftwood.drafters.nets.stages import StageModel
 from draftwood.drafters.nets.store import Head
 from draftwood.errors import CompositionError, OptionError
-from draftwood.models.backends.native import NativeDecoder
+from draftwood.models.backends.int8_native import NativeDecoder
 
 
 def feature_drafter(head: Head, target: Model) -> Features:

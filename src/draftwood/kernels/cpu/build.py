@@ -1,8 +1,8 @@
-"""From C++ source to a shared library, once per machine: compiled, tried in a process of its own, then cached.
+"""From C++ source to a shared library, once per machine: compiled, tested in a process of its own, then cached.
 
-The file's name is a hash of sources and flags, so a changed source makes a new one, and a machine that has lost its compiler
-goes on with what it has. Behind the library's own bytes stands their checksum: a damaged file is made again, because loading
-one would end the process. A library that crashes or miscounts never enters the cache, and the next level is tried.
+The file name holds a hash of sources and flags, so changed sources make a new file, and a cached library works without a
+compiler. A checksum is appended to the library, because loading a damaged one would crash the process; a damaged file is
+built again. A library that crashes or computes wrong results is not cached, and the next level is tried.
 """
 
 import atexit
@@ -23,13 +23,13 @@ from draftwood.kernels.cpu.levels import Level
 SOURCES = Path(__file__).parent / "source"
 FLAGS = ("-O3", "-std=c++17", "-fPIC", "-shared", "-pthread", "-ffp-contract=off", "-fno-math-errno", "-w")
 TRY = "import ctypes, sys; sys.exit(ctypes.CDLL(sys.argv[1]).draftwood_try())"
-PATIENCE = 300  # seconds for a compiler; a loaded laptop takes a while
+TIMEOUT = 300  # seconds for the compiler, which is slow on a loaded machine
 
 log = logging.getLogger("draftwood")
 
 
 def library(level: Level, folder: Path) -> Path | None:
-    """The compiled library of a level, made in `folder` if it is not there; None where that is not possible."""
+    """The compiled library of a level, built in `folder` if missing; None where that is not possible."""
     path = folder / f"{level.name}-{_fingerprint(level)}.so"
     if _intact(path):
         return path
@@ -44,7 +44,7 @@ def library(level: Level, folder: Path) -> Path | None:
 
 
 def _writable(folder: Path) -> Path:
-    """The folder, or a private one for this process alone where nothing can be kept."""
+    """The folder, or a temporary one for this process if it cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -57,20 +57,20 @@ def _writable(folder: Path) -> Path:
 
 
 def _make(compiler: tuple[str, ...], level: Level, path: Path) -> Path | None:
-    # Two processes may build at once; each has a file of its own, and the last rename wins with the same bytes.
+    # Two processes may build at once: each writes its own file, and the last rename wins with the same bytes.
     handle, name = tempfile.mkstemp(prefix=f".{level.name}-", suffix=".so", dir=path.parent)
     os.close(handle)
     fresh = Path(name)
     try:
         command = [*compiler, *FLAGS, *level.flags, str(SOURCES / "backend.cpp"), "-o", str(fresh)]
-        made = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+        made = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
         if made.returncode:
-            why = made.stderr.strip()[-500:] or f"it ended with status {made.returncode} and no word"
+            why = made.stderr.strip()[-500:] or f"exit status {made.returncode} without a message"
             log.warning("%s cannot build the %s kernels: %s", " ".join(compiler), level.name, why)
             return None
         tried = subprocess.run([sys.executable, "-I", "-S", "-c", TRY, str(fresh)], capture_output=True, timeout=60)
         if tried.returncode:
-            log.warning("the %s kernels failed their trial with status %d", level.name, tried.returncode)
+            log.warning("the %s kernels failed their self-test with status %d", level.name, tried.returncode)
             return None
         _seal(fresh)
         fresh.replace(path)
@@ -81,7 +81,7 @@ def _make(compiler: tuple[str, ...], level: Level, path: Path) -> Path | None:
 
 
 def _seal(path: Path) -> None:
-    """The checksum behind the bytes, where the loader does not look; and all of it on disk before it gets its name."""
+    """Append the checksum, which the loader ignores, and write everything to disk before the rename."""
     with path.open("r+b") as file:
         digest = hashlib.sha256(file.read()).digest()
         file.write(digest)

@@ -1,7 +1,7 @@
-"""What the CPU can do: levels of instructions, best first, and which of them this machine has.
+"""Instruction levels of the CPU, best first, and which of them this machine has.
 
-DRAFTWOOD_CPU names a level to stand still at: `amx`, `avx512-vnni`, `avx-vnni`, `avx2`, `portable`, or `stock` for no native
-code at all. Each is exact in itself; slower ones are for machines without the instructions, or without a compiler.
+DRAFTWOOD_CPU fixes a level: `amx`, `avx512-vnni`, `avx-vnni`, `avx2`, `portable`, or `stock` for no native code. Every level
+is batch-invariant; the slower ones are for machines without the instructions, or without a compiler.
 """
 
 import os
@@ -42,12 +42,12 @@ LEVELS = (
 
 
 def chosen() -> str:
-    """What the switch says: the name of a level, `stock`, or `auto`."""
+    """The value of DRAFTWOOD_CPU: the name of a level, `stock`, or `auto`."""
     return os.environ.get(SWITCH, "").strip().lower() or AUTO
 
 
 def wanted() -> list[Level]:
-    """Levels to try, best first; none when the switch says `stock`."""
+    """Levels to try, best first; none for `stock`."""
     name = chosen()
     if name == STOCK:
         return []
@@ -66,14 +66,14 @@ def wanted() -> list[Level]:
 
 @cache
 def cpu_flags() -> frozenset[str]:
-    """The CPU's features by their Linux names; empty where nobody tells, which leaves the portable level."""
+    """The CPU's features by their Linux names; empty where they cannot be read, which leaves the portable level."""
     if platform.machine().lower() not in ("x86_64", "amd64"):
         return frozenset()
     try:
         if sys.platform == "darwin":
             keys = ("machdep.cpu.features", "machdep.cpu.leaf7_features")
-            said = subprocess.run(["sysctl", "-n", *keys], capture_output=True, text=True, timeout=5).stdout.lower()
-            return frozenset(said.replace("avx1.0", "avx").split())
+            features = subprocess.run(["sysctl", "-n", *keys], capture_output=True, text=True, timeout=5).stdout.lower()
+            return frozenset(features.replace("avx1.0", "avx").split())
         for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
             if line.startswith("flags"):
                 return frozenset(line.partition(":")[2].split())

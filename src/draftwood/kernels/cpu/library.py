@@ -1,4 +1,4 @@
-"""The compiled kernels as Python sees them: structures that mirror the C++ ones, and one call per function."""
+"""ctypes bindings of the compiled kernels: structures that mirror the C++ ones, and one signature per function."""
 
 import ctypes
 from ctypes import POINTER, c_float, c_int, c_int32, c_int64, c_uint8, c_uint64, c_void_p
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-SPIN_US = 100  # how long an idle helper thread stays awake; rounds follow each other faster than that while decoding
+SPIN_US = 100  # how long an idle worker thread spins; while decoding, calls follow each other faster than that
 
 
 class Matrix(ctypes.Structure):
@@ -47,8 +47,8 @@ class Shape(ctypes.Structure):
     ]
 
 
-class Rows(ctypes.Structure):
-    _fields_ = [("slot_stride", c_int64), ("head_stride", c_int64), ("rows", c_void_p)]
+class CacheLayout(ctypes.Structure):
+    _fields_ = [("slot_stride", c_int64), ("head_stride", c_int64), ("entries", c_void_p)]
 
 
 class Pass(ctypes.Structure):
@@ -56,7 +56,7 @@ class Pass(ctypes.Structure):
         ("tokens", c_int32),
         ("segments", c_int32),
         ("segment", POINTER(Segment)),
-        ("cache", Rows),
+        ("cache", CacheLayout),
         ("stores", POINTER(Store)),
         ("positions", c_void_p),
         ("cos", c_void_p),
@@ -127,7 +127,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Library:
-    """Kernels of one level. Calls let other Python threads run; two at once are safe, the second works with one thread."""
+    """Kernels of one level. Calls release the GIL. Two at once are safe; the second runs on one thread."""
 
     level: str
     calls: ctypes.CDLL
@@ -139,7 +139,7 @@ class Library:
             function = getattr(calls, name)
             function.restype, function.argtypes = result, arguments
         if calls.draftwood_begin():
-            raise OSError(f"the system does not lend the units that {path.name} needs")
+            raise OSError(f"the operating system does not grant the CPU units that {path.name} needs")
         return cls(level, calls)
 
     def threads(self, count: int) -> None:

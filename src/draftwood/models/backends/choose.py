@@ -11,12 +11,12 @@ from draftwood.errors import OptionError
 from draftwood.kernels.cpu import build, levels
 from draftwood.kernels.cpu.levels import SWITCH, wanted
 from draftwood.kernels.cpu.library import Library
-from draftwood.models.backends.int8 import Int8Weights
-from draftwood.models.loading import folder_cache as store
+from draftwood.models.backends.int8_weights import Int8Weights
+from draftwood.models.loading import folder_cache
 
 AUTO, INT8 = "auto", "int8"
 FLOATS = ("float32", "float64", "bfloat16", "float16")
-WIDEST_HEAD = 256  # numbers; the kernels keep a head's keys on the stack
+WIDEST_HEAD = 256  # head_dim; the kernels keep a head's keys on the stack
 
 log = logging.getLogger("draftwood")
 
@@ -38,23 +38,23 @@ def precision(dtype: str | torch.dtype, device: str | torch.device = "cpu") -> s
 
 
 def like(model: Any) -> str | torch.dtype:
-    """The precision that a draft of `model` should have: the same."""
+    """The precision of a draft model for `model`: the same as its own."""
     return INT8 if getattr(model, "batch_invariant", False) else getattr(model, "dtype", torch.float32)
 
 
 def supported(config: ModelConfig) -> bool:
-    """Whether the int8 backend can hold a model of this shape."""
+    """Whether the int8 backend can run a model of this shape."""
     return config.head_dim <= WIDEST_HEAD
 
 
 def int8_decoder(config: ModelConfig, weights: Int8Weights) -> Any:
-    """On the best kernels this machine runs, or on stock operations."""
+    """A decoder on the best kernels that this machine runs, or on stock operations."""
     library = open_library()
     if library is not None:
-        from draftwood.models.backends.native import NativeDecoder
+        from draftwood.models.backends.int8_native import NativeDecoder
 
         return NativeDecoder(config, weights, library)
-    from draftwood.models.backends.stock import StockDecoder
+    from draftwood.models.backends.int8_stock import StockDecoder
 
     return StockDecoder(config, weights)
 
@@ -67,7 +67,7 @@ def open_library() -> Library | None:
 @cache
 def _open(names: tuple[str, ...]) -> Library | None:
     for level in wanted():
-        path = build.library(level, store.cache_dir() / "kernels")
+        path = build.library(level, folder_cache.cache_dir() / "kernels")
         try:
             if path is not None:
                 return Library.open(level.name, path)
@@ -75,7 +75,7 @@ def _open(names: tuple[str, ...]) -> Library | None:
             log.warning("the %s kernels cannot be used: %s", level.name, error)
     if names and levels.chosen() != levels.AUTO:
         raise OptionError(
-            f"{SWITCH}={names[0]}: these kernels cannot be had here, {_why()}\nhint: leave {SWITCH} unset"
+            f"{SWITCH}={names[0]}: these kernels are not available here: {_why()}\nhint: leave {SWITCH} unset"
         )
     if names:
         log.warning("no native kernels: the int8 backend runs on stock operations, several times slower (%s)", _why())

@@ -1,7 +1,7 @@
-"""Sums that no order can change: attention over whole numbers, and a gate of elementwise steps.
+"""Batch-invariant attention and gate on stock operations: sums of whole numbers, which are exact in any order.
 
 Queries, keys and values are rounded to a grid and weights to whole numbers, so that every product and every partial sum
-below fits into the 53 bits of a float64. A row then has the same bits alone, in a tree, in a chunk or in a batch.
+below fits into the 53 bits of a float64. A token's result has the same bits alone, in a tree, in a chunk or in a batch.
 
     number        grid     at most    whole number below
     q, k          2^-12       1024    2^22                 q·k       2^44 * width      <= 2^53
@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.core.forward import ForwardInput, Segment
-from draftwood.models.attention import Mask, write_rows
+from draftwood.models.attention import Mask, write_entries
 
 WIDEST_HEAD = 2**9
 _QK, _QK_LIMIT = 2.0**12, 2.0**22
@@ -40,12 +40,12 @@ def fixed_point_attention(
     kv = k.shape[1]
     group = heads // kv
     q, k = _whole(q, _QK, _QK_LIMIT).double(), _whole(k, _QK, _QK_LIMIT)
-    # A row that is not a number says so by its key. Its value may not: 0 * nan would reach rows that do not see it.
+    # A NaN entry shows in its key. Its value must be finite: 0 * nan would reach tokens that do not attend to it.
     v = _whole(v.nan_to_num(0.0), _V, _V_LIMIT)
     out = torch.zeros(total, kv, group, width)
     for s, mask in zip(segments, masks, strict=True):
-        write_rows(keys, k, s, x)
-        write_rows(values, v, s, x)
+        write_entries(keys, k, s, x)
+        write_entries(values, v, s, x)
         tokens, size = s.stop - s.start, s.committed + s.staged
         query = (
             q[s.start : s.stop].view(tokens, kv, group, width).permute(1, 2, 0, 3).reshape(kv, group * tokens, width)
@@ -53,7 +53,7 @@ def fixed_point_attention(
         score = query @ keys[s.slot, :, :size].double().transpose(1, 2)  # [kv, group * t, context]
         score.mul_(width**-0.5 / _QK**2)
         if mask is not None:
-            # Filled, not added: a key that is not a number stays hidden from those who may not see it.
+            # Filled, not added: NaN + -inf is NaN, so a NaN key would reach tokens that do not attend to it.
             score.view(kv, group, tokens, size).masked_fill_(mask < 0, -torch.inf)
         weight = score.sub_(score.amax(-1, keepdim=True)).exp_().mul_(_EXP).round_()
         weight.mul_(_WEIGHT / weight.sum(-1, keepdim=True)).round_()
@@ -68,6 +68,6 @@ def _whole(x: Tensor, grid: float, limit: float) -> Tensor:
 
 
 def exp_gate(gate: Float[Tensor, "T I"], up: Float[Tensor, "T I"]) -> Float[Tensor, "T I"]:
-    """silu(gate) * up. Not by F.silu: the rest behind its last full vector is rounded by another function, so where a
-    number stands in the pass would show. exp, and the exact operations around it, have one function only."""
+    """silu(gate) * up. Not with F.silu: it computes the numbers behind the last full vector by another function, so a
+    result would depend on its place in the pass. exp and the exact operations around it have one function each."""
     return gate.neg().exp_().add_(1).reciprocal_().mul_(gate).mul_(up)

@@ -1,8 +1,8 @@
-"""How a pass of ours looks to transformers: rectangles of padded segments, and a cache whose rows are our staged rows.
+"""A pass as transformers takes it: rectangles of padded segments, and a cache that reads and writes our own.
 
-slot 3   a b c         one Pack of width 3: three rows of tokens, two of them padded, over a context as long as
-slot 5   d . .         the longest. What is written and what may be seen stays what the segments say, so commit,
-slot 7   e f .         prefix sharing and freeing are the affair of our cache and of nobody else.
+slot 3   a b c         one Pack of width 3: three segments, two of them padded, over a context as long as the
+slot 5   d . .         longest. The segments decide what is written and what is visible, so commit, prefix
+slot 7   e f .         sharing and freeing stay in our cache.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ except ImportError as missing:
 
 @dataclass(frozen=True)
 class Pack:
-    """Some segments of a pass as one rectangle of S x width tokens over `context` cache rows."""
+    """Some segments of a pass as one rectangle of S x width tokens over `context` KV entries."""
 
     segments: tuple[Segment, ...]
     x: ForwardInput
@@ -47,7 +47,7 @@ class Pack:
         return max(s.committed + s.staged for s in self.segments)
 
     def spread(self, flat: Shaped[Tensor, "T *more"], fill: int = 0) -> Shaped[Tensor, "S width *more"]:
-        """What the pass holds per token, as a rectangle."""
+        """A tensor with one item per token of the pass, as a rectangle."""
         out = flat.new_full((len(self.segments), self.width, *flat.shape[1:]), fill)
         for i, s in enumerate(self.segments):
             out[i, : self.sizes[i]] = flat[s.start : s.stop]
@@ -59,8 +59,8 @@ class Pack:
             flat[s.start : s.stop] = padded[i, : self.sizes[i]]
 
     def mask(self, dtype: torch.dtype, window: int | None) -> Float[Tensor, "S 1 width context"]:
-        """Additive. Padded tokens see everything, because a row without anything to see would not be a number."""
-        closed = torch.finfo(dtype).min  # what transformers adds; exactly zero after the softmax, as -inf is
+        """Additive. Padded tokens attend to everything, because the softmax of a fully masked token would be NaN."""
+        closed = torch.finfo(dtype).min  # what transformers uses; exactly zero after the softmax, like -inf
         out = torch.full(
             (len(self.segments), 1, self.width, self.context), closed, dtype=dtype, device=self.x.ids.device
         )
@@ -71,13 +71,13 @@ class Pack:
         return out
 
     def write(self, store: Tensor, new: Float[Tensor, "S heads width d"]) -> None:
-        """Each new row to its place behind the slot's committed rows."""
+        """Write each new entry to its place behind the slot's committed entries."""
         for i, s in enumerate(self.segments):
-            rows = s.committed + self.x.entries[s.start : s.stop]
-            store[s.slot, :, rows] = new[i, :, : self.sizes[i]].to(store.dtype)
+            entries = s.committed + self.x.entries[s.start : s.stop]
+            store[s.slot, :, entries] = new[i, :, : self.sizes[i]].to(store.dtype)
 
     def read(self, store: Tensor) -> Float[Tensor, "S heads context d"]:
-        """Committed and staged rows. Beyond a slot's own rows stand zeros: old rows may be of any value, even NaN."""
+        """Committed and staged entries, zeros behind them: old entries of another sequence may hold any value, even NaN."""
         if len(self.segments) == 1:
             return store[self.segments[0].slot, None, :, : self.context]
         out = store.new_empty(len(self.segments), store.shape[1], self.context, store.shape[3])
@@ -89,7 +89,7 @@ class Pack:
 
 
 def packs(segments: Sequence[Segment], x: ForwardInput) -> list[Pack]:
-    """All segments in as few rectangles as keep the padding below half: a prompt chunk never widens a decode step."""
+    """All segments in as few rectangles as keep the padding below half: a prompt chunk never pads a decode step."""
     groups: list[list[Segment]] = []
     widest = 0
     for s in sorted(segments, key=lambda s: s.start - s.stop):
@@ -101,8 +101,8 @@ def packs(segments: Sequence[Segment], x: ForwardInput) -> list[Pack]:
     return [Pack(tuple(group), x) for group in groups]
 
 
-class Rows(CacheLayerMixin):
-    """One layer's keys and values for one pack: new rows go into our stores, what the pack may see comes back."""
+class PackLayer(CacheLayerMixin):
+    """One layer's keys and values for one pack: `update` writes new entries to our stores and returns the pack's context."""
 
     is_sliding = False
 
@@ -112,7 +112,7 @@ class Rows(CacheLayerMixin):
         self.is_initialized = True
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """The stores exist."""
+        """Nothing to do: the stores exist."""
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         for store, new in zip(self.stores, (key_states, value_states), strict=True):
@@ -131,12 +131,14 @@ class Rows(CacheLayerMixin):
 
 
 def transformers_cache(pack: Pack, cache: Cache, num_layers: int) -> TransformersCache:
-    """Our cache as transformers wants to see it during one call."""
-    return TransformersCache(layers=[Rows(pack, cache.store(f"k{i}"), cache.store(f"v{i}")) for i in range(num_layers)])
+    """Our cache behind the interface of transformers, for one call."""
+    return TransformersCache(
+        layers=[PackLayer(pack, cache.store(f"k{i}"), cache.store(f"v{i}")) for i in range(num_layers)]
+    )
 
 
 Windows = Mapping[str, int | None]
-"""Kind of layer -> how far back it sees, None being everything. One kind named "" where a model has no kinds."""
+"""Kind of layer -> its attention window, None for full attention. A model without kinds has one named \"\"."""
 
 
 def tree_mask(pack: Pack, dtype: torch.dtype, windows: Windows) -> Tensor | dict[str, Tensor]:

@@ -1,8 +1,7 @@
 """Any transformers causal LM behind the Model protocol: load("hf:org/name"), load("hf:folder").
 
-Trees run with an explicit mask, explicit positions and a cache whose rows are ours. Before its first token a model is
-tried on a small tree (hf_trial.py); one that does not honour the mask is refused. Code that a model brings along is
-never run.
+Trees run with an explicit mask, explicit positions and our own KV cache. Before its first token a model is checked on a
+small tree (model_check.py) and refused if it ignores the mask. Code from a model's repository is never run.
 """
 
 import hashlib
@@ -23,9 +22,9 @@ from draftwood.core.config import ModelConfig
 from draftwood.core.forward import ALL, FINAL, CacheSpec, ForwardInput, ForwardOutput, LayerPlan, logit_places
 from draftwood.core.protocols import Cache
 from draftwood.errors import ModelError, WeightsError
-from draftwood.models.hf import trial as hf_trial
+from draftwood.models.hf import model_check
 from draftwood.models.hf.cache import Pack, Windows, packs, transformers_cache, tree_mask
-from draftwood.models.loading.checkpoint import read_config
+from draftwood.models.loading.checkpoint import check_finite, read_config
 from draftwood.models.loading.load import Loaded, fingerprint
 from draftwood.models.loading.resolve import resolve
 from draftwood.models.loading.tokenizer import Tokenizer
@@ -33,7 +32,7 @@ from draftwood.models.loading.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class HFConfig:
-    """What is known of a model whose family has no decoder here."""
+    """The config of a model whose family has no decoder here: what the engine needs, and nothing else."""
 
     family: str
     vocab_size: int
@@ -66,11 +65,12 @@ class HFModel:
 
     @classmethod
     def wrap(cls, net: Any, name: str = "") -> "HFModel":
-        """Learn what a module keeps per token, then try it on a tree. ModelError if it cannot be trusted with one."""
+        """Find out what a module caches per token, then check it on a tree. ModelError if it does not follow the tree."""
         net = net.eval().requires_grad_(False)
         name = name or type(net).__name__
-        model = cls(net, name, **hf_trial.learn(net, name))
-        hf_trial.check(model)
+        check_finite(net.named_parameters(), name)  # before the check below, whose error would blame the attention mask
+        model = cls(net, name, **model_check.inspect(net, name))
+        model_check.check(model)
         return model
 
     @property
@@ -97,7 +97,7 @@ class HFModel:
     def forward(
         self, x: ForwardInput, cache: Cache, *, taps: frozenset[int] = frozenset(), layers: LayerPlan = ALL
     ) -> ForwardOutput:
-        """One pass over T tokens. Padding keeps zeros, and nobody may believe them."""
+        """One pass over T tokens. Features of padding tokens are zeros."""
         if replace(layers, stop=None if layers.stop == self.num_layers else layers.stop) != ALL:
             raise ModelError(
                 f"{self.name}: transformers runs all {self.num_layers} layers, asked for: {layers}\n"
@@ -119,12 +119,14 @@ class HFModel:
         return ForwardOutput(logits=logits, hidden=hidden, logits_index=at, features=asked, tokens=x)
 
     def _run(self, pack: Pack, cache: Cache, at: Int[Tensor, "T"], logits: Float[Tensor, "U V"]) -> None:
-        """One call of transformers; its logits go where the pass wants them."""
+        """One call of transformers; writes the wanted logits."""
         x = pack.x
         wanted = pack.spread(at, fill=-1)  # [S, width]
         columns = (wanted >= 0).any(0).nonzero()[:, 0]
         if not len(columns) or not self._keeps:
-            columns = torch.arange(self._keeps or pack.width, device=at.device)  # one at least: 0 would mean all
+            columns = torch.arange(
+                self._keeps or pack.width, device=at.device
+            )  # at least one: transformers reads 0 as all
         given = {"input_ids": pack.spread(x.ids)} if x.hidden is None else {"inputs_embeds": pack.spread(x.hidden)}
         if self._keeps:
             given["logits_to_keep"] = columns
@@ -140,7 +142,7 @@ class HFModel:
 
     @contextmanager
     def _tapped(self, taps: frozenset[int]) -> Iterator[dict[int, Tensor]]:
-        """Residuals by tap. transformers' own hidden states are no help: its last one is already normed."""
+        """Residuals by tap. Hooks, because the last hidden state that transformers returns is already normed."""
         found: dict[int, Tensor] = {}
 
         def keep(tap: int) -> Callable[..., None]:
@@ -169,20 +171,22 @@ class HFModel:
     def head(
         self, hidden: Float[Tensor, "*S H"], *, ids: Int[Tensor, "W"] | None = None, norm: bool = True
     ) -> Float[Tensor, "*S W"]:
-        """Logits, or only the rows `ids` of the LM head."""
+        """Logits of all tokens, or only those of the LM-head rows `ids`."""
         if self.norm is None:
             raise ModelError(
-                f"{self.name}: its logits are not a final norm and a head alone, so no row can be asked for"
+                f"{self.name}: its logits are not a final norm and a linear head alone, so LM-head rows are not available"
             )
         hidden = self.norm(hidden) if norm else hidden
         linear = self._linear
         if ids is None or not isinstance(linear, nn.Linear):
             logits = linear(hidden)
-            return self._shape(logits if ids is None else logits[..., ids])
-        return self._shape(F.linear(hidden, linear.weight[ids], None if linear.bias is None else linear.bias[ids]))
+            return self._scale_logits(logits if ids is None else logits[..., ids])
+        return self._scale_logits(
+            F.linear(hidden, linear.weight[ids], None if linear.bias is None else linear.bias[ids])
+        )
 
-    def _shape(self, logits: Tensor) -> Tensor:
-        """What some families do to every logit after the head."""
+    def _scale_logits(self, logits: Tensor) -> Tensor:
+        """The scaling and capping that some families apply after the head."""
         c = self.net.config.get_text_config()
         logits = logits * (getattr(c, "logit_scale", None) or 1.0) / (getattr(c, "logits_scaling", None) or 1.0)
         cap = getattr(c, "final_logit_softcapping", None)
@@ -190,7 +194,7 @@ class HFModel:
 
 
 def load(name: str, dtype: torch.dtype, device: torch.device | str) -> Loaded:
-    """Fetch, read and try a model. DownloadError, UnknownNameError or ModelError says what is wrong."""
+    """Fetch, read and check a model. DownloadError, UnknownNameError or ModelError says what is wrong."""
     folder, _ = resolve(name)
     net = _read(folder, name, dtype).to(device)
     tokenizer = Tokenizer.from_folder(folder)
@@ -206,7 +210,7 @@ def _read(folder: Path, name: str, dtype: torch.dtype) -> Any:
     from transformers import AutoModelForCausalLM
 
     try:
-        read: Any = AutoModelForCausalLM.from_pretrained  # its stubs know nothing of the loading info
+        read: Any = AutoModelForCausalLM.from_pretrained  # its type stubs lack output_loading_info
         net, info = read(
             folder,
             dtype=dtype,
@@ -215,23 +219,23 @@ def _read(folder: Path, name: str, dtype: torch.dtype) -> Any:
             use_safetensors=True,
             output_loading_info=True,
         )
-    except Exception as error:  # whatever a config or an unknown architecture can make transformers raise
+    except Exception as error:  # transformers raises many types for broken configs and unknown architectures
         reason = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
         raise ModelError(
             f"hf:{name}: transformers cannot load it: {reason}\n"
-            "hint: it must be a causal model known to the installed transformers, with safetensors; "
-            "code that a model brings along is never run"
+            "hint: it must be a causal model of the installed transformers, saved as safetensors; "
+            "code from a model's repository is never run"
         ) from error
     wrong = sorted(info["missing_keys"]) + sorted(str(key) for key in info["mismatched_keys"])
     if wrong:
         raise WeightsError(f"hf:{name}: {len(wrong)} tensors are missing or of a wrong shape: {', '.join(wrong[:5])}")
-    if net.config._attn_implementation not in ("sdpa", "eager"):  # others have no place for a mask of ours
+    if net.config._attn_implementation not in ("sdpa", "eager"):  # others take no explicit mask
         net.set_attn_implementation("eager")
     return net
 
 
 def _config(folder: Path, model: HFModel) -> ModelConfig | HFConfig:
-    """A ModelConfig where the family has one, else the little that an engine has to know."""
+    """A ModelConfig if our decoder knows the family, else an HFConfig."""
     try:
         return read_config(folder)
     except ModelError:
@@ -253,7 +257,7 @@ def _tokens(value: Any) -> list[int]:
 
 
 def _fingerprint(config: ModelConfig | HFConfig, net: nn.Module) -> str:
-    """The same as of the model loaded without hf: where both exist, so that heads trained on one fit the other."""
+    """For a family that our decoder knows, equal to the fingerprint without hf:, so that heads fit both."""
     weights = dict(net.named_parameters())
     if isinstance(config, ModelConfig):
         return fingerprint(config, weights)

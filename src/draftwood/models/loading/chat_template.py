@@ -1,8 +1,7 @@
-"""Chat templates: messages to one prompt text, in a sandbox. A template that loses what was said is refused.
+"""Chat templates: messages to one prompt text, in a sandbox. A template that loses a message is refused.
 
-The environment is the one templates are written for: the blocks are trimmed, and `raise_exception`, `strftime_now`,
-`tojson`, `{% break %}` and `{% generation %}` exist. Templates come from strangers, so they can neither reach Python
-nor change what they are given.
+The environment is that of transformers: blocks are trimmed, and `raise_exception`, `strftime_now`, `tojson`,
+`{% break %}` and `{% generation %}` exist. Templates are not trusted: they cannot reach Python or change their arguments.
 """
 
 import json
@@ -23,11 +22,11 @@ REPAIR = "hint: repair chat_template in tokenizer_config.json, or chat_template.
 
 
 class Refused(TemplateError):
-    """The template itself said no, through raise_exception."""
+    """The template called raise_exception."""
 
 
 class _Generation(Extension):
-    """{% generation %} marks the assistant's words for training; here its body is all there is to it."""
+    """{% generation %} marks assistant text for training; here it renders as its body."""
 
     tags: ClassVar[set[str]] = {"generation"}
 
@@ -41,7 +40,7 @@ def _raise_exception(message: str) -> None:
 
 
 def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
-    # Not jinja's own: that one escapes <, > and & for web pages, and a prompt is not one.
+    # Not jinja's own, which escapes <, > and & for HTML.
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
 
 
@@ -55,7 +54,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
 
 
 class ChatTemplate:
-    """One model's way of writing a conversation. `special`: texts of its special tokens by name (bos_token, ...)."""
+    """The chat template of one model. `special`: texts of its special tokens by name (bos_token, ...)."""
 
     def __init__(self, source: str, special: Mapping[str, str] | None = None) -> None:
         self.source = source
@@ -75,9 +74,9 @@ class ChatTemplate:
             raise OptionError(f"the model's chat template refuses this conversation: {error}") from error
 
     def check(self) -> None:
-        """Compile, then look for the words of every role in what comes out; TokenizerError if any are lost.
+        """Compile and render test conversations; TokenizerError if the output lacks a message.
 
-        A template may refuse a system message aloud. It may not swallow one.
+        A template may refuse a system message with raise_exception. It may not drop one silently.
         """
         user, assistant, system = (
             {"role": role, "content": f"sentinel{role}words"} for role in ("user", "assistant", "system")
@@ -105,8 +104,8 @@ class ChatTemplate:
         except Refused:
             raise
         except SecurityError as error:
-            raise TokenizerError(f"the chat template reaches for what it must not touch: {error}") from error
-        except Exception as error:  # a template is a program: it can fail in any way
+            raise TokenizerError(f"the chat template uses what the sandbox forbids: {error}") from error
+        except Exception as error:  # a template is a program and can raise anything
             line = getattr(error, "lineno", None)
             where = f" (line {line})" if line else ""
             raise TokenizerError(

@@ -1,11 +1,11 @@
 """A Hugging Face folder: config.json and safetensors, single or sharded. Never opens a pickle, never runs its code.
 
-`Checkpoint` is a mapping from tensor name to tensor. Files are memory-mapped: opening one reads its header, a tensor's
-bytes are read when somebody uses them.
+`Checkpoint` is a mapping from tensor name to tensor. Files are memory-mapped: opening one reads its header, and the bytes
+of a tensor are read on first use.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ FLOATS = {"F64", "F32", "F16", "BF16"}
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object; ModelError names the file that is not one. A file that is not there reads as {}."""
+    """A JSON object; ModelError names a file that holds none. A missing file reads as {}."""
     try:
         raw = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
@@ -34,24 +34,40 @@ def read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ModelError(f"{path}: cannot be read as JSON: {error}") from error
     if not isinstance(raw, dict):
-        raise ModelError(f"{path}: should hold a JSON object, it holds {type(raw).__name__}")
+        raise ModelError(f"{path}: should hold a JSON object, not {type(raw).__name__}")
     return raw
 
 
-def read_config(folder: Path) -> ModelConfig:
-    """The ModelConfig of a folder; end tokens from config.json and generation_config.json together."""
+def read_config(folder: Path, name: str | None = None) -> ModelConfig:
+    """The ModelConfig of a folder; end tokens from config.json and generation_config.json together.
+
+    `name` is what the user calls the model, for hints; without one it is the folder.
+    """
     path = folder / "config.json"
     if not path.is_file():
         raise ModelError(
             f"{folder}: no config.json\nhint: a model folder holds config.json, *.safetensors and tokenizer.json"
         )
-    return hf_config.parse(read_json(path), read_json(folder / "generation_config.json"), where=path.as_posix())
+    generation = read_json(folder / "generation_config.json")
+    return hf_config.parse(read_json(path), generation, where=path.as_posix(), name=name or folder.as_posix())
+
+
+def check_finite(tensors: Iterable[tuple[str, Tensor]], where: str) -> None:
+    """Read every weight once; WeightsError names the first tensor with infinite or undefined ones."""
+    for name, tensor in tensors:
+        total = tensor.sum(dtype=torch.promote_types(tensor.dtype, torch.float32))
+        # One read of the tensor; a second only where the sum overflowed.
+        if not torch.isfinite(total) and not torch.isfinite(tensor).all():
+            raise WeightsError(
+                f"{where}: tensor {name!r} holds infinite or undefined (NaN) weights\n"
+                "hint: the file is damaged, or the model was saved from a training run that diverged; download it again"
+            )
 
 
 class Checkpoint(Mapping[str, Tensor]):
-    """The weights of one folder by Hugging Face name, checked against `config` before any of them is used.
+    """The weights of one folder by Hugging Face name, checked against `config`.
 
-    Iterates in file order. A tied head that was saved as well is compared with the embedding and then left out.
+    Iterates in file order. A tied LM head that was saved too must equal the embedding and is then left out.
     """
 
     def __init__(self, folder: Path, config: ModelConfig) -> None:
@@ -70,15 +86,6 @@ class Checkpoint(Mapping[str, Tensor]):
         if config.tie_embeddings and HEAD in self._files:
             self._drop_tied_head()
         return self
-
-    def check_finite(self) -> None:
-        """Read every weight once; WeightsError names the first tensor with infinite or undefined ones."""
-        for name, tensor in self.items():
-            if not torch.isfinite(tensor.sum(dtype=torch.promote_types(tensor.dtype, torch.float32))):
-                raise WeightsError(
-                    f"{self.folder}: tensor {name!r} holds infinite or undefined weights\n"
-                    "hint: the file is damaged; download it again"
-                )
 
     def _add(self, path: Path, listed: set[str] | None) -> None:
         try:
@@ -101,12 +108,12 @@ class Checkpoint(Mapping[str, Tensor]):
             raise WeightsError(f"{path}: not a whole safetensors file: {error}\nhint: {_why_broken(path)}") from error
         absent = (listed or set()) - names
         if absent:
-            raise WeightsError(f"{path}: lacks {', '.join(sorted(absent)[:8])}, which {INDEX} says it has")
+            raise WeightsError(f"{path}: lacks {', '.join(sorted(absent)[:8])}, which {INDEX} places in it")
 
     def _drop_tied_head(self) -> None:
         if not torch.equal(self[HEAD], self[EMBEDDING]):
             raise WeightsError(
-                f"{self.folder}: {HEAD} differs from {EMBEDDING}, but config.json says that they are one\n"
+                f"{self.folder}: {HEAD} differs from {EMBEDDING}, but config.json says that they are tied\n"
                 "hint: set tie_word_embeddings to false in config.json if the model has a head of its own"
             )
         del self._files[HEAD]
@@ -167,7 +174,7 @@ def _why_broken(path: Path) -> str:
         with path.open("rb") as file:
             start = file.read(20)
     except OSError:
-        return "can you read it?"
+        return "check that the file is readable"
     if start.startswith(b"version https://git"):
         return "this is a pointer of Git LFS, not the weights; run `git lfs pull` in the folder"
     return "the file is truncated or damaged; download it again"

@@ -1,26 +1,25 @@
-"""From token ids to text as they arrive: never half a character, and in the end exactly what decoding at once gives.
+"""Text from token ids as they arrive: never half a character, and in total exactly what decoding all ids at once gives.
 
-Re-decoding a window of recent tokens, the usual way, is neither: it breaks on ids no text encodes to. So we run the
-tokenizer's own decoder as a chain of small stages, each of which holds back only what later tokens could still change:
+The decoder of the tokenizer runs as a chain of stages. Each holds back only what later tokens can still change:
 
-    byte-level (GPT-2, Llama 3, Qwen)    bytes of an unfinished character
-    byte fallback (Llama 2, Mistral)     a run of <0xNN> tokens: one wrong byte spoils the whole run
-    strip                                nothing; it eats the first space and is done
+    byte-level (GPT-2, Llama 3, Qwen)    the bytes of an unfinished character
+    byte fallback (Llama 2, Mistral)     a run of <0xNN> tokens: an invalid byte changes the text of the whole run
+    strip                                nothing
 
-The work per token does not grow with the length of the text.
+The work per token does not grow with the length of the text. `tokenizers.decoders.DecodeStream` is not used, because it
+cannot be flushed at the end and raises on some runs of byte tokens; a test shows both.
 """
 
 import codecs
 import re
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any, Protocol
 
 from draftwood.errors import TokenizerError
 
 
 def _byte_letters() -> dict[str, int]:
-    """GPT-2's alphabet: printable Latin-1 stands for itself, the other bytes for letters from U+0100 on."""
+    """GPT-2's alphabet: printable Latin-1 bytes are themselves, the others are letters from U+0100 on."""
     plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in plain]
     return {chr(byte): byte for byte in plain} | {chr(256 + n): byte for n, byte in enumerate(others)}
@@ -47,7 +46,7 @@ class Stage(Protocol):
 
 
 class _Each:
-    """Changes every token by itself; the very first one differently if `first` says so."""
+    """Changes every token by itself, the first one by `first` if given."""
 
     def __init__(self, change: Callable[[str], str], first: Callable[[str], str] | None = None) -> None:
         self.change = change
@@ -62,7 +61,7 @@ class _Each:
 
 
 class _ByteLevel:
-    """Byte-level tokens to characters; invalid bytes become U+FFFD as soon as they are known to be invalid."""
+    """Byte-level tokens to characters; invalid bytes become U+FFFD as soon as they are recognised."""
 
     def __init__(self) -> None:
         self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -116,12 +115,12 @@ class _StripStart:
 
 
 class Decoding:
-    """A tokenizer's decoder, read once from its JSON: makes the stages of each detokenizer. Holds no text itself."""
+    """A tokenizer's decoder, read once from its JSON. Makes the stages of each detokenizer and holds no text."""
 
     def __init__(self, decoder: dict[str, Any] | None) -> None:
         self.parts = [] if decoder is None else decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
         self.joins_with_spaces = decoder is None  # what the tokenizers library does without a decoder
-        self.stages()  # an unknown decoder is refused here, before any token
+        self.stages()  # refuses an unknown decoder before the first token
 
     def stages(self) -> list[Stage]:
         """A fresh chain."""
@@ -135,7 +134,7 @@ class Decoding:
                 fused = True
             else:
                 chain.append(self._stage(kind, part, fused))
-                fused = fused or kind == "ByteLevel"  # it hands on one text, not tokens
+                fused = fused or kind == "ByteLevel"  # its output is one text, not tokens
         return chain
 
     def _stage(self, kind: str, part: dict[str, Any], fused: bool) -> Stage:
@@ -144,22 +143,23 @@ class Decoding:
         if kind == "ByteFallback" and not fused:
             return _ByteFallback()
         if kind == "Metaspace" and not fused:
-            mark = part["replacement"]
-            plain = partial(_replace, old=mark, new=" ")
-            first = plain if part.get("prepend_scheme", "always") == "never" else partial(_replace, old=mark, new="")
-            return _Each(plain, first)
+            mark, never = part["replacement"], part.get("prepend_scheme", "always") == "never"
+            return _Each(
+                lambda token: token.replace(mark, " "), lambda token: token.replace(mark, " " if never else "")
+            )
         if kind == "Replace" and "String" in part["pattern"] and (not fused or len(part["pattern"]["String"]) == 1):
-            return _Each(partial(_replace, old=part["pattern"]["String"], new=part["content"]))
+            return _Each(lambda token: token.replace(part["pattern"]["String"], part["content"]))
         if kind == "Strip" and part["stop"] == 0:
             if fused:
                 return _StripStart(part["content"], part["start"])
             return _Each(lambda token: "".join(_StripStart(part["content"], part["start"]).push(token)))
         raise TokenizerError(
-            f"tokenizer.json: decoder {part} cannot be run token by token\nhint: hf:NAME may run the model"
+            f"tokenizer.json: decoder {part} cannot be run token by token\n"
+            "hint: supported are ByteLevel, ByteFallback, Metaspace, Replace, Fuse and Strip at the start"
         )
 
     def token_bytes(self, token: str) -> bytes:
-        """What one token adds in the middle of a text, as bytes: half a character stays half a character."""
+        """The bytes that one token adds in the middle of a text; may be part of a character."""
         for part in self.parts:
             if part["type"] == "ByteLevel":
                 return level_bytes(token)
@@ -173,14 +173,10 @@ class Decoding:
         return token.encode()
 
 
-def _replace(token: str, old: str, new: str) -> str:
-    return token.replace(old, new)
-
-
 class Detokenizer:
-    """Text of one growing sequence. `push` as tokens arrive, `flush` once at the end.
+    """The text of one growing sequence. `push` tokens as they arrive, `flush` once at the end.
 
-    Everything pushed plus the flush is exactly `Tokenizer.decode` of all ids.
+    All texts returned together are exactly `Tokenizer.decode` of all ids.
     """
 
     def __init__(
@@ -191,15 +187,15 @@ class Detokenizer:
         self._skipped = skipped
 
     def push(self, ids: Iterable[int]) -> str:
-        """The text these tokens settle."""
+        """The text that is final after these tokens and was not before."""
         return "".join(self.pieces(ids))
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """One text per token: what became settled with it, often nothing in the middle of a character."""
+        """The same, one text per token; empty in the middle of a character."""
         return [self._one(token) for token in ids]
 
     def flush(self) -> str:
-        """What was held back: the end of the text."""
+        """The rest of the text, which was held back."""
         tokens: list[str] = []
         for stage in self._chain:
             tokens = [out for token in tokens for out in stage.push(token)] + stage.flush()

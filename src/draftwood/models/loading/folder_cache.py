@@ -1,12 +1,12 @@
-"""The user's cache of finished folders: made once, complete or absent, checked whenever they are opened.
+"""The user's cache of finished folders: each is made once, is complete or absent, and is checked when it is opened.
 
     <cache>/models/<key>/           a finished folder with its manifest.json
-    <cache>/models/<key>.partial/   the one being made, by whoever holds <key>.lock
+    <cache>/models/<key>.partial/   the one being made, by the process that holds <key>.lock
     <cache>/models/<key>.lock
 
-A folder appears by one rename, after every byte of it is on disk. So two first starts at once make it once, a kill
-in the middle leaves only a `.partial` that the next start sweeps, and a full disk leaves nothing. A finished folder
-whose bytes no longer match its manifest is made again; the user never has to repair the cache by hand.
+A folder appears by one rename, after all of its bytes are on disk. Two first starts at once make it once, a kill in the
+middle leaves only a `.partial` that the next start removes, and a full disk leaves nothing. A finished folder whose bytes
+do not match its manifest is made again.
 """
 
 import errno
@@ -14,55 +14,46 @@ import hashlib
 import json
 import os
 import shutil
-import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+from platformdirs import user_cache_path
+
 from draftwood.errors import ModelError
-from draftwood.models.loading.lock import locked
 
 MANIFEST = "manifest.json"
 PARTIAL = ".partial"
 
-# Hashing runs at about 1.5 GB/s. Above this size a start would wait for seconds, so size and time stamp must do.
+# Hashing reads about 1.5 GB/s. Above this size it would take seconds at every start, so size and time stamp decide.
 FULL_HASH_BYTES = 4 << 30
 
 
 def cache_dir() -> Path:
-    """Where draftwood keeps what it can make again: $DRAFTWOOD_CACHE, else the platform's user cache."""
+    """The folder for files that draftwood can make again: $DRAFTWOOD_CACHE, else the platform's user cache."""
     chosen = os.environ.get("DRAFTWOOD_CACHE")
     if chosen:
         return Path(chosen).expanduser().absolute()
     try:
-        return _platform_cache() / "draftwood"
-    except RuntimeError as error:  # Path.home() without a home
+        return user_cache_path("draftwood", appauthor=False, opinion=False)
+    except RuntimeError as error:  # there is no home folder
         raise ModelError(f"no home folder to keep the model cache in: {error}\nhint: set DRAFTWOOD_CACHE") from error
 
 
-def _platform_cache() -> Path:
-    if sys.platform == "win32":
-        local = os.environ.get("LOCALAPPDATA")
-        return Path(local) if local else Path.home() / "AppData" / "Local"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches"
-    chosen = os.environ.get("XDG_CACHE_HOME", "")
-    return Path(chosen) if os.path.isabs(chosen) else Path.home() / ".cache"  # the XDG rule: a relative one is ignored
-
-
 def build(key: str, make: Callable[[Path], None], *, unread: frozenset[str] = frozenset()) -> Path:
-    """The finished folder `key`. If it is missing or damaged, `make(empty_folder)` fills it first. Files in `unread` need
-    only have their size.
+    """The finished folder `key`. If it is missing or damaged, `make(empty_folder)` fills it first.
 
-    `make` runs under the key's lock, in one process at a time. What it raises comes through, after the half-made
-    folder is gone; a full or read-only disk becomes a ModelError.
+    Of files in `unread` only the size is checked. `make` runs under the key's lock, in one process at a time. Its errors
+    pass through after the partial folder is removed; a full or read-only disk becomes a ModelError.
     """
     folder = cache_dir() / "models" / key
     if is_intact(folder, unread):  # without the lock: a finished folder is never changed, only replaced
         return folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with locked(folder.with_name(key + ".lock")):
+        with FileLock(folder.with_name(key + ".lock")):  # released by the system when its holder ends, however it ends
             if not is_intact(folder, unread):  # another process may have finished it while we waited
                 _sweep(folder.parent, mine=key)
                 _make(folder, make)
@@ -110,11 +101,11 @@ def _make(folder: Path, make: Callable[[Path], None]) -> None:
         manifest.write_text(json.dumps({"files": entries}, indent=1), "utf-8")
         _flush(manifest)
         _flush(partial)
-        if folder.exists():  # damaged: out of the way in one step, so nobody opens half of it
+        if folder.exists():  # damaged: moved away in one step, so that no process opens half of it
             _discard(folder)
         partial.rename(folder)
         _flush(folder.parent)
-    except BaseException:  # Ctrl-C too: nothing half-written stays
+    except BaseException:  # Ctrl-C too: no partial folder remains
         shutil.rmtree(partial, ignore_errors=True)
         raise
 
@@ -126,7 +117,7 @@ def _describe(path: Path) -> dict[str, Any]:
 
 
 def _flush(path: Path) -> None:
-    """Put a file, or a folder's list of names, on disk. Windows has no handle for folders and does without."""
+    """Write a file, or a folder's directory entries, to disk. Windows has no handles for folders."""
     if os.name == "nt" and path.is_dir():
         return
     handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
@@ -139,19 +130,18 @@ def _flush(path: Path) -> None:
 def _discard(folder: Path) -> None:
     aside = folder.with_name(f"{folder.name}.damaged-{os.getpid()}{PARTIAL}")
     folder.rename(aside)
-    shutil.rmtree(aside, ignore_errors=True)  # a process that has it mapped may keep it alive; it is swept later
+    shutil.rmtree(aside, ignore_errors=True)  # a process may have it mapped; the rest is removed by a later sweep
 
 
 def _sweep(root: Path, *, mine: str) -> None:
-    """Remove what killed processes left: everything partial whose key nobody holds."""
+    """Remove the partial folders of killed processes: those whose lock is free."""
     for partial in root.glob("*" + PARTIAL):
         key = partial.name.removesuffix(PARTIAL).split(".damaged-")[0]
         if key == mine:
             shutil.rmtree(partial, ignore_errors=True)
             continue
-        with locked(root / (key + ".lock"), wait=False) as held:
-            if held:
-                shutil.rmtree(partial, ignore_errors=True)
+        with suppress(Timeout), FileLock(root / (key + ".lock"), blocking=False):
+            shutil.rmtree(partial, ignore_errors=True)
 
 
 UNUSABLE = {

@@ -1,7 +1,7 @@
 """config.json of a Hugging Face folder <-> ModelConfig.
 
-Reads the old keys (`rope_theta`, `rope_scaling`) and those of transformers 5 (`rope_parameters`); a missing shape
-means what it means to transformers. Whatever the decoder could not run as trained is refused by name, never dropped.
+Reads the old keys (`rope_theta`, `rope_scaling`) and those of transformers 5 (`rope_parameters`). A missing key has the
+default of transformers. A key that changes the computation in a way the decoder lacks is refused by name, never ignored.
 """
 
 import math
@@ -11,24 +11,27 @@ from typing import Any, get_args
 from draftwood.core.config import FAMILIES, Family, ModelConfig, RopeScaling
 from draftwood.errors import ModelError
 
-# transformers' defaults for a file without the key; null means one for each head.
+# transformers' defaults for a file without the key; null means as many as heads.
 KV_HEADS = {"mistral": 8, "qwen2": 32, "qwen3": 32}
 
 _REQUIRED = object()
 
 
 def parse(
-    raw: Mapping[str, Any], generation: Mapping[str, Any] | None = None, *, where: str = "config.json"
+    raw: Mapping[str, Any],
+    generation: Mapping[str, Any] | None = None,
+    *,
+    where: str = "config.json",
+    name: str = "NAME",
 ) -> ModelConfig:
-    """The ModelConfig of a config.json, with the end tokens of generation_config.json added."""
+    """The ModelConfig of a config.json, with the end tokens of generation_config.json added.
+
+    `where` and `name` are for errors: the file, and what the user calls the model.
+    """
+    read = _Fields(raw, where, name)
     family = raw.get("model_type")
     if family not in FAMILIES:
-        name = where.rpartition("/")[0] or "NAME"
-        raise ModelError(
-            f"{where}: model type {family!r} has no decoder here; known: {', '.join(get_args(Family))}\n"
-            f"hint: hf:{name} runs any causal model through transformers"
-        )
-    read = _Fields(raw, where)
+        raise read.unsupported(f"model type {family!r} has no decoder here; known: {', '.join(get_args(Family))}")
     _refuse_unsupported(read)
     heads = read.integer("num_attention_heads")
     hidden = read.integer("hidden_size")
@@ -101,11 +104,14 @@ def unparse(config: ModelConfig) -> dict[str, Any]:
 
 
 class _Fields:
-    """Values of one JSON object, checked for their type; null means missing, as it does to transformers."""
+    """Typed values of one JSON object; null means missing, as in transformers."""
 
-    def __init__(self, raw: Mapping[str, Any], where: str) -> None:
-        self.raw = raw
-        self.where = where
+    def __init__(self, raw: Mapping[str, Any], where: str, name: str) -> None:
+        self.raw, self.where, self.name = raw, where, name
+
+    def unsupported(self, what: str) -> ModelError:
+        """The error for a model that our decoder cannot run as trained; transformers may."""
+        return ModelError(f"{self.where}: {what}\nhint: load it as hf:{self.name}, which runs it through transformers")
 
     def get(self, key: str, default: Any = None) -> Any:
         value = self.raw.get(key)
@@ -137,7 +143,7 @@ class _Fields:
 def _refuse_unsupported(read: _Fields) -> None:
     act = read.get("hidden_act", "silu")
     if act not in ("silu", "swish"):
-        raise ModelError(f"{read.where}: hidden_act {act!r} is not supported, only 'silu' is")
+        raise read.unsupported(f"hidden_act {act!r} is not supported, only 'silu' is")
     if read.get("quantization_config"):
         method = read.raw["quantization_config"].get("quant_method", "unknown")
         raise ModelError(
@@ -145,35 +151,30 @@ def _refuse_unsupported(read: _Fields) -> None:
             "hint: use the unquantised model or a GGUF file"
         )
     if read.raw["model_type"] != "mistral" and read.flag("use_sliding_window"):
-        raise ModelError(
-            f"{read.where}: use_sliding_window is true, and windows in some of the layers are not supported\n"
-            "hint: set it to false if your texts stay below sliding_window"
-        )
+        raise read.unsupported("use_sliding_window is true, and windows in some of the layers are not supported")
     for place in (read, _rope_parameters(read)):
         if place.real("partial_rotary_factor", 1.0) != 1.0:
-            raise ModelError(
-                f"{place.where}: partial_rotary_factor {place.raw['partial_rotary_factor']} is not supported"
-            )
+            raise place.unsupported(f"partial_rotary_factor {place.raw['partial_rotary_factor']} is not supported")
     odd = set(read.get("layer_types", ())) - {"full_attention"}
     if odd:
-        raise ModelError(f"{read.where}: layer types {sorted(odd)} are not supported, only 'full_attention' is")
+        raise read.unsupported(f"layer types {sorted(odd)} are not supported, only 'full_attention' is")
 
 
 def _rope_parameters(read: _Fields) -> _Fields:
-    """One object whatever the spelling; the new key wins, as it does in transformers."""
+    """The rope settings under either key; the new key wins, as in transformers."""
     for key in ("rope_parameters", "rope_scaling"):
         found = read.get(key)
         if found is not None and not isinstance(found, Mapping):
             raise ModelError(f"{read.where}: {key!r} should be an object, it is {found!r}")
         if found:
-            return _Fields(found, f"{read.where}: {key}")
-    return _Fields({}, read.where)
+            return _Fields(found, f"{read.where}: {key}", read.name)
+    return _Fields({}, read.where, read.name)
 
 
 def _rope_scaling(rope: _Fields) -> RopeScaling | None:
     kind = rope.get("rope_type", rope.get("type", "default"))
     if any(isinstance(value, Mapping) for value in rope.raw.values()):
-        raise ModelError(f"{rope.where}: one rope per layer type is not supported: {', '.join(rope.raw)}")
+        raise rope.unsupported(f"one rope per layer type is not supported: {', '.join(rope.raw)}")
     if kind == "default":
         return None
     if kind == "linear":
@@ -186,7 +187,7 @@ def _rope_scaling(rope: _Fields) -> RopeScaling | None:
             rope.real("high_freq_factor"),
             rope.integer("original_max_position_embeddings"),
         )
-    raise ModelError(f"{rope.where}: rope type {kind!r} is not supported; known: default, linear, llama3")
+    raise rope.unsupported(f"rope type {kind!r} is not supported; known: default, linear, llama3")
 
 
 def _sliding_window(read: _Fields) -> int | None:

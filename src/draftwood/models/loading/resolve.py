@@ -1,6 +1,6 @@
 """From what a user typed to a folder on disk: an alias, a GGUF file, a folder or a name on the Hugging Face Hub.
 
-Nothing is imported for a name that does not need it, and nothing a model brings along is ever run.
+Imports only what a name needs. Code from a model's repository is never run.
 """
 
 import importlib.util
@@ -36,15 +36,15 @@ PACKAGED = {
 
 
 class Place(NamedTuple):
-    """A folder in Hugging Face form; `ours` if we made it, in which case its bytes were compared with their checksums,
-    except for the weights when only a `light` look was asked for."""
+    """A folder in Hugging Face form. `ours`: it lies in our cache, and its bytes were compared with their checksums
+    (with `light`, except for the weights)."""
 
     folder: Path
     ours: bool
 
 
 def resolve(name: str, *, light: bool = False) -> Place:
-    """Where the model lies. Converts or downloads on first use; errors say what would help."""
+    """The folder of a model. Converts or downloads on first use."""
     if name in PACKAGED:
         return _converted(packaged_file(name), light)
     path = Path(name).expanduser()
@@ -81,7 +81,7 @@ def packaged_file(alias: str) -> Path:
 
 
 def _converted(path: Path, light: bool) -> Place:
-    from draftwood.models.loading.convert_gguf import converted
+    from draftwood.models.loading.gguf.convert import converted
 
     return Place(converted(path, light=light), ours=True)
 
@@ -96,12 +96,12 @@ def _downloaded(name: str) -> Path:
         from huggingface_hub import snapshot_download
     except ImportError as error:
         raise DownloadError(
-            f"model {name!r} is no local folder, and fetching it needs huggingface_hub\n"
+            f"model {name!r} is not a local folder, and downloading it needs huggingface_hub\n"
             "hint: pip install huggingface_hub"
         ) from error
     try:
         return Path(snapshot_download(name, allow_patterns=HUB_FILES, ignore_patterns=HUB_IGNORED))
-    except Exception as error:  # HTTP, DNS, proxy, offline mode, a full disk: the list belongs to the hub's client
+    except Exception as error:  # HTTP, DNS, proxy, offline mode, a full disk: the client raises many types
         raise DownloadError(
             f"model {name!r} could not be fetched: {_first_line(error)}\nhint: {_download_hint(error)}"
         ) from error
@@ -119,4 +119,4 @@ def _download_hint(error: Exception) -> str:
     if kind in ("RepositoryNotFoundError", "HFValidationError"):
         return "check the spelling; a private model needs HF_TOKEN"
     local = ", ".join(sorted(PACKAGED))
-    return f"is there a network? Without one, give a folder or a GGUF file, or use an installed model ({local})"
+    return f"check the network connection; without one, use a folder, a GGUF file or an installed model ({local})"

@@ -1,4 +1,4 @@
-"""Which tensors a model must have, by Hugging Face name and shape. Strict: nothing missing, nothing left over."""
+"""The tensors that a model must have, by Hugging Face name and shape. None may be missing and none left over."""
 
 from collections.abc import Mapping
 
@@ -48,11 +48,11 @@ def expected(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 
 def check_names(config: ModelConfig, shapes: Mapping[str, tuple[int, ...]], *, where: str = "weights") -> None:
     """WeightsError naming every tensor that is missing, left over or of the wrong shape."""
-    if config.num_layers > len(shapes):  # said before a list of that length is made: the number comes from a file
+    if config.num_layers > len(shapes):  # checked first: the number comes from a file, and `expected` is as long
         raise WeightsError(f"{where}: {len(shapes)} tensors are too few for {config.num_layers} layers")
     wanted = expected(config)
     missing = [name for name in wanted if name not in shapes]
-    if config.tie_embeddings and HEAD in shapes:  # allowed; whoever reads the data checks that it equals the embedding
+    if config.tie_embeddings and HEAD in shapes:  # allowed; the reader checks that it equals the embedding
         wanted[HEAD] = wanted[EMBEDDING]
     extra = [name for name in shapes if name not in wanted and not is_buffer(name)]
     wrong = [

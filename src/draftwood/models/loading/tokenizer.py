@@ -1,6 +1,6 @@
 """A model's tokenizer and chat template, read from its folder with the `tokenizers` library alone.
 
-Decoding never "cleans up" spaces, whatever tokenizer_config.json asks for: that rewrites what the model said.
+Decoding ignores `clean_up_tokenization_spaces` of tokenizer_config.json, which would change the model's text.
 """
 
 import json
@@ -23,7 +23,7 @@ SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls
 
 
 class Tokenizer:
-    """Text to ids and back. Never truncates, never pads, never adds a token nobody asked for."""
+    """Text to ids and back. Never truncates, pads or adds tokens by itself."""
 
     def __init__(
         self, backend: Backend, *, special: Mapping[str, str], adds_bos: bool | None, chat: ChatTemplate | None
@@ -31,8 +31,8 @@ class Tokenizer:
         self.backend = backend
         self.special = dict(special)  # bos_token, eos_token, ... -> their texts
         self.template = chat
-        self._wants_bos = adds_bos  # None: whatever the backend's post-processor does
-        # The decoder's own JSON; the whole tokenizer's would cost a tenth of a second.
+        self._wants_bos = adds_bos  # None: the backend's post-processor decides
+        # Only the decoder's JSON: the whole tokenizer's takes a tenth of a second.
         self._decoding = Decoding(None if backend.decoder is None else json.loads(backend.decoder.__getstate__()))
         self._hidden = frozenset(
             token.content for token in backend.get_added_tokens_decoder().values() if token.special
@@ -40,7 +40,7 @@ class Tokenizer:
 
     @classmethod
     def from_folder(cls, path: Path | str) -> "Tokenizer":
-        """Read tokenizer.json and what stands beside it; TokenizerError names the file that is missing or broken."""
+        """Read tokenizer.json and its companion files; TokenizerError names the file that is missing or broken."""
         folder = Path(path)
         file = folder / "tokenizer.json"
         if not file.is_file():
@@ -80,7 +80,7 @@ class Tokenizer:
 
     @property
     def control_tokens(self) -> tuple[int, ...]:
-        """Tokens that steer a text and never show in it."""
+        """Special tokens, which are never part of the visible text."""
         return tuple(sorted(i for i, token in self.backend.get_added_tokens_decoder().items() if token.special))
 
     @property
@@ -89,16 +89,18 @@ class Tokenizer:
         return self.bos_token_id is not None and self.encode("a", special=True)[:1] == [self.bos_token_id]
 
     def encode(self, text: str, special: bool = False) -> list[int]:
-        """Ids of a text. `special` adds what the model wants around a prompt (its bos token, if any).
+        """Ids of a text. `special` adds the special tokens of a prompt (the bos token, if the model uses one).
 
-        Special tokens written out in the text are recognised either way: that is how rendered chats are read.
-        A rendered chat already holds its bos token, so it is encoded without `special`.
+        Special tokens spelt out in the text are recognised either way, as in rendered chats. A rendered chat already
+        holds its bos token, so it is encoded without `special`.
         """
         by_backend = special and self._wants_bos is not False
         try:
             ids = self.backend.encode(text, add_special_tokens=by_backend).ids
         except TypeError as error:  # not a string, or half a surrogate pair in it
-            raise OptionError(f"this is no text that can be encoded: {text[:80]!r}") from error
+            raise OptionError(
+                f"text cannot be encoded: {text[:80]!r}\nhint: it must be a str of valid Unicode"
+            ) from error
         bos = self.bos_token_id
         if special and self._wants_bos and bos is not None and ids[:1] != [bos]:
             return [bos, *ids]
@@ -113,14 +115,14 @@ class Tokenizer:
         return Detokenizer(self._decoding, self.backend.id_to_token, self._hidden if skip_special else frozenset())
 
     def token_bytes(self, token: int) -> bytes:
-        """What one token adds in the middle of a text; may be part of a character."""
+        """The bytes that a token adds in the middle of a text; may be part of a character."""
         text = self.backend.id_to_token(token)
         if text is None:
             return b""
         return text.encode() if text in self._hidden else self._decoding.token_bytes(text)
 
     def token_text(self, token: int) -> str:
-        """The same as text, for people: part of a character shows as U+FFFD."""
+        """The same as text; part of a character becomes U+FFFD."""
         return self.token_bytes(token).decode("utf-8", "replace")
 
     def render(self, messages: Sequence[Message], add_generation_prompt: bool = True, **variables: Any) -> str:
@@ -139,19 +141,19 @@ class Tokenizer:
         return self.encode(self.render(messages, add_generation_prompt, **variables))
 
     def check(self, config: ModelConfig) -> None:
-        """TokenizerError if some id has no row in the model, or if the chat template loses text."""
+        """TokenizerError if an id is outside the model's vocabulary, or if the chat template loses text."""
         if self.vocab_size > config.vocab_size:
             last = self.backend.id_to_token(self.vocab_size - 1)
             raise TokenizerError(
                 f"the tokenizer does not fit the model: its last token {last!r} has id {self.vocab_size - 1}, "
-                f"the model has {config.vocab_size} rows\n"
+                f"the model's vocabulary has {config.vocab_size} tokens\n"
                 "hint: tokenizer.json and config.json belong to different models"
             )
         for token in config.eos_token_ids:
             if self.backend.id_to_token(token) is None:
                 raise TokenizerError(
-                    f"the tokenizer does not fit the model: config.json ends texts with token {token}, "
-                    "tokenizer.json has no such token"
+                    f"the tokenizer does not fit the model: eos_token_id {token} of config.json is not in tokenizer.json\n"
+                    "hint: tokenizer.json and config.json belong to different models"
                 )
         if self.template is not None:
             self.template.check()

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from draftwood.errors import OptionError
-from draftwood.models.loading.lock import locked
 from draftwood.train.data.dialogues import HELDOUT, RECORD, TRAIN
 
 
@@ -82,11 +83,11 @@ class Folder:
         """Alone in the folder, with all that earlier runs have finished. OptionError if it belongs to another run."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            with locked(self.path / ".lock", wait=False) as held:
-                if not held:
-                    raise OptionError(f"another run is writing {self.path}\nhint: wait for it, or use another --out")
+            with FileLock(self.path / ".lock", blocking=False):
                 self._resume()
                 yield self
+        except Timeout:
+            raise OptionError(f"another run is writing {self.path}\nhint: wait for it, or use another --out") from None
         except OSError as error:
             raise OptionError(f"{self.path} cannot be written: {error.strerror or error}") from None
 

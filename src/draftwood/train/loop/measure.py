@@ -54,7 +54,7 @@ def measure(
     llm = LLM(loaded, recipe, config=config, device=device, **options)
     params = [SamplingParams(temperature=temperature, seed=seed + i, max_tokens=tokens) for i in range(len(prompts))]
     results = llm.generate([list(p) for p in prompts], params)
-    return acceptance([(r.tokens, r.stats) for r in results])
+    return acceptance([(r.token_ids, r.stats) for r in results])
 
 
 def acceptance(answers: Iterable[tuple[Sequence[int], Stats]]) -> Acceptance:

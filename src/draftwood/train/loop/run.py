@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 
 from draftwood import recipes
 from draftwood.core.train_plan import Build, Learn, Search, Stage, TrainPlan
@@ -25,7 +26,6 @@ from draftwood.drafters.frequent import count_written, coverage, most_frequent
 from draftwood.drafters.nets.find import AUTO
 from draftwood.errors import DraftwoodError, OptionError
 from draftwood.models.loading.load import Loaded, load
-from draftwood.models.loading.lock import locked
 from draftwood.train.data import datasets as material
 from draftwood.train.loop import checkpoint, log
 from draftwood.train.loop.batches import Batches
@@ -197,12 +197,12 @@ class Session:
         out = self.learning.out
         try:
             out.mkdir(parents=True, exist_ok=True)
-            (out / ".lock").touch()
+            lock = FileLock(out / ".lock").acquire(blocking=False)
+        except Timeout:
+            raise OptionError(f"another run is writing {out}\nhint: wait for it, or use another --out") from None
         except OSError as error:
             raise OptionError(f"--out {out} cannot be used: {error.strerror or error}") from None
-        with locked(out / ".lock", wait=False) as held:
-            if not held:
-                raise OptionError(f"another run is writing {out}\nhint: wait for it, or use another --out")
+        with lock:
             for folder in (out, out / CHECKPOINT):
                 checkpoint.sweep(folder)
             self._spare(out)

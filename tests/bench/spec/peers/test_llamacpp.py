@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from draftwood.bench.spec.peers import Settings
-from draftwood.bench.spec.peers.llamacpp import LlamaCpp, gguf_file
-from draftwood.bench.spec.process import Process
+from draftwood.bench.spec.peers.llamacpp import LlamaCpp, gguf_file, weight_type
+from draftwood.bench.spec.worker_process import WorkerProcess
 from draftwood.errors import DraftwoodError, OptionError
 
 PROMPT = [1, 4093, 198, 504, 3575, 282, 4649, 314, 7042, 30, 378, 3575, 282, 4649, 314]
@@ -75,6 +76,22 @@ def test_a_gguf_file_is_found_and_anything_else_refused(tmp_path: Path):
         gguf_file(str(tmp_path))
 
 
+def test_the_type_of_most_weights_is_what_it_computes_in(tmp_path: Path):
+    gguf = pytest.importorskip("gguf")
+    writer = gguf.GGUFWriter(tmp_path / "model.gguf", "llama")
+    writer.add_tensor("norm", np.zeros(32, dtype=np.float32))
+    kind = gguf.GGMLQuantizationType.Q8_0
+    writer.add_tensor("weight", gguf.quants.quantize(np.zeros((16, 32), dtype=np.float32), kind), raw_dtype=kind)
+    for write in (
+        writer.write_header_to_file,
+        writer.write_kv_data_to_file,
+        writer.write_tensors_to_file,
+        writer.close,
+    ):
+        write()
+    assert weight_type(tmp_path / "model.gguf") == "Q8_0"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["llamacpp", "llamacpp-ngram-cache"])
 def test_it_answers_the_very_prompt_and_forgets_it(name: str):
@@ -83,7 +100,7 @@ def test_it_answers_the_very_prompt_and_forgets_it(name: str):
         gguf_file("smollm2")
     except DraftwoodError:
         pytest.skip("the embedded model is not installed")
-    process = Process(name)
+    process = WorkerProcess(name)
     try:
         process.open(Settings("smollm2", 1, 12, eos=(2,)))
         first, second = (process.call("answer", method=name, prompt=PROMPT * 2, index=0) for _ in range(2))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from draftwood.bench.spec import near_ties as ties
+from draftwood.bench.spec import text_equality as ties
 from draftwood.bench.spec.peers import Settings
 from draftwood.bench.spec.peers import ours as module
 from draftwood.bench.spec.peers.ours import Ours
@@ -93,7 +93,7 @@ def test_a_drafter_that_was_taken_off_is_a_failure(settings, monkeypatch: pytest
         raise RuntimeError("no more guesses")
 
     monkeypatch.setattr(NGram, "propose", broken)
-    with pytest.raises(RuntimeError, match=r"taken off: .*no more guesses"):
+    with pytest.raises(RuntimeError, match=r"disabled: .*no more guesses"):
         ours.answer("prompt_lookup", PROMPT, 0)
 
 

@@ -15,8 +15,8 @@ PROMPT = [104, 101, 108, 108, 111, 32, 104, 101, 108, 108, 111]
 @pytest.mark.parametrize("lookup", [False, True])
 def test_it_says_what_plain_decoding_says(settings, lookup: bool):
     peer, ours = Transformers(lookup=lookup), Ours()
-    peer.open(settings)
-    ours.open(replace(settings, methods=("autoregressive",), dtype="float32"))
+    assert peer.open(settings)["precision"] == "float32"
+    assert ours.open(replace(settings, methods=("autoregressive",), dtype="float32"))["precision"] == "float32"
     said = peer.answer("", PROMPT, 0)
     assert said["tokens"] == ours.answer("autoregressive", PROMPT, 0)["tokens"]
     assert 0 < said["first_seconds"] <= said["seconds"] and said["emitted"] == 10

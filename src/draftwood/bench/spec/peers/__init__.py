@@ -20,7 +20,7 @@ PACKAGE = {"transformers": "transformers", "llamacpp": "xllamacpp"}
 
 
 def check(names: Sequence[str], model: str) -> None:
-    """Refuse peers that nobody knows, that are not installed, or that cannot read this model."""
+    """Refuse peers that are unknown, not installed, or unable to read this model."""
     for name in names:
         if name not in NAMES:
             raise UnknownNameError("peer", name, NAMES)
@@ -34,7 +34,7 @@ def check(names: Sequence[str], model: str) -> None:
 
 
 def make(name: str) -> Peer:
-    """The peer itself, inside its own process; nothing is loaded before it is opened."""
+    """The peer, for use inside its own process. It loads nothing before it is opened."""
     if name == OURS:
         from draftwood.bench.spec.peers.ours import Ours
 

@@ -1,10 +1,11 @@
-"""llama.cpp as a peer, through xllamacpp: it reads the GGUF file itself, so its weights stay quantised and ours may not.
+"""llama.cpp as a peer, through xllamacpp. It reads the GGUF file itself and computes with its quantised weights.
 
-Its n-gram modes remember earlier answers (a question asked twice is copied the second time), so each of their answers gets a
-server of its own, started before the clock. Times to the first token and after it are its own; the whole is ours.
+Its n-gram modes keep earlier answers (a question asked twice is copied the second time), so each of their answers gets a
+new server, started before the clock. It reports the times to the first token and after it; the total is measured here.
 """
 
 import importlib
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
@@ -13,10 +14,11 @@ from urllib.parse import urlsplit
 
 from draftwood.bench.spec.peers.peer import Settings
 from draftwood.errors import OptionError
+from draftwood.models.loading.gguf import TYPES, read_header
 from draftwood.models.loading.resolve import PACKAGED, packaged_file
 
 LOOPBACK = "127.0.0.1"
-CONTEXT, MARGIN = 4096, 128  # rows at least, and rows of a draft beyond the text
+CONTEXT, MARGIN = 4096, 128  # cache entries at least, and entries for drafts beyond the text
 
 
 def gguf_file(model: str) -> Path:
@@ -27,6 +29,15 @@ def gguf_file(model: str) -> Path:
     if path.suffix.lower() == ".gguf" and path.is_file():
         return path
     raise OptionError(f"llama.cpp cannot read {model!r}\nhint: a GGUF file, or one of {', '.join(sorted(PACKAGED))}")
+
+
+def weight_type(file: Path) -> str:
+    """The type that holds most of a GGUF file's bytes, for example Q4_1."""
+    sizes: Counter[int] = Counter()
+    for tensor in read_header(file).tensors.values():
+        sizes[tensor.type] += tensor.num_bytes
+    (kind, _), *_ = sizes.most_common(1)
+    return TYPES[kind][0]
 
 
 class LlamaCpp:
@@ -42,31 +53,33 @@ class LlamaCpp:
         x = _library()
         self.settings = settings
         self._start()
+        file = gguf_file(settings.model)
         return {
             "xllamacpp": x.__version__,
-            "file": gguf_file(settings.model).name,
+            "precision": weight_type(file),
+            "file": file.name,
             "system": str(x.get_system_info()),
             "threads": settings.threads,
         }
 
     def _start(self) -> None:
         x = _library()
-        self.server = None  # the old one lets go of its memory first
+        self.server = None  # frees the memory of the old one first
         p = x.CommonParams()
         p.model.path = str(gguf_file(self.settings.model))
-        p.hostnames, p.port = [LOOPBACK], 0  # a server at heart: nobody else shall hear it
+        p.hostnames, p.port = [LOOPBACK], 0  # it opens a port, which only this machine may reach
         p.n_parallel, p.n_gpu_layers, p.verbosity = 1, 0, -1
         p.n_ctx = max(CONTEXT, self.settings.context + MARGIN)
-        p.cache_ram_mib = 0  # no copies of old prompts
+        p.cache_ram_mib = 0  # keeps no earlier prompts
         p.cpuparams.n_threads = p.cpuparams_batch.n_threads = self.settings.threads
         if self.mode:
             kind = f"COMMON_SPECULATIVE_TYPE_{self.mode.upper().replace('-', '_')}"
             p.speculative.types = [getattr(x.common_speculative_type, kind)]
         self.server = x.Server(p)
-        heard = urlsplit(self.server.listening_address).hostname
-        if heard != LOOPBACK:
+        host = urlsplit(self.server.listening_address).hostname
+        if host != LOOPBACK:
             self.server = None
-            raise RuntimeError(f"llama.cpp listens on {heard}, not on {LOOPBACK}")
+            raise RuntimeError(f"llama.cpp listens on {host}, not on {LOOPBACK}")
 
     def answer(self, method: str, prompt: Sequence[int], index: int) -> dict[str, Any]:
         if self.mode:
@@ -93,7 +106,7 @@ class LlamaCpp:
             "drafted": times.get("draft_n", 0),
             "accepted": accepted,
             "finish": said["choices"][0]["finish_reason"],
-            "counted": "ids it returned" if known else "its own count; it returned no ids",
+            "counted": "returned ids" if known else "its own count; it returned no ids",
         }
 
     def _complete(self, prompt: Sequence[int], max_tokens: int, index: int) -> dict[str, Any]:
@@ -103,7 +116,7 @@ class LlamaCpp:
             "temperature": self.settings.temperature,
             "cache_prompt": False,
             "return_tokens": True,
-            "verbose": True,  # or the ids stay behind
+            "verbose": True,  # otherwise the ids are not returned
         }
         if self.settings.temperature > 0:
             ask |= {"samplers": ["temperature"], "seed": self.settings.seed + index}
@@ -114,5 +127,5 @@ class LlamaCpp:
 
 
 def _library() -> Any:
-    """Imported when a peer is opened, and never in the process that starts it."""
+    """Imported when the peer is opened, never in the parent process."""
     return importlib.import_module("xllamacpp")

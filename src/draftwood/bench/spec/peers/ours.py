@@ -1,8 +1,8 @@
 """Our recipes as a peer: one copy of the weights, a fresh engine for every answer.
 
-A fresh engine holds no row, no pool and no table of an earlier text. What it keeps is the machine's measured estimates, which a
-server has after a minute and which know nothing about texts. Before the clock starts a few tokens of another prompt run,
-drafted like the rest.
+A fresh engine holds no cache entry, no pool and no table of an earlier text. Only the cost model is kept: it describes the
+machine, and a server has one after a minute. Before the clock starts, a few tokens of another prompt are drafted and
+decoded.
 """
 
 import gc
@@ -15,9 +15,8 @@ import torch
 
 from draftwood import recipes
 from draftwood.bench.spec.answer import DIFFERS, IDENTICAL, NEAR, UNJUDGED
-from draftwood.bench.spec.comparable import following, not_compared
-from draftwood.bench.spec.near_ties import first_difference, parting
 from draftwood.bench.spec.peers.peer import Settings
+from draftwood.bench.spec.text_equality import first_difference, following, not_compared, parting
 from draftwood.controllers.cost import CostModel
 from draftwood.core.config import EngineConfig
 from draftwood.core.recipe import Recipe
@@ -27,11 +26,11 @@ from draftwood.core.verdict import PARTS
 from draftwood.llm import LLM
 from draftwood.models.loading.load import Loaded, load
 
-WARM_PROMPT, WARM_TOKENS = 8, 4  # tokens; who drafts from features needs two of a prompt and a second round
+WARM_PROMPT, WARM_TOKENS = 8, 4  # tokens; drafters over features need two prompt tokens and a second round
 
 
 class Ours:
-    """`judge` and `encode` serve the whole run: here is the target that settles near ties, and the chat template."""
+    """`judge` and `encode` serve all methods of the run: they need the target and its chat template."""
 
     loaded: Loaded
     settings: Settings
@@ -48,7 +47,7 @@ class Ours:
         return {
             "eos": list(self.loaded.config.eos_token_ids),
             "fingerprint": self.loaded.fingerprint,
-            "backend": self.loaded.backend,
+            "precision": self.loaded.backend,
             "threads": torch.get_num_threads(),
             "lossless": {name: recipe.lossless for name, recipe in self.recipes.items()},
             "not_compared": {
@@ -59,14 +58,14 @@ class Ours:
         }
 
     def encode(self, texts: Sequence[str]) -> dict[str, Any]:
-        """Prompts by the model's chat template: what every method is given."""
+        """Prompts by the model's chat template, the same for every method."""
         chats = [[{"role": "user", "content": text}] for text in texts]
         return {"prompts": [self.loaded.tokenizer.encode_chat(chat) for chat in chats]}
 
     def answer(self, method: str, prompt: Sequence[int], index: int) -> dict[str, Any]:
         llm = LLM(self.loaded, self.recipes[method], config=EngineConfig(max_num_seqs=1))
         llm.cost_model = llm.engine.cost_model = self.cost_model.setdefault(method, llm.cost_model)
-        other = next(token for token in range(2) if token != prompt[0])  # so that nothing is shared
+        other = next(token for token in range(2) if token != prompt[0])  # shares no prefix with the prompt
         warm = replace(self._params(index), max_tokens=WARM_TOKENS, ignore_eos=True)
         _finish(llm, llm.request([other] * WARM_PROMPT, warm))
         request = llm.request(prompt, self._params(index))
@@ -80,7 +79,7 @@ class Ours:
         if s.cached_tokens:
             raise RuntimeError(f"{s.cached_tokens} prompt tokens came from a cache that should be empty")
         if s.disabled is not None:
-            raise RuntimeError(f"the drafter was taken off: {s.disabled}")
+            raise RuntimeError(f"the drafter was disabled: {s.disabled}")
         parts = {part: totals[part] - before.get(part, 0.0) for part in PARTS}
         return {
             "tokens": request.output,
@@ -93,6 +92,7 @@ class Ours:
             "accepted": sum(s.accepted),
             "drafted_by_position": s.drafted,
             "accepted_by_position": s.accepted,
+            "rounds": [s.rounds_all, s.rounds_some, s.rounds_none],
             "parts": {**parts, "draft": totals.draft_seconds - drafted},
             "finish": request.finish_reason,
             "counted": "ids of the request's output",
@@ -101,7 +101,7 @@ class Ours:
     def judge(
         self, method: str, prompt: Sequence[int], tokens: Sequence[int], plain: Sequence[int], index: int
     ) -> dict[str, Any]:
-        """Status of an answer beside plain decoding's: does it keep what the recipe promises?"""
+        """Compare an answer with plain decoding's: the status, and where it differs."""
         if why := not_compared(self.recipes[method], self.settings.temperature):
             return {"status": UNJUDGED, "why": why}
         place = first_difference(tokens, plain)
@@ -120,7 +120,7 @@ class Ours:
 
 
 def _finish(llm: LLM, request: Request) -> tuple[float, dict[str, float], float]:
-    """Run a request to its end. When its first tokens came, and what the engine's parts had used by then."""
+    """Run a request to its end. Returns the time of its first token, and the seconds by part until then."""
     first, before, drafted = 0.0, dict[str, float](), 0.0
     llm.engine.add(request)
     while not request.finished:

@@ -1,4 +1,4 @@
-"""What a peer is: something that opens a model and answers prompts given as token ids, one at a time, timing itself."""
+"""Peer: opens a model, answers prompts given as token ids one at a time, and measures its own times."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The same for everybody. `eos` ends an answer; `context` is the longest prompt and its answer."""
+    """Equal for all methods. `eos` ends an answer; `context` is the longest prompt with its answer."""
 
     model: str
     threads: int
@@ -17,16 +17,16 @@ class Settings:
     methods: tuple[str, ...] = ()  # recipes; other peers are one method each
     eos: tuple[int, ...] = ()
     context: int = 0
-    dtype: str = "auto"  # of our recipes; peers compute as they always do
+    dtype: str = "auto"  # of our recipes; each peer has its own precision
 
 
 class Peer(Protocol):
-    """Lives in a worker process. Between answers it waits for the next line and does nothing."""
+    """Runs in a worker process."""
 
     def open(self, settings: Settings) -> dict[str, Any]:
-        """Load the model; versions and other facts for the record."""
+        """Load the model. Returns facts for the record: "precision", what it computes in, versions, threads."""
         ...
 
     def answer(self, method: str, prompt: Sequence[int], index: int) -> dict[str, Any]:
-        """Fields of an Answer: tokens, emitted, seconds, ... Nothing of an earlier answer may help with this one."""
+        """Fields of an Answer: tokens, emitted, seconds, ... Never uses anything of an earlier answer."""
         ...

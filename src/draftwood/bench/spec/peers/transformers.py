@@ -23,7 +23,7 @@ def reference(loaded: Loaded) -> Any:
 
 
 def model_of(name: str, dtype: torch.dtype) -> Any:
-    """The same by a model's name, without our own copy beside it."""
+    """The same by a model's name, without loading our own model."""
     try:
         from transformers import AutoConfig, AutoModelForCausalLM
     except ImportError:
@@ -40,21 +40,21 @@ def model_of(name: str, dtype: torch.dtype) -> Any:
     weights = {name: tensor.to(dtype) for name, tensor in tensors.items()}
     missing, extra = model.load_state_dict(weights, strict=False)
     if extra or [name for name in missing if not (config.tie_embeddings and name == "lm_head.weight")]:
-        raise ModelError(f"transformers wants other tensors: missing {missing[:3]}, extra {extra[:3]}")
+        raise ModelError(f"transformers expects other tensors: missing {missing[:3]}, extra {extra[:3]}")
     model.tie_weights()
     model.generation_config.eos_token_id = None
     return model.eval().to(torch.device("cpu"))
 
 
 class Transformers:
-    """generate in float32, plain or with prompt lookup. It keeps nothing between two calls."""
+    """`generate` in float32, plain or with prompt lookup. Keeps nothing between two calls."""
 
     model: Any
     settings: Settings
 
     def __init__(self, *, lookup: bool) -> None:
         self.lookup = lookup
-        self.widths: list[int] = []  # tokens of each pass of the answer in hand
+        self.widths: list[int] = []  # tokens of each pass of the current answer
 
     def open(self, settings: Settings) -> dict[str, Any]:
         import transformers
@@ -63,7 +63,7 @@ class Transformers:
         torch.set_num_threads(settings.threads)
         self.settings, self.model = settings, model_of(settings.model, torch.float32)
         self.model.register_forward_pre_hook(self._count, with_kwargs=True)
-        facts: dict[str, Any] = {"transformers": transformers.__version__, "dtype": "float32"}
+        facts: dict[str, Any] = {"transformers": transformers.__version__, "precision": "float32"}
         if self.lookup:
             facts["prompt_lookup_num_tokens"] = LOOKUP_TOKENS
         return {**facts, "threads": torch.get_num_threads()}
@@ -77,7 +77,7 @@ class Transformers:
         ids = torch.tensor([list(prompt)])
         first = _FirstToken()
         options: dict[str, Any] = {"do_sample": False}
-        if s.temperature > 0:  # its own draws: comparable in speed only
+        if s.temperature > 0:  # other random numbers: comparable in speed only
             torch.manual_seed(s.seed + index)
             options = {"do_sample": True, "temperature": s.temperature, "top_k": 0, "top_p": 1.0}
         if self.lookup:
@@ -97,7 +97,7 @@ class Transformers:
         end = perf_counter()
         tokens = out[0, len(prompt) :].tolist()
         passes = len(self.widths)
-        # The first pass reads the prompt, every other one the newest token; what is beyond that was guessed.
+        # The first pass reads the prompt, every other one the newest token; the remaining tokens were drafted.
         drafted = sum(self.widths) - len(prompt) - (passes - 1)
         return {
             "tokens": tokens,
@@ -114,7 +114,7 @@ class Transformers:
 
 
 class _FirstToken:
-    """A stopping criterion that stops nothing and remembers when it was first asked."""
+    """A stopping criterion that never stops and records the time of its first call."""
 
     time: float = 0.0
 

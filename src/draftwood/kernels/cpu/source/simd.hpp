@@ -133,7 +133,7 @@ static inline uint32_t at_least(F a, F b) { uint32_t m = 0; EACH m |= (uint32_t)
 
 #endif
 
-// The sum of all lanes: i with i + 8, then + 4, then neighbours.
+// The sum of all elements: i with i + 8, then + 4, then neighbours.
 static inline float sum(F a) {
 #if defined(__AVX512F__) || defined(__AVX2__)
   __m256 h = fold8(a);

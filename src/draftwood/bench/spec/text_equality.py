@@ -1,0 +1,117 @@
+"""Text equality: which recipes must write plain decoding's text, and whether a difference is a near tie.
+
+Passes of different sizes round differently in float32, so two correct methods may choose different tokens where both are
+almost equally good. At the first difference the target is evaluated once more. Greedy: the margin is the gap from the
+best logit to the lower of the two tokens' logits. Sampled: the margin is the distance from the uniform number to the
+interval of the other token, at the first step of the draw where the two tokens differ.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, get_args, get_type_hints
+
+import torch
+
+from draftwood import recipes
+from draftwood.cache.dense import DenseCache
+from draftwood.core.proposal import Proposal
+from draftwood.core.recipe import Recipe
+from draftwood.core.request import Request
+from draftwood.core.review import Chain, score
+from draftwood.core.round import TARGET, Round
+from draftwood.core.sampling.keys import digits
+from draftwood.core.sampling.noise import split
+from draftwood.core.sampling.params import SamplingParams
+from draftwood.verifiers.match import Match
+
+NEAR = 3e-4
+
+
+def following(name: str, temperature: float) -> dict[str, Any]:
+    """Options under which a recipe's samples are plain decoding's own. Empty where the recipe offers no such rule, or
+    where the name chooses a rule itself: verifier=rejection."""
+    chosen = any(word.startswith("verifier=") for word in recipes.parted(name)[1])
+    offered = get_args(get_type_hints(recipes.load(name).build).get("verifier"))
+    return {"verifier": "match"} if temperature > 0 and not chosen and "match" in offered else {}
+
+
+def not_compared(recipe: Recipe, temperature: float) -> str:
+    """Why the recipe's texts may differ from plain decoding's; empty where they must be equal."""
+    rule = type(recipe.verifier).__name__
+    if not recipe.lossless:
+        return f"{rule} is LOSSY"
+    if temperature == 0 or isinstance(recipe.verifier, Match):
+        return ""
+    return f"{rule} uses random numbers of its own: other texts from the same distribution"
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """The first position where two texts differ."""
+
+    position: int
+    tokens: tuple[int, int]  # -1 where a text has ended
+    margin: float
+
+    @property
+    def near(self) -> bool:
+        return self.margin <= NEAR
+
+
+def few_enough(near: int, compared: int) -> bool:
+    """At most one near tie in a thousand tokens, and at most one in a shorter run."""
+    return near * 1000 <= max(compared, 1000)
+
+
+def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
+    """The first position where two answers differ; None if they are equal."""
+    for i, (x, y) in enumerate(zip(a, b, strict=False)):
+        if x != y:
+            return i
+    return None if len(a) == len(b) else min(len(a), len(b))
+
+
+@torch.inference_mode()
+def parting(
+    model: object, prompt: Sequence[int], a: Sequence[int], b: Sequence[int], params: SamplingParams, place: int
+) -> Parting:
+    """The margin between the two tokens at `place`, after the text that both answers share."""
+    x = a[place] if place < len(a) else -1
+    y = b[place] if place < len(b) else -1
+    if min(x, y) < 0:
+        return Parting(place, (x, y), float("inf"))
+    request = Request(0, list(prompt), params, model.vocab_size)  # type: ignore[attr-defined]
+    request.output = list(a[:place])
+    known = request.known
+    make = getattr(model, "make_cache", None)
+    size = len(known) + 1
+    cache = DenseCache(model.cache_specs, slots=1, capacity=size) if make is None else make(1, size, None)  # type: ignore[attr-defined]
+    cache.admit(0, known)
+    rnd = Round(torch.tensor([0]), torch.tensor([len(known)]), (request,))
+    scored = score(model, cache, [Chain(0, 0, known)], Proposal.roots(rnd.roots()), rnd)  # type: ignore[arg-type]
+    root = torch.zeros(1, 1, dtype=torch.int64)
+    if params.greedy:
+        logits = scored.logits(root)[0, 0].double()
+        return Parting(place, (x, y), float(logits.max() - torch.minimum(logits[x], logits[y])))
+    uniforms = digits(rnd.key(TARGET, torch.tensor([0])))[0].tolist()
+    return Parting(place, (x, y), _step_margin(scored.probs(root)[0, 0].double(), x, y, uniforms))
+
+
+def _step_margin(probs: torch.Tensor, x: int, y: int, uniforms: list[float]) -> float:
+    """The margin at the first of the three steps of a draw that leads to different pieces."""
+    pieces = split(probs)
+    side = pieces.shape[-1]
+    for u, power in zip(uniforms, (side**2, side, 1), strict=True):
+        a, b = x // power % side, y // power % side
+        if a != b:
+            mass = pieces.flatten(1).sum(1) if pieces.ndim > 1 else pieces
+            cdf = mass.cumsum(0) / mass.sum()
+            return max(_outside(cdf, a, u), _outside(cdf, b, u))
+        pieces = pieces[a]
+    return float("inf")
+
+
+def _outside(cdf: torch.Tensor, piece: int, u: float) -> float:
+    """How far u lies outside a piece of the unit interval."""
+    low, high = float(cdf[piece - 1]) if piece else 0.0, float(cdf[piece])
+    return max(low - u, u - high, 0.0)

@@ -1,0 +1,197 @@
+"""bench exact: compares the tokens of recipes with plain decoding, and those of plain decoding with transformers.
+
+Equality up to near ties, with the number of rounds that accepted all, some and none of their draft: equality where
+nothing was accepted proves nothing. A noisy oracle, which drafts the plain answers with errors, makes sure that every
+kind of round occurs.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from draftwood.bench.spec.text_equality import Parting, few_enough, first_difference, following, not_compared, parting
+from draftwood.controllers.fixed import Fixed
+from draftwood.core.config import EngineConfig
+from draftwood.core.proposal import Draw
+from draftwood.core.recipe import Recipe
+from draftwood.core.request import Request
+from draftwood.core.sampling.params import SamplingParams
+from draftwood.errors import OptionError
+from draftwood.llm import LLM
+from draftwood.models.loading.load import Loaded
+from draftwood.testing.oracle import NoisyOracle
+from draftwood.trees.chain import Chain
+from draftwood.verifiers.match import Match
+
+PLAIN, ORACLE = "autoregressive", "noisy oracle"
+Progress = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Comparison:
+    """One method against its reference. `why`: the reason that its texts are not compared; empty where they are."""
+
+    name: str
+    against: str
+    why: str = ""
+    lossless: bool = True
+    answers: int = 0
+    identical: int = 0
+    compared: int = 0  # tokens up to and including the first difference
+    emitted: int = 0
+    passes: int = 0
+    rounds: list[int] = field(default_factory=lambda: [0, 0, 0])  # all, some, none accepted
+    preempted: int = 0
+    disabled: int = 0
+    near: list[tuple[int, Parting]] = field(default_factory=list[tuple[int, Parting]])
+    wrong: list[tuple[int, Parting]] = field(default_factory=list[tuple[int, Parting]])
+
+    @property
+    def good(self) -> bool:
+        """No difference but a few near ties, and the drafter was never disabled."""
+        return not self.wrong and not self.disabled and few_enough(len(self.near), self.compared)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Prompts and sampling. `batch` above 1: a ragged batch with arrivals, departures and preemption."""
+
+    prompts: tuple[tuple[int, ...], ...]
+    params: SamplingParams
+    batch: int = 1
+    ties: bool = True  # False: float64 or a batch-invariant backend, where no near tie is allowed
+
+    def of(self, index: int) -> SamplingParams:
+        return replace(self.params, seed=(self.params.seed or 0) + index)
+
+
+def compare(
+    loaded: Loaded,
+    names: Sequence[str],
+    setting: Setting,
+    *,
+    against: str | None = None,
+    say: Progress = lambda _: None,
+) -> Iterator[Comparison]:
+    """Transformers first if asked for, then every recipe, then the oracle."""
+    alone = replace(setting, batch=1)
+    plain = _answers(LLM(loaded, PLAIN, config=EngineConfig(max_num_seqs=1)), alone, PLAIN, say)
+    if against == "transformers":
+        yield _compared(loaded, setting, PLAIN, "transformers", plain, _transformers(loaded, setting, say))
+    elif against is not None:
+        raise OptionError(f"cannot compare against {against!r}\nhint: 'transformers'")
+    wanted = [r.output for r in plain]
+    known = {p: w for p, w in zip(setting.prompts, wanted, strict=True)}
+    for name in (*names, ORACLE):
+        recipe: str | Recipe = _oracle(known, loaded.config.vocab_size) if name == ORACLE else name
+        llm = _open(loaded, recipe, setting)
+        got = _answers(llm, setting, name, say)
+        why = not_compared(llm.recipe, setting.params.temperature)
+        found = _compared(loaded, setting, name, PLAIN, got, None if why else wanted)
+        yield replace(found, why=why, lossless=llm.recipe.lossless)
+
+
+def _open(loaded: Loaded, recipe: str | Recipe, setting: Setting) -> LLM:
+    options = following(recipe, setting.params.temperature) if isinstance(recipe, str) else {}
+    if setting.batch == 1:
+        return LLM(loaded, recipe, config=EngineConfig(max_num_seqs=1), **options)
+    longest = sorted((len(p) + setting.params.max_tokens for p in setting.prompts), reverse=True)
+    entries = max(sum(longest[: setting.batch]) // 3, longest[0] + 64)  # too few on purpose: requests are preempted
+    return LLM(
+        loaded,
+        recipe,
+        config=EngineConfig(max_num_seqs=setting.batch, max_cache_tokens=entries, max_prefill_tokens=256),
+        **options,
+    )
+
+
+def _oracle(known: dict[tuple[int, ...], list[int]], vocab_size: int) -> Recipe:
+    drafter = NoisyOracle(known, vocab_size, right=0.7)
+    return Recipe(drafter=drafter, policy=Chain(Draw.GIVEN), verifier=Match(), controller=Fixed(4, 8))
+
+
+def _answers(llm: LLM, setting: Setting, name: str, say: Progress) -> list[Request]:
+    requests = [llm.request(p, setting.of(i)) for i, p in enumerate(setting.prompts)]
+    if setting.batch == 1:
+        for i, request in enumerate(requests):
+            say(f"{name}: {i + 1} of {len(requests)}")
+            llm.engine.add(request)
+            while not request.finished:
+                llm.engine.step()
+        return requests
+    _crowd(llm, setting, requests, name, say)
+    return requests
+
+
+def _crowd(llm: LLM, setting: Setting, requests: list[Request], name: str, say: Progress) -> None:
+    """Arrivals two rounds apart; after every third, another request arrives and is cancelled five rounds later."""
+    waiting = list(requests)
+    leaving: dict[int, Request] = {}
+    turn = 0
+    while waiting or llm.engine.has_work:
+        if waiting and turn % 2 == 0:
+            llm.engine.add(waiting.pop(0))
+            if len(waiting) % 3 == 0:
+                guest = llm.request(setting.prompts[len(waiting)], replace(setting.params, seed=10**6 + turn))
+                llm.engine.add(guest)
+                leaving[turn + 5] = guest
+        if turn in leaving:
+            llm.engine.cancel(leaving[turn])
+        llm.engine.step()
+        turn += 1
+        say(f"{name}: {sum(r.finished for r in requests)} of {len(requests)}")
+
+
+def _compared(
+    loaded: Loaded,
+    setting: Setting,
+    name: str,
+    against: str,
+    got: Sequence[Request],
+    wanted: Sequence[Sequence[int]] | None,
+) -> Comparison:
+    """`wanted` is None where texts are not compared: then only rounds are counted."""
+    found = Comparison(name, against, answers=len(got))
+    for i, request in enumerate(got):
+        s = request.stats
+        found.emitted += len(request.output)
+        found.passes += s.target_passes
+        found.rounds = [a + b for a, b in zip(found.rounds, (s.rounds_all, s.rounds_some, s.rounds_none), strict=True)]
+        found.preempted += s.preempted
+        found.disabled += s.disabled is not None
+        if wanted is None:
+            continue
+        want = wanted[i]
+        place = first_difference(request.output, want)
+        if place is None:
+            found.identical += 1
+            found.compared += len(want)
+            continue
+        found.compared += place + 1
+        apart = parting(loaded.model, request.prompt, request.output, want, setting.of(i), place)
+        (found.near if apart.near and setting.ties else found.wrong).append((i, apart))
+    return found
+
+
+def _transformers(loaded: Loaded, setting: Setting, say: Progress) -> list[list[int]]:
+    """The same weights in transformers' own class, decoded by its own generate."""
+    if setting.params.temperature:
+        raise OptionError("transformers uses other random numbers\nhint: compare against it with --temperature 0")
+    from draftwood.bench.spec.peers.transformers import reference
+
+    model = reference(loaded)
+    answers: list[list[int]] = []
+    for i, prompt in enumerate(setting.prompts):
+        say(f"transformers: {i + 1} of {len(setting.prompts)}")
+        ids = torch.tensor([prompt])
+        out = model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=False,
+            max_new_tokens=setting.params.max_tokens,
+            eos_token_id=list(loaded.config.eos_token_ids),
+            pad_token_id=loaded.config.eos_token_ids[0],
+        )
+        answers.append(out[0, len(prompt) :].tolist())
+    return answers

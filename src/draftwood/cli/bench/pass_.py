@@ -1,0 +1,71 @@
+"""draftwood bench pass: the cost of a target pass by its number of nodes."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from draftwood.cli.bench.progress import quarters
+from draftwood.cli.bench.shared import Model, Out, Threads, begin, save, source_lines, whole_numbers, writable
+from draftwood.cli.bench.table_cells import compact, interval
+from draftwood.cli.options import Dtype
+from draftwood.cli.screen import Screen
+
+if TYPE_CHECKING:
+    from draftwood.bench.micro.target_pass import Measured
+
+
+def pass_(
+    model: Model = "smollm2",
+    dtype: Dtype = "auto",
+    sizes: Annotated[str, typer.Option(help="Nodes of a pass, separated by commas.")] = "1,2,4,8,16,32,64",
+    contexts: Annotated[str, typer.Option(help="Committed tokens before the pass, separated by commas.")] = "128,512",
+    repeats: Annotated[int, typer.Option(min=1, help="How often each kind of pass is timed.")] = 60,
+    threads: Threads = None,
+    out: Out = None,
+) -> None:
+    """The time of one target pass by nodes, its ratio to that of one token and to reading all weights from memory."""
+    from draftwood.bench.micro.target_pass import measure
+
+    writable(out)
+    counts, lengths = whole_numbers("sizes", sizes), whole_numbers("contexts", contexts)
+    loaded, source, meter = begin(model, dtype, threads)
+    found = measure(loaded, counts, lengths, repeats=repeats, say=quarters("repeats"))
+    source["machine_meanwhile"] = meter.read()
+    show(Screen(), found, loaded.backend, repeats, source)
+    save(out, {"provenance": source, "repeats": repeats, **asdict(found)})
+
+
+def show(screen: Screen, found: "Measured", backend: str, repeats: int, source: dict[str, Any]) -> None:
+    floors = {f.context: f for f in found.floors}
+    drawn = compact("pass", "context", "nodes", "ms", "quartiles", "over one token, 95 %", "nodes/s", "over memory")
+    for row in found.rows:
+        drawn.add_row(
+            row.case.shape,
+            str(row.case.context),
+            str(row.case.nodes),
+            f"{row.ms:.2f}",
+            f"{row.low:.2f}-{row.high:.2f}",
+            interval(row.ratio),
+            f"{row.nodes_per_second:.0f}",
+            f"{row.ms / floors[row.case.context].from_memory:.2f}",
+        )
+    screen.line(f"one target pass, logits at every node, {backend}, {source['threads']} threads, {repeats} repeats")
+    screen.line()
+    screen.show(drawn)
+    screen.line()
+    speed = {name: f"{each['median'] / 1e9:.1f} GB/s" for name, each in found.bandwidth.items()}
+    for f in found.floors:
+        screen.line(
+            f"floor at context {f.context}: {f.bytes / 1e6:.0f} MB are {f.from_memory:.2f} ms from memory "
+            f"({speed['memory']}), {f.from_cache:.2f} ms from a warm cache of the same size ({speed['cache']})"
+        )
+    for p in found.parts:
+        named = ", ".join(f"{name} {ms:.2f}" for name, ms in p.ms.items())
+        screen.line(f"a chain of {p.case.nodes} at context {p.case.context} spends, ms: {named}")
+    screen.line(
+        "over one token: median of ratios within a repeat; nodes/s: tokens per second if every node were accepted"
+    )
+    screen.line("over memory: ratio to the floor from memory; parts: the pass minus the same pass without them")
+    for line in source_lines(source):
+        screen.line(line)

@@ -1,0 +1,99 @@
+"""The tables of `draftwood bench spec`: speeds, drafting, against the peers, by task."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+
+from draftwood.cli.bench.table_cells import NONE, compact, interval, number, percent
+
+ALL = "overall"
+LEGEND = (
+    "tokens per s: mean of the questions' speeds, from the request to the last token; speed-up: over autoregressive's,",
+    "with the 95 % interval of a paired bootstrap over questions; first token: median ms; ms per token, 99 %: over answers",
+    "accepted: of drafted tokens; by position: of the rounds that drafted so deep, the % that accepted so deep;",
+    "% of time: of decoding, in draft, target pass and elsewhere; same text: answers equal to autoregressive's",
+)
+
+
+def labels(found: dict[str, Any], methods: Sequence[str]) -> dict[str, str]:
+    """Names for the tables: those of peers with what they compute in."""
+    peers = {peer for ratios in found["against_peers"].values() for peer in ratios}
+    return {name: f"{name} ({found['precision'][name]})" if name in peers else name for name in methods}
+
+
+def speeds(found: dict[str, Any], methods: Sequence[str]) -> Table:
+    """Speeds over all questions."""
+    heads = ("tokens\nper s", "tokens\nper s\nafter\nfirst", "first\ntoken,\nms", "ms per\ntoken,\n99 %")
+    drawn = compact("method", *heads, "speed-up, 95 %")
+    for name, label in labels(found, methods).items():
+        f = found["figures"][ALL][name]
+        drawn.add_row(
+            label,
+            number(f["tokens_per_second"], 1),
+            number(f["decode_tokens_per_second"], 1),
+            number(f["first_token_seconds_median"], 0, 1000),
+            number(f["token_seconds_p99"], 1, 1000),
+            interval(f["speed_up"]),
+        )
+    return drawn
+
+
+def drafting(found: dict[str, Any], methods: Sequence[str]) -> Table:
+    """What was drafted and accepted, where the time went, and whether the texts are plain decoding's."""
+    heads = ("tokens\nper pass", "accepted", "by\nposition", "% of time:\npropose/\nscore/rest", "same\ntext")
+    drawn = compact("method", *heads)
+    for name, label in labels(found, methods).items():
+        f = found["figures"][ALL][name]
+        levels = [share for share in f["acceptance_by_position"][:3] if share is not None]
+        drawn.add_row(
+            label,
+            number(f["tokens_per_pass"], 2),
+            percent(f["acceptance"]),
+            " ".join(f"{100 * share:.0f}" for share in levels) or NONE,
+            _times(f["shares"]),
+            "LOSSY" if name in found["lossy"] else percent(f["same_text_share"]),
+        )
+    return drawn
+
+
+def _times(shares: dict[str, float]) -> str:
+    if not shares:
+        return NONE
+    propose, score = shares.get("propose", 0.0), shares.get("score", 0.0)
+    return "/".join(f"{100 * share:.0f}" for share in (propose, score, 1 - propose - score))
+
+
+def against(found: dict[str, Any]) -> Table | None:
+    """Each of our methods over the fastest of each engine: above 1, ours is faster."""
+    others = labels(found, found["rivals"])
+    if not others:
+        return None
+    drawn = compact("ours over", *others.values())
+    for name, ratios in found["against_peers"].items():
+        drawn.add_row(name, *(interval(ratios[other]) for other in others))
+    return drawn
+
+
+def by_task(found: dict[str, Any], methods: Sequence[str]) -> Table:
+    """Speed-up over plain decoding by task, and how many questions each has."""
+    tasks = [task for task in found["figures"] if task != ALL]
+    drawn = compact("speed-up", *(task.replace("_", " ") for task in tasks), ALL)
+    for name, label in labels(found, methods).items():
+        ratios = [found["figures"][task][name]["speed_up"] for task in (*tasks, ALL)]
+        drawn.add_row(label, *(number(None if ratio is None else ratio["value"], 2) for ratio in ratios))
+    counts = [next(iter(found["figures"][task].values()))["questions"] for task in (*tasks, ALL)]
+    drawn.add_row("questions", *map(str, counts))
+    return drawn
+
+
+def precision_line(found: dict[str, Any], peers: Sequence[str]) -> str | None:
+    """What a ratio to a peer compares, where the peer computes in something else."""
+    ours = next(precision for name, precision in found["precision"].items() if name not in peers)
+    others = {name: found["precision"][name] for name in peers if found["precision"][name] != ours}
+    if not others:
+        return None
+    said = ", ".join(f"{name} in {precision}" for name, precision in others.items())
+    return (
+        f"our recipes compute in {ours}, {said}: the ratio compares engines as they are used, not the same arithmetic"
+    )

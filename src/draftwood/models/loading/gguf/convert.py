@@ -1,0 +1,98 @@
+"""GGUF file -> a Hugging Face folder in the cache, made once. Later starts read only the folder.
+
+The folder's key is the file's SHA-256 and the converter's version, so a copy of the file elsewhere shares it and a changed
+file gets a new one. Hashing a large file takes seconds, so a small note keeps the hash of an unchanged file.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from draftwood.errors import WeightsError
+from draftwood.models.loading import folder_cache, hf_config
+from draftwood.models.loading.checkpoint import SINGLE
+from draftwood.models.loading.gguf import tokenizer, weights
+from draftwood.models.loading.gguf.config import read_config
+from draftwood.models.loading.gguf.header import read_header
+from draftwood.models.loading.safetensors_writer import write_float32
+from draftwood.models.loading.tensor_names import check_names
+from draftwood.models.loading.tokenizer import Tokenizer
+
+VERSION = 1  # raise it when the same file should be converted differently
+
+# Two changes within one tick of the file system's clock look alike, so the hash of a file this new is not kept.
+SETTLED_NS = 2_000_000_000
+
+
+def converted(path: Path, *, light: bool = False) -> Path:
+    """The folder with the content of `path` as float32 safetensors and tokenizer.json; made on the first call.
+
+    `light`: skip the checksum of the weights; for callers that do not read them.
+    """
+    unread = frozenset({SINGLE}) if light else frozenset[str]()
+    return folder_cache.build(
+        f"gguf{VERSION}-{_digest(path)[:32]}", lambda folder: convert(path, folder), unread=unread
+    )
+
+
+def convert(path: Path, folder: Path) -> None:
+    """Write config.json, model.safetensors, tokenizer.json and tokenizer_config.json into an empty folder.
+
+    All checks of the header run before the first tensor is read.
+    """
+    header = read_header(path)
+    config = read_config(header)
+    shapes = weights.hf_shapes(header)
+    check_names(config, shapes, where=str(path))
+    backend, tokenizer_config = tokenizer.convert(header)
+    _write_json(folder / "config.json", hf_config.unparse(config) | {"dtype": "float32"})
+    _write_json(folder / "tokenizer_config.json", tokenizer_config)
+    # Not backend.save(): it hides a full disk in an error of its own.
+    (folder / "tokenizer.json").write_text(backend.to_str(), "utf-8")
+    Tokenizer.from_folder(folder).check(config)
+    write_float32(folder / SINGLE, shapes, weights.tensors(header, config))
+
+
+def _write_json(path: Path, value: Mapping[str, object]) -> None:
+    path.write_text(json.dumps(value, indent=1, ensure_ascii=False), "utf-8")
+
+
+def _digest(path: Path) -> str:
+    """SHA-256 of a file, from the note if the file has not changed since."""
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise WeightsError(f"{path}: cannot be read: {error}") from error
+    # ctime changes with every write and cannot be set, so a restored mtime does not hide a change.
+    seen = [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
+    name = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:32]
+    note = folder_cache.cache_dir() / "seen" / f"{name}.json"
+    try:
+        remembered = json.loads(note.read_text("utf-8"))
+        if remembered["seen"] == seen:
+            return str(remembered["sha256"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    try:
+        digest = folder_cache.sha256(path)
+    except OSError as error:
+        raise WeightsError(f"{path}: cannot be read: {error}") from error
+    if time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) > SETTLED_NS:
+        _write_note(note, {"seen": seen, "sha256": digest})
+    return digest
+
+
+def _write_note(note: Path, value: dict[str, object]) -> None:
+    """Best effort: without the note the next start hashes the file again."""
+    fresh = note.with_name(f"{note.name}.{os.getpid()}")
+    try:
+        note.parent.mkdir(parents=True, exist_ok=True)
+        fresh.write_text(json.dumps(value), "utf-8")
+        fresh.replace(note)
+    except OSError:
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)

@@ -1,0 +1,136 @@
+"""What a model returns: pieces of text while it writes, then a result with everything known about the answer."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from draftwood.core.request import FinishDetail, FinishReason, Request, Stats
+
+Prompt = str | Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The text one token added, and its author: -1 is the target itself, otherwise the drafter's number."""
+
+    text: str
+    token_id: int
+    source: int
+
+
+@dataclass(frozen=True, slots=True)
+class Logprob:
+    """A token and the logarithm of its probability; `top` holds the most probable tokens of the same position."""
+
+    token_id: int
+    text: str
+    logprob: float
+    top: "tuple[Logprob, ...]" = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, which has no infinity: a forbidden token has the logprob None."""
+        value = self.logprob if math.isfinite(self.logprob) else None
+        top = {"top": [each.to_dict() for each in self.top]} if self.top else {}
+        return {"token_id": self.token_id, "text": self.text, "logprob": value, **top}
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What one round added to a stream. The last chunk carries the whole answer as its `result`."""
+
+    pieces: tuple[Piece, ...]
+    finish_reason: FinishReason | None
+    finish_detail: FinishDetail | None = None
+    result: "Result | None" = None
+
+    @property
+    def text(self) -> str:
+        return "".join(p.text for p in self.pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A finished answer. `token_ids` do not include the prompt; `pieces` say who wrote each of them."""
+
+    prompt: Prompt
+    num_prompt_tokens: int
+    text: str
+    token_ids: tuple[int, ...]
+    pieces: tuple[Piece, ...]
+    finish_reason: FinishReason
+    error: str | None
+    logprobs: tuple[Logprob, ...] | None
+    seed: int
+    recipe: str
+    lossless: bool
+    stats: Stats
+    seconds: float
+    finish_detail: FinishDetail | None = None
+    backend: str = ""  # what computed: precision and instruction set
+    more_samples: "tuple[Result, ...]" = ()  # of the same prompt, with SamplingParams.n above 1
+
+    @property
+    def samples(self) -> "tuple[Result, ...]":
+        """All samples of the prompt, this one first: SamplingParams.n of them."""
+        return (self, *self.more_samples)
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def tokens_per_pass(self) -> float:
+        return self.num_tokens / self.stats.target_passes if self.stats.target_passes else 0.0
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.num_tokens / self.seconds if self.seconds else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values that `json.dumps` takes, NaN and infinity left out."""
+        stats = self.stats
+        record: dict[str, Any] = {
+            "prompt": self.prompt if isinstance(self.prompt, str) else list(self.prompt),
+            "num_prompt_tokens": self.num_prompt_tokens,
+            "text": self.text,
+            "token_ids": list(self.token_ids),
+            "sources": [piece.source for piece in self.pieces],
+            "finish_reason": self.finish_reason,
+            "finish_detail": self.finish_detail,
+            "seed": self.seed,
+            "recipe": self.recipe,
+            "backend": self.backend,
+            "lossless": self.lossless,
+            "seconds": self.seconds,
+            "stats": {
+                "target_passes": stats.target_passes,
+                "tokens_per_pass": self.tokens_per_pass,
+                "tokens_per_second": self.tokens_per_second,
+                "acceptance_by_position": stats.acceptance_by_position,
+                "rounds_all": stats.rounds_all,
+                "rounds_some": stats.rounds_some,
+                "rounds_none": stats.rounds_none,
+                "draft_tokens": stats.draft_tokens,
+                "disabled": stats.disabled,
+                "cached_tokens": stats.cached_tokens,
+                "preempted": stats.preempted,
+            },
+        }
+        if self.logprobs is not None:
+            record["logprobs"] = [each.to_dict() for each in self.logprobs]
+        if self.error is not None:
+            record["error"] = self.error
+        if self.more_samples:
+            record["samples"] = [each.to_dict() for each in self.more_samples]
+        return record
+
+
+def pieces_of(request: Request) -> tuple[Piece, ...]:
+    """The text of a finished request, split at its tokens."""
+    ends = [*request.marks[:-1], len(request.settled)][: len(request.marks)]
+    starts = [0, *ends][: len(request.marks)]
+    return tuple(
+        Piece(request.settled[a:b], token, source)
+        for a, b, token, source in zip(starts, ends, request.output, request.sources, strict=True)
+    )

@@ -1,0 +1,193 @@
+"""Interrupts and failures end requests, never the engine's usefulness; many requests wait their turn."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from draftwood.controllers.fixed import Fixed
+from draftwood.core.proposal import Draw
+from draftwood.core.recipe import Recipe
+from draftwood.core.request import Request
+from draftwood.core.sampling.params import SamplingParams
+from draftwood.drafters.ngram import NGram
+from draftwood.engine.shared import Running, SharedEngine
+from draftwood.errors import EngineError
+from draftwood.models.decoder import Decoder
+from draftwood.testing.runs import make_engine
+from draftwood.testing.tiny import tiny_decoder
+from draftwood.trees.chain import Chain
+from draftwood.verifiers.match import Match
+
+V = 61
+WHERE = ("plan", "verify", "select", "watch")
+Act = Callable[[], None]
+
+
+@pytest.fixture(scope="module")
+def model() -> Decoder:
+    return tiny_decoder(1)
+
+
+class Trap:
+    """Acts once, in the given part of the fourth round after it was armed."""
+
+    def __init__(self, where: str, act: Act) -> None:
+        self.where, self.act, self.left = where, act, 4
+
+    def spring(self, where: str) -> None:
+        if where == self.where and self.left:
+            self.left -= 1
+            if not self.left:
+                self.act()
+
+
+class Trapped:
+    """A part that springs a trap and then does what it always does."""
+
+    def __init__(self, part: Any, method: str, trap: Trap) -> None:
+        self.part, self.method, self.trap = part, method, trap
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.part, name)
+        if name != self.method:
+            return found
+
+        def call(*given: Any) -> Any:
+            self.trap.spring(self.method)
+            return found(*given)
+
+        return call
+
+
+def shared(model: Decoder, trap: Trap | None = None, slots: int = 2) -> SharedEngine:
+    recipe = Recipe(drafter=NGram(n_min=1), policy=Chain(Draw.GIVEN), verifier=Match(), controller=Fixed(3))
+    if trap is not None:
+        recipe = replace(
+            recipe,
+            policy=Trapped(recipe.policy, "select", trap),
+            verifier=Trapped(recipe.verifier, "verify", trap),
+            controller=Trapped(recipe.controller, "plan", trap),
+            watch=(lambda *_: trap.spring("watch"),),
+        )
+    return SharedEngine(lambda: make_engine(model, recipe, slots=slots))
+
+
+def running(count: int, tokens: int = 12) -> list[Running]:
+    params = [SamplingParams(temperature=1.0, seed=i, max_tokens=tokens) for i in range(count)]
+    return [Running(Request(i, [1 + i % 9, 2, 3, 1, 2], p, V), None) for i, p in enumerate(params)]
+
+
+def outputs(engine: SharedEngine, several: list[Running]) -> list[list[int]]:
+    engine.run(several, lambda done: None)
+    return [each.request.output for each in several]
+
+
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_interrupt_anywhere_in_a_round_cancels_and_the_engine_goes_on(model: Decoder, where: str) -> None:
+    wanted = outputs(shared(model), running(4))
+    engine, stopped = shared(model, Trap(where, interrupt)), running(4, tokens=40)
+    made = engine.engine
+    with pytest.raises(KeyboardInterrupt):
+        engine.run(stopped, lambda done: None)
+    assert {each.request.finish_reason for each in stopped} == {"cancelled"}
+    assert not engine.engine.has_work and engine.engine is made, "the round was whole"
+    engine.engine.cache.check_integrity()
+    assert outputs(engine, running(4)) == wanted
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_interrupt_of_one_round_of_a_stream_cancels_it(model: Decoder, where: str) -> None:
+    wanted = outputs(shared(model), running(2))
+    engine = shared(model, Trap(where, interrupt))
+    (only,) = running(1, tokens=40)
+    with pytest.raises(KeyboardInterrupt):
+        for _ in engine.rounds(only):
+            pass
+    assert only.request.finish_reason == "cancelled" and not engine.engine.has_work
+    assert outputs(engine, running(2)) == wanted
+
+
+def test_round_cut_off_by_a_second_interrupt_leaves_a_fresh_engine(model: Decoder) -> None:
+    def twice() -> None:
+        interrupt()
+        interrupt()
+
+    wanted = outputs(shared(model), running(3))
+    engine, stopped = shared(model, Trap("verify", twice)), running(3, tokens=40)
+    made = engine.engine
+    with pytest.raises(KeyboardInterrupt):
+        engine.run(stopped, lambda done: None)
+    assert made.closed and engine.engine is not made
+    assert {each.request.finish_reason for each in stopped[:2]} == {"cancelled"}
+    assert outputs(engine, running(3)) == wanted
+
+
+def test_failed_round_is_raised_to_its_caller_told_to_the_others_and_over(model: Decoder) -> None:
+    def fail() -> None:
+        raise MemoryError("no room")
+
+    wanted = outputs(shared(model), running(2))
+    engine = shared(model, Trap("plan", fail), slots=4)
+    mine, other = running(2, tokens=40)
+    stream = engine.rounds(other)
+    next(stream)
+    with pytest.raises(MemoryError):
+        engine.run([mine], lambda done: None)
+    assert next(stream) is None and list(stream) == []
+    assert other.request.finish_reason == "error" and "MemoryError: no room" in str(other.request.error)
+    assert outputs(engine, running(2)) == wanted
+
+
+def test_more_requests_than_may_wait_are_queued(model: Decoder) -> None:
+    engine, several, finished = shared(model, slots=3), running(40, tokens=2), []
+    longest = 0
+
+    def advance(done: int) -> None:
+        nonlocal longest
+        finished.append(done)
+        longest = max(longest, engine.engine.scheduler.waiting)
+
+    engine.run(several, advance)
+    assert all(len(each.request.output) == 2 for each in several) and sum(finished) == 40
+    assert 0 < longest <= 3, "others find a short queue"
+
+
+def test_request_that_another_thread_finished_still_yields_its_end(model: Decoder) -> None:
+    engine = shared(model)
+    stream, other = running(2, tokens=3)
+    rounds = engine.rounds(stream)
+    next(rounds)
+    engine.run([other], lambda done: None)
+    while not stream.request.finished:
+        engine.engine.step()
+    assert len(list(rounds)) == 1
+
+
+def test_closing_while_a_request_runs_is_said(model: Decoder) -> None:
+    engine = shared(model)
+    rounds = engine.rounds(running(1, tokens=40)[0])
+    next(rounds)
+    engine.close()
+    assert len(list(rounds)) == 1
+    with pytest.raises(EngineError, match="closed"):
+        engine.run(running(1), lambda done: None)
+
+
+def test_threads_run_rounds_for_each_other(model: Decoder) -> None:
+    wanted = outputs(shared(model), running(6))
+    engine, several = shared(model), running(6)
+    threads = [threading.Thread(target=engine.run, args=([each], lambda done: None)) for each in several]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [each.request.output for each in several] == wanted
