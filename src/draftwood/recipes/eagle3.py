@@ -50,7 +50,7 @@ def training(
     seed: int = 0,
 ) -> TrainPlan:
     """`taps`: layers whose features are fused, by default an early, a middle and a late one; `norm_features`: each normed
-    first; `own_rows`: a head of its own instead of the target's rows; `noise`: on the features, as a share of their size;
+    first; `own_rows`: an LM head of its own instead of the target's; `noise`: on the features, as a share of their size;
     `inner`: width of the MLP, by default the target's; `muon`: the optimiser of matrices (AdamW wants
     a quarter of the rate)."""
     more: dict[str, Any] = {
