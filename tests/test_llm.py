@@ -360,7 +360,9 @@ def test_arguments_that_make_no_model_are_refused(options: dict[str, Any], said:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")
 def test_missing_gpu_is_said() -> None:
-    with pytest.raises(OptionError, match=r"device cuda cannot be used: .*\nhint: .*leave out device to run on the CPU"):
+    with pytest.raises(
+        OptionError, match=r"device cuda cannot be used: .*\nhint: .*leave out device to run on the CPU"
+    ):
         LLM(device="cuda")
 
 
