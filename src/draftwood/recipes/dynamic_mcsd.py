@@ -1,4 +1,4 @@
-"""DynaSD: several candidates, and a small net that stops drafting when it believes in none of the newest ones."""
+"""DynaSD: several candidates, and a small net that stops drafting when none of the newest ones is likely to be kept."""
 
 from typing import Literal
 

@@ -18,7 +18,7 @@ class HeadConfig:
     kind: str
     layer: ModelConfig
     target_hidden: int
-    taps: tuple[int, ...]  # features it reads; core.passes.FINAL is -1
+    taps: tuple[int, ...]  # features it reads; core.forward.FINAL is -1
     rows: int  # columns of its distribution
     stages: int = 1  # heads of medusa and hydra, steps of the MLP speculator
     depth: int = 1  # blocks in each head

@@ -138,6 +138,18 @@ def worth(name: str, target: Model, drafter: Drafter, weights: str = "auto") -> 
     return choice(acceptance, sizes, trials(target, recipe, f"{name} {weights} None"))
 
 
+def gain(name: str, target: Model, recipe: Recipe) -> float | None:
+    """How many times as fast as plain decoding a tree of fixed size is expected to be with the drafter of the recipe `name`.
+    Estimated for a best-first tree of that size, which accepts more than others: an upper figure."""
+    fixed = recipe.controller
+    if not isinstance(fixed, Fixed):
+        return None
+    sizes = ((fixed.depth, fixed.depth if fixed.nodes is None else fixed.nodes),)
+    plain = Recipe(drafter=recipe.drafter, policy=BestFirst(), verifier=Match(), controller=Fixed(0))
+    times = trials(target, plain, f"{name} auto None")
+    return float(gains(sizes, Outlook.of(load_acceptance(name, target), sizes).accepted(0.0, 0.0), timed(times))[0])
+
+
 def said(size: Size) -> str:
     depth, nodes = size
     if not depth:
