@@ -37,8 +37,9 @@ class Asked:
 
     def or_published(self, depth: int, beam: int, nodes: int) -> "Asked":
         """The published numbers where none were asked for."""
-        given = (self.depth, depth), (self.beam, beam), (self.nodes, nodes)
-        return Asked(*(theirs if mine is None else mine for mine, theirs in given))
+        mine = self.depth, self.beam, self.nodes
+        depth, beam, nodes = (a if b is None else b for a, b in zip((depth, beam, nodes), mine, strict=True))
+        return Asked(depth, beam, nodes)
 
     def sizes(self, deepest: int) -> tuple[Size, ...]:
         """Candidates of at most `deepest` levels: chains, and trees of more nodes than levels."""
