@@ -1,6 +1,6 @@
-// Rows of activations as bytes: 32 columns share a scale. Where one block stands out of its row, its rounding error would
-// dominate the product, so it gets a second digit: value = scale * (hi + lo / 128). A row is rounded by what it holds
-// itself and never by its neighbours.
+// Activations as bytes: 32 columns of a token share a scale. A block with outliers would dominate the rounding error of the
+// product, so it gets a second digit: value = scale * (hi + lo / 128). How a token is rounded depends on its own values
+// only, never on other tokens of the pass.
 #pragma once
 #include <algorithm>
 #include <cstdlib>
@@ -8,16 +8,16 @@
 
 constexpr int BLOCK = 32;
 #if defined(__AVX512F__)
-constexpr int MOST = 16;  // rows of a tile
+constexpr int TILE_TOKENS = 16;  // tokens of a tile
 #else
-constexpr int MOST = 4;
+constexpr int TILE_TOKENS = 4;
 #endif
 #if defined(__AMX_INT8__)
-constexpr bool EVEN = false;  // a full tile and a few rows beside it cost less than two half-empty tiles
+constexpr bool EVEN = false;  // a full tile and a few single tokens cost less than two half-empty tiles
 #else
 constexpr bool EVEN = true;
 #endif
-constexpr float STANDS_OUT = 5.0f;  // times the root mean square of the row
+constexpr float OUTLIER = 5.0f;  // a block with a value above this times the token's root mean square has outliers
 
 struct Buffer {  // grows, never shrinks, aligned to a cache line
   void* p = nullptr;
@@ -36,49 +36,52 @@ struct Buffer {  // grows, never shrinks, aligned to a cache line
   ~Buffer() { free(p); }
 };
 
-// How rows are cut into tiles that one product takes at a time: few of them, nearly equal where a tile may have any size.
+// How tokens are divided into tiles, each of which one call of a product takes: as few as possible, of nearly equal size
+// where a tile may have any size.
 struct Cut {
   int count = 0, size = 1;
   Cut() = default;
-  explicit Cut(int rows) : count((rows + MOST - 1) / MOST), size(EVEN ? (rows + count - 1) / count : std::min(rows, MOST)) {}
+  explicit Cut(int tokens)
+      : count((tokens + TILE_TOKENS - 1) / TILE_TOKENS),
+        size(EVEN ? (tokens + count - 1) / count : std::min(tokens, TILE_TOKENS)) {}
 };
 
-// One block of one tile: everything a product needs of it lies together. Eight rows share cache lines that no other rows
-// are in, so that two threads can fill a tile without taking lines from each other.
+// One block of one tile, with everything that a product reads of it. Eight tokens share cache lines with no others, so that
+// two threads can fill a tile without false sharing.
 struct alignas(64) Block {
-  int8_t hi[MOST][BLOCK], lo[MOST][BLOCK];
+  int8_t hi[TILE_TOKENS][BLOCK], lo[TILE_TOKENS][BLOCK];
   struct alignas(64) Eight {
-    float factor[8];   // what one unit of the row's whole numbers is worth: the scale, or a 128th of it with two digits
-    float total[8];    // the sum of the row's values
-    int32_t minus[8];  // -128 * the sum of the row's whole numbers
-    uint8_t two[8];    // whether the row has a second digit here
-  } eight[(MOST + 7) / 8];
+    float factor[8];   // value of one unit: the scale, or a 128th of it with two digits
+    float total[8];    // sum of the token's values
+    int32_t minus[8];  // -128 * the sum of the token's whole numbers
+    uint8_t two[8];    // whether the token has a second digit here
+  } eight[(TILE_TOKENS + 7) / 8];
 
   float factor(int t) const { return eight[t / 8].factor[t % 8]; }
   float total(int t) const { return eight[t / 8].total[t % 8]; }
   int32_t minus(int t) const { return eight[t / 8].minus[t % 8]; }
 };
 
-struct Rows {
+struct Activations {
   int count = 0, columns = 0, blocks = 0;
   Cut cut;
   Block* data = nullptr;  // [tile][block]
   Buffer memory;
 
-  void shape(int rows, int cols) {
-    count = rows; columns = cols; blocks = (cols + BLOCK - 1) / BLOCK;
-    cut = Cut(rows);
+  void shape(int tokens, int cols) {
+    count = tokens; columns = cols; blocks = (cols + BLOCK - 1) / BLOCK;
+    cut = Cut(tokens);
     data = memory.get<Block>((size_t)cut.count * blocks);
   }
   Block* tile(int index) const { return data + (size_t)index * blocks; }
-  // Bit t: row t of the tile has a second digit in this block.
+  // Bit t: token t of the tile has a second digit in this block.
   uint32_t two(int tile_, int block) const {
     const Block& b = tile(tile_)[block];
     uint32_t mask = 0;
-    for (int t = 0; t < rows_in(tile_); t++) mask |= (uint32_t)b.eight[t / 8].two[t % 8] << t;
+    for (int t = 0; t < tokens_in(tile_); t++) mask |= (uint32_t)b.eight[t / 8].two[t % 8] << t;
     return mask;
   }
-  int rows_in(int tile) const { return std::min(cut.size, count - tile * cut.size); }
+  int tokens_in(int tile) const { return std::min(cut.size, count - tile * cut.size); }
 };
 
 static inline float sum_of_squares(const float* x, int n) {
@@ -87,14 +90,14 @@ static inline float sum_of_squares(const float* x, int n) {
   return sum(s);
 }
 
-// x -> row `row` of `out`.
-static void quantise(const float* x, Rows& out, int row) {
+// x -> token `token` of `out`.
+static void quantise(const float* x, Activations& out, int token) {
   const int n = out.columns;
   const float square = sum_of_squares(x, n);
-  const float limit = STANDS_OUT * std::sqrt(square / (float)n);
-  const bool broken = !std::isfinite(square);  // a row that is not numbers must not turn into numbers
-  const int r = row % out.cut.size;
-  Block* to = out.tile(row / out.cut.size);
+  const float limit = OUTLIER * std::sqrt(square / (float)n);
+  const bool broken = !std::isfinite(square);  // inf and NaN become NaN, never finite numbers
+  const int r = token % out.cut.size;
+  Block* to = out.tile(token / out.cut.size);
   for (int b = 0; b < out.blocks; b++, to++) {
     const int at = b * BLOCK, left = n - at;
     F u = load_some(x + at, left), v = left > LANES ? load_some(x + at + LANES, left - LANES) : set1(0.0f);
