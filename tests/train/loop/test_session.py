@@ -78,17 +78,15 @@ def test_joined_rows_belong_to_the_run(tiny: Loaded, tmp_path: Path) -> None:
 
 
 def test_counts_are_made_without_a_net_and_found_by_their_option(tiny: Loaded, tmp_path: Path) -> None:
-    said: list[str] = []
     session = Session(tiny, settings(tmp_path, "vocab_trim", steps=None))
-    assert session.run(on_message=said.append)
+    assert session.run() and [e["step"] for e in session.log.measurements("vocab_trim")] == [0]
     path = tmp_path / "out" / f"counts-{tiny.fingerprint}.npy"
     total = np.load(path)
     assert total.dtype == np.int32 and total.sum() == session.train.num_answer_tokens
     assert session.made == {"vocab_trim": {"counts": str(path)}} and not session.nets
     assert not (tmp_path / "out" / "checkpoint").exists()
-    assert any("not measured" in line for line in said), "the default drafter cannot be cut from two layers"
     recipe: Any = recipes.build(
-        "vocab_trim", tiny.model, counts=str(path), inner="speculative_sampling:draft=first:1", rows=20
+        "vocab_trim", tiny.model, counts=str(path), inner="speculative_sampling:draft=first:1", vocab_size=20
     )
     assert set(recipe.drafter.keep.tolist()) >= set(np.argsort(-total, kind="stable")[:20].tolist())
 
@@ -100,9 +98,24 @@ def test_counts_and_weights_in_one_run(tiny: Loaded, tmp_path: Path) -> None:
         "vocab_trim",
         tiny.model,
         inner=f"medusa:weights={head_file(tmp_path / 'out', 'medusa')}",
-        rows=30,
+        vocab_size=30,
         **session.made["vocab_trim"],
     )
+
+
+def test_counts_are_kept_where_they_cannot_be_measured(tiny: Loaded, tmp_path: Path, monkeypatch: Any) -> None:
+    """The counts may be meant for a drafter that is not there yet."""
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise CompositionError("no drafter\nhint: none")
+
+    monkeypatch.setattr("draftwood.train.loop.session.measure", fail)
+    said: list[str] = []
+    session = Session(tiny, settings(tmp_path, "vocab_trim", steps=None))
+    assert session.run(on_message=said.append) and "vocab_trim is not measured: no drafter" in said
+    assert Path(session.made["vocab_trim"]["counts"]).exists()
+    with pytest.raises(CompositionError):  # a twin: weights that do not run are no success
+        Session(tiny, settings(tmp_path / "other")).run()
 
 
 def test_several_folders_are_in_the_record_of_the_weights(tiny: Loaded, tmp_path: Path) -> None:
