@@ -39,7 +39,7 @@ print("imported", len(wanted))
 """
 
 
-RUN_BY_TRANSFORMERS = [f"draftwood.models.{name}" for name in ("hf", "hf_cache", "hf_trial")]
+RUN_BY_TRANSFORMERS = [f"draftwood.models.hf.{name}" for name in ("model", "cache", "model_check")]
 
 
 def run(*command: str, cwd: Path, path: Path | None = None) -> subprocess.CompletedProcess[str]:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("draftwood")
 
 SLOW = 10  # target passes that a draft may take
-SLOW_SECONDS = 0.05  # a draft of less is never called slow
-SLOW_ROUNDS = 3  # in a row
+SLOW_SECONDS = 0.1  # a draft of less is never called slow
+SLOW_ROUNDS = 5  # in a row
 
 
 def propose(e: "Engine", rnd: Round, limit: Limit) -> Proposal:

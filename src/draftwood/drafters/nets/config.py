@@ -56,7 +56,8 @@ class HeadConfig:
         if unknown:
             raise WeightsError(f"head config has unknown fields {unknown}\nhint: it was written by a newer version")
         try:
-            layer = {_RENAMED.get(name, name): value for name, value in dict(raw["layer"]).items()}
+            stored: dict[str, Any] = dict(raw["layer"])
+            layer = {_RENAMED.get(name, name): value for name, value in stored.items()}
             scaling = layer.get("rope_scaling")
             layer["rope_scaling"] = None if scaling is None else RopeScaling(**scaling)
             layer["eos_token_ids"] = tuple(layer.get("eos_token_ids", ()))

@@ -15,6 +15,10 @@ TRAINED = {
     "eagle3": "eagle3",
     "fast_draft": "language",
 }  # recipes whose drafters can draw, and the kind of their weights
+MEASURED = {
+    "eagle": "eagle2",
+    **{name: name for name in TRAINED},
+}  # recipes of fixed trees, and whose acceptance they have
 MARGIN = 1.1  # the first of them accepts most; another must be faster than that, because timed rounds are few
 _SPEEDS: WeakKeyDictionary[Any, dict[str, float]] = WeakKeyDictionary()
 
@@ -43,13 +47,7 @@ def candidates(target: Model, lend: Callable[[str], Drafter]) -> list[tuple[str,
 
 def warnings(recipe: Recipe, inner: str, target: Model) -> tuple[str, ...]:
     """A note if a tree of fixed size with this drafter is expected to be slower than plain decoding."""
-    if inner not in TRAINED:
+    speed = gain(MEASURED[inner], target, recipe) if inner in MEASURED else None
+    if speed is None or speed >= SLOWER:
         return ()
-    speed = gain(inner, target, recipe)
-    return (
-        ()
-        if speed is None or speed >= SLOWER
-        else (
-            f"slower than plain decoding here, about {speed:.1f}x expected: a recipe for study, or for slower targets",
-        )
-    )
+    return (f"slower than plain decoding here, about {speed:.1f}x expected: a recipe for study, or for slower targets",)
