@@ -22,7 +22,7 @@ def test_paths_take_the_place_of_the_tree() -> None:
     short: Any = recipes.build("traversal_verification", target, inner=INNER, paths=4, depth=2)
     assert (short.controller.depth, short.controller.nodes) == (2, 8)
     plain: Any = recipes.build("traversal_verification", target, inner=INNER)
-    assert plain.policy == Static((2, 1, 1))
+    assert plain.policy == Static((2, 1))
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from draftwood.core.forward import ForwardInput, ForwardOutput, HostInput, Needs
 from draftwood.core.host import put
+from draftwood.core.legality import Shape
 from draftwood.core.limit import Limit, always
 from draftwood.core.proposal import Draw, Proposal
 from draftwood.core.protocols import Cache, TreePolicy
@@ -153,8 +154,8 @@ class Features:
         most, temperature = (0, None) if reads is None else (reads(limit), rnd.temperature())
         chain = self._chains(state, counts)
         proposal = None
-        if most == 1 and temperature is not None and rnd.batch == 1:
-            proposal = in_one_call(self.model, state.cache, base, limit, chain, temperature[0], only)
+        if rnd.batch == 1 and (most == 1 or _best_tokens_alone(policy, rnd, limit)) and (divisor := rnd.temperature()):
+            proposal = in_one_call(self.model, state.cache, base, limit, chain, divisor[0], only)
         kept = list(counts.values())
         if proposal is None:
             draft = Draft(self.model, state.cache, rnd, chain, counts, policy.draw.ranked, temperature, most, only)
@@ -206,3 +207,10 @@ class Features:
         for slot in slots:
             if state.slots.pop(slot, None) is not None:
                 state.cache.free([slot])
+
+
+def _best_tokens_alone(policy: TreePolicy, rnd: Round, limit: Limit) -> bool:
+    """Whether the policy grows a chain of best tokens: greedy requests draw nothing, so a drawn chain is one, and all
+    independent paths are the same one. Every rule accepts a given token if the target emits it."""
+    drawn = policy.shape in (Shape.CHAIN, Shape.PATHS) and policy.draw is not Draw.GIVEN
+    return drawn and limit.proceed is always and all(request.params.greedy for request in rnd.requests)

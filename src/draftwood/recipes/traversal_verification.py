@@ -18,7 +18,7 @@ def build(
     target: Model,
     *,
     inner: OfDrafter[str] = "auto",
-    widths: tuple[Count, ...] = (2, 1, 1),
+    widths: tuple[Count, ...] = (2, 1),
     paths: Annotated[Count | None, NotWith(("widths",))] = None,
     depth: Annotated[Count, OnlyWith("paths")] = 3,
 ) -> Recipe:

@@ -141,15 +141,17 @@ def worth(name: str, target: Model, drafter: Drafter, weights: str = "auto") -> 
 
 
 def gain(name: str, target: Model, recipe: Recipe) -> float | None:
-    """How many times as fast as plain decoding a tree of fixed size is expected to be with the drafter of the recipe `name`.
-    Estimated for a best-first tree of that size, which accepts more than others: an upper figure."""
+    """How many times as fast as plain decoding a recipe with a tree of fixed size is expected to be; None: no fixed size.
+    The recipe's own rounds are timed; the acceptance is that of a best-first tree of this size, drafted as `name` does."""
     fixed = recipe.controller
-    if not isinstance(fixed, Fixed | Decided):
+    if not isinstance(fixed, Fixed | Decided) or not fixed.depth:
         return None
-    sizes = ((fixed.depth, fixed.depth if fixed.nodes is None else fixed.nodes),)
-    plain = Recipe(drafter=recipe.drafter, policy=BestFirst(), verifier=Match(), controller=Fixed(0))
-    times = trials(target, plain, f"{name} auto None")
-    return float(gains(sizes, Outlook.of(load_acceptance(name, target), sizes).accepted(0.0, 0.0), timed(times))[0])
+    size = fixed.depth, fixed.depth if fixed.nodes is None else fixed.nodes
+    times = trials(target, recipe, f"{name} {recipe.policy} {recipe.verifier}", (PLAIN, size))
+    if len(times) < 2:
+        return None
+    accepted = float(Outlook.of(load_acceptance(name, target), (size,)).accepted(0.0, 0.0)[0])
+    return (1 + accepted) * times[0].total / times[1].total
 
 
 def said(size: Size) -> str:
