@@ -15,8 +15,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "draftwood"
 
 ABSENT = (
-    "transformers gguf huggingface_hub scipy psutil fastapi pydantic hypothesis accelerate uvicorn prometheus_client "
-    "llguidance usearch pydivsufsort matplotlib xllamacpp"
+    "transformers gguf huggingface_hub scipy pydantic hypothesis "
+    "matplotlib xllamacpp"
 ).split()
 NEEDS_LITTLE = "core engine cache models verifiers trees controllers drafters recipes".split()
 
