@@ -2,7 +2,7 @@
 
 The engine itself is enumerated: each coin and pick is forked, and the probabilities of all outcomes are added up. Rules and
 draws come from the table of legal pairings, so a new one without a case fails here. Numbers of fixtures and of planted
-mistakes are exact results for the named distributions; what concerns the inside of one rule or policy stands in its own file.
+mistakes are exact results for the named distributions; what concerns one rule or policy alone stands in its own file.
 """
 
 import inspect
@@ -18,14 +18,16 @@ from hypothesis import strategies as st
 
 from draftwood import recipes
 from draftwood.core import proposal_checks as check
+from draftwood.core.draw import RULES, Draw, Shape
 from draftwood.core.forward import ForwardOutput
-from draftwood.core.legality import RULES, Shape
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import DraftProbs, Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.recipe import Recipe
 from draftwood.core.round import TARGET, Round
+from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.sampling.keys import fold, word
 from draftwood.core.sampling.params import SamplingParams
+from draftwood.core.sampling.probs import TokenProbs
 from draftwood.core.scored import Scored
 from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Verdict
@@ -46,7 +48,7 @@ from draftwood.trees.shaped import Shaped
 from draftwood.trees.static import Static
 from draftwood.trees.stochastic_beam import StochasticBeam
 from draftwood.trees.threshold import Threshold
-from draftwood.verifiers import block, draws, line, path_block, rejection, transport, traversal
+from draftwood.verifiers import block, draws, path_block, transport, traversal
 from draftwood.verifiers.block import Block
 from draftwood.verifiers.bounds import best_distinct, best_iid
 from draftwood.verifiers.match import Match
@@ -184,7 +186,7 @@ def test_whole_requests_over_several_rounds_have_the_targets_joint_distribution(
 def test_the_contract_offered_to_other_rules_passes_ours_and_fails_a_wrong_one(monkeypatch: pytest.MonkeyPatch) -> None:
     check_verifier(Block(), models=1)
     check_verifier(Rejection(), models=1)
-    monkeypatch.setattr(rejection, "residual", lambda p, q: p)
+    monkeypatch.setattr(TokenProbs, "residual", lambda p, q: p)
     with pytest.raises(AssertionError, match="Rejection on"):
         check_verifier(Rejection(), models=1)
 
@@ -711,14 +713,14 @@ def test_n10_block_that_stops_at_the_first_coin_that_fails(monkeypatch: pytest.M
 
 
 def test_n10_block_with_the_ordinary_residual(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = block.missing
+    real = TokenProbs.minus
 
-    def ordinary(w: Any, p: Any, q: Any) -> Any:
+    def ordinary(p: TokenProbs, q: TokenProbs, w: Any = None) -> TokenProbs:
         """As much as is missing, spread like (p - q)+."""
-        total, spread = real(w, p, q).sum(-1, keepdim=True), (p - q).clamp_min(0)
-        return total * spread / spread.sum(-1, keepdim=True)
+        total, spread = real(p, q, w).mass()[:, None], (p.prob - q.prob).clamp_min(0)
+        return replace(p, prob=total * spread / spread.sum(-1, keepdim=True))
 
-    monkeypatch.setattr(line, "missing", ordinary)
+    monkeypatch.setattr(TokenProbs, "minus", ordinary)
     found = block_errors()
     assert 1e-3 < min(found) <= max(found) < 5e-3
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from draftwood.cache.dense import DenseCache
 from draftwood.controllers.fixed import Fixed
+from draftwood.core.draw import Draw
 from draftwood.core.forward import FINAL, CacheSpec, ForwardInput
-from draftwood.core.proposal import Draw
 from draftwood.core.protocols import Cache
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from draftwood.controllers.decided import Decided
+from draftwood.core.draw import Draw
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import DraftProbs, Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.recipe import Recipe
 from draftwood.core.round import Round
+from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.errors import DrafterError, OptionError
 from draftwood.testing.contracts import toy_round

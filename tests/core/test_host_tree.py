@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from draftwood.core.host_tree import HostTree, verdict
-from draftwood.core.review import Chain, assemble, staged_rows
+from draftwood.core.review import Chain, assemble, staged_entries
 from draftwood.core.tree import AHEAD, PROBE, SCORED, TokenTree
 from draftwood.verifiers.walk import walk
 
@@ -143,6 +143,6 @@ def test_rows_kept_are_the_chain_and_the_path(tree: TokenTree):
     chains = [Chain(b, 0, [7] * b + [int(tree.tokens[b, 0])]) for b in range(tree.batch)]
     x, place = assemble(chains, host_tree, CPU)
     kept = host_tree.follow(tree.tokens.roll(-1, 1).tolist(), CPU)
-    for b, rows in enumerate(staged_rows(chains, host_tree, kept)):
+    for b, rows in enumerate(staged_entries(chains, host_tree, kept)):
         path = [n for n in kept.path[b].tolist() if n >= 0]
         assert rows == [*range(b), *(int(x.entries[place[b, n]]) for n in path)]

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from draftwood.core.draw import Draw
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import DraftProbs, Draw, Proposal, Started
+from draftwood.core.proposal import Proposal, Started
 from draftwood.core.tree import AHEAD, TokenTree
 from draftwood.testing.contracts import toy_round
 from draftwood.testing.table_drafter import TableDrafter
@@ -89,22 +90,3 @@ def test_rerooting_keeps_the_subtree_and_scores_it() -> None:
     assert moved.tree.tokens[0].tolist() == [5, 7, 8] and moved.tree.parents[0].tolist() == [-1, 0, 1]
     assert (moved.tree.role == 0).all()
     assert not moved.tree.live[1].any(), "nothing to carry over for a row whose token was not drafted"
-
-
-def test_distributions_over_some_columns_become_dense() -> None:
-    distributions = DraftProbs(torch.tensor([[0.25, 0.75]]), torch.tensor([3, 1]))
-    assert distributions.dense(torch.tensor([0, -1]), 5).tolist() == [[0, 0.75, 0, 0.25, 0], [0] * 5]
-    both = distributions.join(DraftProbs(torch.tensor([[1.0, 0.0]]), torch.tensor([0, 4])))
-    assert both.dense(torch.tensor([1]), 5).tolist() == [[1, 0, 0, 0, 0]]
-
-
-def test_single_tokens_of_distributions_are_those_of_the_whole_rows() -> None:
-    prob = torch.softmax(torch.randn(3, 4, generator=torch.Generator().manual_seed(1)), -1)
-    shared, own = torch.tensor([6, 0, 3, 5]), torch.tensor([[6, 0, 3, 5], [1, 2, 3, 4], [0, 2, 4, 6]])
-    rows, tokens = torch.tensor([[0], [2], [-1], [1]]), torch.tensor([[0, 3, 7], [6, 1, 2], [0, 1, 2], [5, 4, 7]])
-    for distributions, vocab_size in ((DraftProbs(prob), 4), (DraftProbs(prob, shared), 7), (DraftProbs(prob, own), 7)):
-        asked = tokens.clamp_max(vocab_size)
-        whole = torch.nn.functional.pad(
-            distributions.dense(rows[:, 0], vocab_size), (0, 1)
-        )  # the id `vocab_size` has nothing
-        assert torch.equal(distributions.at(rows, asked, vocab_size), whole.gather(1, asked))

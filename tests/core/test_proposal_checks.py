@@ -6,9 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from draftwood.core.draw import Draw
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import DraftProbs, Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.proposal_checks import BAD_PROBS, faults, is_valid
+from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import AHEAD, TokenTree
 from draftwood.errors import DrafterError
 from draftwood.testing.contracts import toy_round
@@ -126,7 +128,7 @@ def test_distribution_that_is_no_probability_is_found_where_something_was_drawn_
         (lambda: replace(drawn(), tree=replace(drawn().tree, parents=drawn().tree.parents.int())), "parents is torch.int32"),
         (lambda: replace(drawn(), q_index=drawn().q_indices()[:, :2]), "q_index has shape"),
         (lambda: replace(drawn(), q_index=drawn().q_indices() + 1), "q_index names distribution 6, only 6 are stored"),
-        (lambda: replace(drawn(), q=DraftProbs(torch.ones(6, 4) / 4)), "a draft distribution has 4 columns, the target 7 tokens"),
+        (lambda: replace(drawn(), q=DraftProbs(torch.ones(6, 4) / 4)), "distribution has 4 columns, the target 7 tokens"),
         (lambda: replace(drawn(), q=DraftProbs(torch.ones(6, 2) / 2, torch.tensor([0, 7]))), "outside the target's 7"),
         (lambda: replace(drawn(), q=DraftProbs(torch.ones(6, 2) / 2, torch.tensor([0, 1, 2]))), "outside the target's 7"),
     ],

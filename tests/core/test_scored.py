@@ -1,8 +1,13 @@
 """What the target says is read through a tree; lists are made of it only when somebody asks."""
 
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
 import pytest
 import torch
 
+from draftwood import recipes
 from draftwood.core import scored as module
 from draftwood.core.forward import ForwardOutput
 from draftwood.core.host_tree import HostTree
@@ -11,6 +16,11 @@ from draftwood.core.round import Round
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.scored import Scored
 from draftwood.core.tree import TokenTree
+from draftwood.models.backends.choose import int8_decoder
+from draftwood.models.backends.int8_weights import from_tensors as int8_weights
+from draftwood.models.decoder import Decoder
+from draftwood.testing.runs import make_engine, serve
+from draftwood.testing.tiny import CONFIG, tiny_weights
 
 VOCAB = 5
 
@@ -61,15 +71,41 @@ def test_lists_are_made_once_and_belong_to_the_rows_taken(made):
     assert part.host_tree is part.host_tree and len(made) == 1
 
 
-def test_the_whole_round_decides_over_which_columns_some_rows_are_told():
-    mixed, cut = (
-        target(1.0, 1.0, 1.0, top_p=0.6),
-        target(0.0, 1.0, 1.0, top_p=0.6),
-    )
-    rows, nodes = torch.tensor([1, 2]), torch.tensor([1, 0])
-    assert mixed.support_of(rows, nodes).ids is None and cut.support_of(rows, nodes).ids is not None
+def test_the_whole_round_decides_over_which_columns_some_sequences_are_told():
+    mixed, cut = target(1.0, 1.0, 1.0, top_p=0.6), target(0.0, 1.0, 1.0, top_p=0.6)
+    sequences, nodes = torch.tensor([1, 2]), torch.tensor([1, 0])
+    assert mixed.probs(nodes, sequences).ids is None and cut.probs(nodes, sequences).ids is not None
     for scored in (mixed, cut):
-        told = scored.support_of(rows, nodes).dense()
-        assert torch.allclose(
-            told, torch.stack([scored.probs(nodes.new_tensor([[0], [1], [0]]))[b, 0] for b in (1, 2)])
-        )
+        told, every = scored.probs(nodes, sequences).dense(), scored.probs(torch.tensor([0, 1, 0])).dense()
+        assert torch.allclose(told, every[1:])
+        some = scored.probs(torch.tensor([0, 1, 0]), where=torch.tensor([False, True, True])).dense()
+        assert torch.equal(some[1:], every[1:])
+
+
+def test_a_best_token_is_none_where_logits_are_not_numbers():
+    scored = target(0.0, 0.0)
+    scored.output.logits[1, 3] = torch.nan
+    assert (scored.best() < 0).tolist() == [[False, True], [False, False]]
+
+
+@cache
+def broken(backend: str) -> Any:
+    """A decoder with a weight that is not a number, behind the embedding of token 60."""
+    weights = tiny_weights()
+    weights["model.embed_tokens.weight"][60, 3] = torch.nan
+    config = replace(CONFIG, tie_embeddings=False)
+    weights["lm_head.weight"] = tiny_weights()["model.embed_tokens.weight"]
+    if backend == "float32":
+        return Decoder.from_tensors(config, weights, dtype=torch.float32)
+    return int8_decoder(config, int8_weights(config, weights))
+
+
+@pytest.mark.parametrize("options", [{}, {"repetition_penalty": 1.2}, {"temperature": 1.0}], ids=str)
+@pytest.mark.parametrize("recipe", ["autoregressive", "prompt_lookup", "speculative_sampling"])
+@pytest.mark.parametrize("backend", ["float32", "int8"])
+def test_logits_that_are_not_numbers_end_the_request_with_the_reason(backend, recipe, options):
+    made = recipes.build(recipe, broken(backend), **({"draft": "first:2"} if recipe == "speculative_sampling" else {}))
+    prompts = [[5, 60, 7, 5, 60, 7, 5], [1, 2, 3, 1, 2, 3, 1]]
+    wrong, right = serve(make_engine(broken(backend), made), prompts, SamplingParams(max_tokens=6, **options))
+    assert wrong.finish_reason == "error" and "logits are not numbers" in (wrong.error or "") and not wrong.output
+    assert right.finish_reason == "length" and len(right.output) == 6, "the other request of the batch goes on"

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from draftwood.controllers.fixed import Fixed
+from draftwood.core.draw import Draw
 from draftwood.core.forward import ForwardInput
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.recipe import Recipe
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.feature_chain import in_one_call

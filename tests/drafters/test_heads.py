@@ -8,9 +8,10 @@ import torch
 
 from draftwood.cache.dense import DenseCache
 from draftwood.controllers.fixed import Fixed
+from draftwood.core.draw import Draw
 from draftwood.core.forward import FINAL
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.recipe import Recipe
 from draftwood.core.round import Round
 from draftwood.core.sampling.params import SamplingParams

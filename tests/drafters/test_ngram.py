@@ -4,8 +4,9 @@ import random
 
 import torch
 
+from draftwood.core.draw import Draw
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.drafters.ngram import Index, NGram
 from draftwood.testing.contracts import check_drafter, toy_round
 from draftwood.trees.chain import Chain

@@ -10,7 +10,7 @@ import torch
 
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.config import EngineConfig
-from draftwood.core.proposal import Draw
+from draftwood.core.draw import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
@@ -134,8 +134,8 @@ def test_equality_has_teeth(model: Decoder, monkeypatch: pytest.MonkeyPatch) -> 
     wanted, drafter = answers(model, texts, params), oracle(model, texts, params)
     from draftwood.engine import step
 
-    real = step.staged_rows
-    monkeypatch.setattr(step, "staged_rows", lambda *a: [list(range(len(rows))) for rows in real(*a)])
+    real = step.staged_entries
+    monkeypatch.setattr(step, "staged_entries", lambda *a: [list(range(len(rows))) for rows in real(*a)])
     got = serve(make_engine(model, with_drafter(drafter)), texts, params)
     assert [r.output for r in got] != wanted
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.proposal import Draw
+from draftwood.core.draw import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams

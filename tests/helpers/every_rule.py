@@ -15,8 +15,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from draftwood import trees, verifiers
-from draftwood.core.legality import RULES
-from draftwood.core.proposal import Draw
+from draftwood.core.draw import RULES, Draw
 from draftwood.core.recipe import Recipe
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.testing.contracts import Always

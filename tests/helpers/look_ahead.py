@@ -7,9 +7,10 @@ from typing import Any
 import torch
 
 from draftwood.core.limit import Limit, Load
-from draftwood.core.proposal import DraftProbs, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.recipe import Recipe
 from draftwood.core.round import Round
+from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.testing.contracts import Always
 from draftwood.testing.exact import Leaf, leaves

@@ -11,7 +11,7 @@ from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.recipe import Recipe
 from draftwood.core.round import Round
-from draftwood.core.sampling.noise import Places
+from draftwood.core.sampling.probs import TokenProbs
 from draftwood.core.tree import TokenTree
 from draftwood.testing.contracts import Always, toy_round
 from draftwood.testing.exact import Forking, Leaf, _Branch, leaves
@@ -44,14 +44,16 @@ class Likely:
     def pick(
         self,
         key: torch.Tensor,
-        probs: torch.Tensor,
+        probs: torch.Tensor | TokenProbs,
         where: torch.Tensor,
         who: Sequence[int],
-        places: Places | None = None,
     ) -> torch.Tensor:
-        probs = probs if places is None else places.spread(probs)
+        probs = probs.dense() if isinstance(probs, TokenProbs) else probs
         best, column = probs.max(-1)
         return torch.where(where & (best > 0), column, -1)
+
+    def uniforms(self, key: torch.Tensor) -> None:
+        return None
 
 
 def one_round(

@@ -1,4 +1,4 @@
-"""What the tests of rules for several draws share: one round on known distributions, the best any rule could do, real runs."""
+"""Shared by tests of rules for several draws: one round on known distributions, the best any rule could do, real runs."""
 
 from collections.abc import Callable, Sequence
 from itertools import combinations

@@ -194,7 +194,7 @@ def test_wrong_mask_is_noticed(wrong, backend):
 
 
 def test_token_that_sees_everything_needs_no_mask():
-    alone = Segment(slot=0, start=0, stop=1, committed=9, staged=1, first_row=0, dense=True, visible=None)
+    alone = Segment(slot=0, start=0, stop=1, committed=9, staged=1, first_entry=0, dense=True, visible=None)
     x = ForwardInput(*(torch.tensor([n]) for n in (0, 0, 9, 0, -1)), want=torch.tensor([0]))
     assert visible_masks([alone], x, torch.float32, None) == [None]
     assert visible_masks([alone], x, torch.float32, 10) == [None]

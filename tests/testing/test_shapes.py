@@ -18,8 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("core", "trees", "drafters", "cache", "verifiers")
 ALSO = (  # who calls functions that nobody in these rooms calls, or only those left out below
     "tests/engine/test_engine.py::test_features_of_the_position_that_produced_each_root_are_handed_on",
-    "tests/models/test_stacked.py::test_slots_together_say_what_each_says_alone[0-float64-7]",
-    "tests/train/test_trainer.py::test_batch_without_one_counted_position_is_no_loss",
+    "tests/models/test_stacked_attention.py::test_slots_together_say_what_each_says_alone[0-float64-7]",
+    "tests/train/loop/test_trainer.py::test_batch_without_one_counted_position_is_no_loss",
     "tests/train/formats/test_medusa.py",
     "tests/train/formats/test_mlp.py",
 )
@@ -45,7 +45,7 @@ DEAR = (
     "test_the_shipped_rules_keep_what_the_formulas_say",
     "test_paths_that_end_by_others_tokens_need_counting",
     "test_every_order_of_merged_draws_is_equally_likely",
-    "test_a_row_gets_the_same_beside_rows_with_other_options",
+    "test_a_sequence_gets_the_same_in_a_batch_with_other_options",
     "test_what_kernels_leave_comes_out_exactly",
     "test_what_is_left_of_a_sure_distribution_is_told_however_little_it_is",
     "test_a_drafter_that_breaks_because_of_what_it_drew_does_not_bias",

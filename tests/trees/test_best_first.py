@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 import torch
 
-from draftwood.core.growth import Growth
+from draftwood.core.draw import Draw
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import DraftProbs, Draw, Proposal
+from draftwood.core.proposal import Growth, Proposal
+from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.errors import OptionError
 from draftwood.testing.contracts import check_policy, toy_round

@@ -2,8 +2,9 @@
 
 import torch
 
+from draftwood.core.draw import Draw
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.round import TARGET
 from draftwood.testing.contracts import check_policy, toy_round
 from draftwood.testing.table_drafter import TableDrafter

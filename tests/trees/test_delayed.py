@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from draftwood.core.legality import Shape
+from draftwood.core.draw import Draw, Shape
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw
 from draftwood.errors import OptionError
 from draftwood.testing.contracts import check_drafter, check_policy
 from draftwood.testing.exact import distance, expected_accepted, first_token, joint_error

@@ -8,10 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from draftwood.core.legality import Shape
+from draftwood.core.draw import Draw, Shape
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import DraftProbs, Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.proposal_checks import faults
+from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.errors import OptionError
 from draftwood.testing.contracts import check_drafter, check_policy, toy_round
 from draftwood.testing.exact import acceptance, distance, expected_accepted, first_token, joint_error, leaves

@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from draftwood.core.legality import Shape
+from draftwood.core.draw import Draw, Shape
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw
 from draftwood.errors import OptionError
 from draftwood.testing.contracts import check_drafter, check_policy
 from draftwood.testing.exact import joint_error

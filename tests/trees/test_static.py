@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from draftwood.core.draw import Draw
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.testing.contracts import check_policy, toy_round
 from draftwood.testing.table_drafter import TableDrafter
 from draftwood.testing.table_model import context_free, random_probs

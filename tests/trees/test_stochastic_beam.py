@@ -10,7 +10,8 @@ import torch
 from scipy.stats import chisquare
 
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import DraftProbs, Proposal
+from draftwood.core.proposal import Proposal
+from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.errors import OptionError
 from draftwood.testing.contracts import check_drafter, check_policy, toy_round

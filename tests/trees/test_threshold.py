@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import DraftProbs, Proposal
+from draftwood.core.proposal import Proposal
+from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.errors import OptionError
 from draftwood.testing.contracts import check_drafter, check_policy, toy_round

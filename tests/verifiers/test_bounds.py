@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from draftwood.core.proposal import Draw
+from draftwood.core.draw import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.errors import OptionError
 from draftwood.testing.contracts import Always
@@ -159,7 +159,7 @@ def test_what_is_no_question_is_refused(best: Any) -> None:
         best(row(P), row(Q), 0)
     with pytest.raises(OptionError, match=r"p has shape \(0, 4\), q \(0, 4\)"):
         best(row(P)[:0], row(Q)[:0], 2)
-    with pytest.raises(OptionError, match="a row of q is no distribution"):
+    with pytest.raises(OptionError, match="q has a row that is no distribution"):
         best(row(P), row((0.5, 0.5, 0.5, 0)), 2)
-    with pytest.raises(OptionError, match="a row of p is no distribution"):
+    with pytest.raises(OptionError, match="p has a row that is no distribution"):
         best(row((1.5, -0.5, 0, 0)), row(Q), 2)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from draftwood.core.recipe import Recipe
+from draftwood.core.sampling.probs import TokenProbs
 from draftwood.drafters.target_roots import TargetRoots
 from draftwood.errors import CompositionError
 from draftwood.testing.contracts import Always
@@ -70,9 +71,7 @@ def test_one_beginning_leaves_nothing_to_choose_and_is_exact() -> None:
 
 
 def test_a_residual_that_is_forgotten_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    from draftwood.drafters import target_roots
-
-    monkeypatch.setattr(target_roots, "residual", lambda p, q: p)
+    monkeypatch.setattr(TokenProbs, "residual", lambda p, q: p)
     probs = random_probs(3, 5)
     found = outcomes(TargetRoots(TableDrafter(near(probs, 3, 6, 0.5))), LongestRun(), probs, (1, 1), tokens=4)
     assert joint_error(found, probs, 3, 4) > 1e-3
@@ -96,7 +95,7 @@ def test_it_says_what_it_is_and_what_it_is_defined_for() -> None:
     recipe = Recipe(drafter=TableDrafter(even), policy=Static((2,)), verifier=LongestRun(), controller=Always(1, 2))
     assert not recipe.lossless
     recipe.check(TableModel(3, even))
-    from draftwood.core.proposal import Draw
+    from draftwood.core.draw import Draw
 
     with pytest.raises(CompositionError, match="LongestRun"):
         Recipe(

@@ -1,5 +1,6 @@
 """Acceptance by formula: the fixtures' numbers, the rules themselves, and never above the bound."""
 
+from itertools import pairwise, product
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from draftwood.core.proposal import Draw
+from draftwood.core.draw import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.errors import OptionError
 from draftwood.testing.contracts import Always
@@ -20,6 +21,7 @@ from draftwood.verifiers import rates
 from draftwood.verifiers.bounds import best_distinct, best_iid
 from draftwood.verifiers.match import Match
 from draftwood.verifiers.rejection import Rejection
+from draftwood.verifiers.selection import Selection
 
 P = torch.tensor([[0.4, 0.3, 0.2, 0.1]], dtype=torch.float64)
 Q = torch.tensor([[0.1, 0.2, 0.3, 0.4]], dtype=torch.float64)
@@ -88,6 +90,48 @@ def test_no_formula_exceeds_its_bound_and_one_draw_makes_all_equal(
     one = float(torch.minimum(p, q).sum())
     for rate in (*IID[1:], rates.greedy):
         assert float(rate(p, q, 1)) == pytest.approx(one, abs=1e-9)
+
+
+def tournament(p: list[float], q: list[float], k: int, plays_always: bool = False) -> float:
+    """Selection by enumerating every pair of draws: the share of p that the winner's distribution covers."""
+    tokens, won = range(len(p)), dict(enumerate(q))
+    for _ in range(k - 1):
+        rank = {t: -p[t] + won[t] * q[t] for t in tokens}
+        found = dict.fromkeys(tokens, 0.0)
+        for first, second in product(tokens, repeat=2):
+            found[min((first, second), key=lambda t: (rank[t], t))] += won[first] * q[second]
+        helps = sum(map(min, p, found.values())) > sum(map(min, p, won.values()))
+        won = found if helps or plays_always else won
+    return sum(map(min, p, won.values()))
+
+
+@given(st.integers(0, 2**31), st.integers(2, 6), st.sampled_from([0.3, 1.5, 5.0]))
+@settings(max_examples=40, deadline=None)
+def test_selection_keeps_what_enumerating_its_meetings_says_and_no_draw_makes_it_keep_less(
+    seed: int, vocab_size: int, sharpness: float
+) -> None:
+    p, q = random_pair(seed, vocab_size, sharpness)
+    kept = [float(rates.selection_iid(p, q, k)) for k in range(1, 9)]
+    assert kept == pytest.approx([tournament(p[0].tolist(), q[0].tolist(), k) for k in range(1, 9)], abs=1e-9)
+    assert all(more >= less - 1e-12 for less, more in pairwise(kept))
+
+
+def test_control_meetings_that_are_always_played_keep_less_with_more_draws() -> None:
+    p, q = (x[0].tolist() for x in random_pair(3, 6, 0.3))
+    assert tournament(p, q, 8, plays_always=True) < tournament(p, q, 8) - 0.05
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_shipped_selection_keeps_what_its_formula_says_and_a_little_more(seed: int) -> None:
+    p, q = random_pair(seed)
+
+    def kept(k: int) -> float:
+        drafter = TableDrafter(context_free(q[0].tolist()))
+        made = Recipe(drafter=drafter, policy=Static((k,), Draw.IID), verifier=Selection(), controller=Always(1, k))
+        return acceptance(leaves(TableModel(4, context_free(p[0].tolist())), lambda: made))
+
+    for k in (2, 3):
+        assert 0 <= kept(k) - float(rates.selection_iid(p, q, k)) + 1e-12 < 0.1
 
 
 def test_control_a_looser_rho_would_be_seen_above_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:

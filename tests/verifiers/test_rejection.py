@@ -9,24 +9,26 @@ from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.recipe import Recipe
 from draftwood.core.round import Round
+from draftwood.core.sampling.probs import TokenProbs
 from draftwood.testing.contracts import Always
 from draftwood.testing.exact import acceptance, joint_error, leaves
 from draftwood.testing.table_drafter import TableDrafter
 from draftwood.testing.table_model import TableModel, context_free
 from draftwood.trees.static import Static
-from draftwood.verifiers.rejection import Rejection, residual
+from draftwood.verifiers.rejection import Rejection
 
 P, Q = (0.4, 0.3, 0.2, 0.1), (0.1, 0.2, 0.3, 0.4)
 
 
 def test_the_residual_is_what_p_has_more_than_q() -> None:
-    got = residual(torch.tensor([P], dtype=torch.float64), torch.tensor([Q], dtype=torch.float64))
+    p, q = (TokenProbs(torch.tensor([x], dtype=torch.float64), 4) for x in (P, Q))
+    got = p.residual(q).prob
     assert torch.allclose(got, torch.tensor([[0.75, 0.25, 0.0, 0.0]], dtype=torch.float64))
 
 
 def test_equal_distributions_leave_the_distribution_itself_and_no_nan() -> None:
     p = torch.softmax(torch.randn(3, 50, generator=torch.Generator().manual_seed(0)), -1)
-    assert torch.equal(residual(p, p), p)
+    assert torch.equal(TokenProbs(p, p.shape[1]).residual(TokenProbs(p, p.shape[1])).prob, p)
 
 
 def run(p: Any, q: Any, drafter: Any = None, width: int = 2) -> Any:

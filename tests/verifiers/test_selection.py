@@ -1,4 +1,4 @@
-"""Selection: the winner of a tournament has a known distribution, and rejection under that distribution gives the target's."""
+"""Selection: the winner of a tournament has a known distribution, and rejection under it gives the target's."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from draftwood.core.proposal import Draw
+from draftwood.core.draw import Draw
 from draftwood.errors import CompositionError, OptionError
 from draftwood.testing.exact import acceptance, distance, first_token, joint_error, probs_of
 from draftwood.testing.table_model import TableModel, context_free

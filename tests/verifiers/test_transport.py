@@ -10,8 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from draftwood.core.draw import Draw
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round
 from draftwood.errors import CompositionError, OptionError
 from draftwood.testing.exact import acceptance, distance, first_token, joint_error, leaves, probs_of

@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 import torch
 
+from draftwood.core.draw import Draw
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.core.sampling.params import SamplingParams
+from draftwood.core.sampling.probs import TokenProbs
 from draftwood.core.scored import Scored
 from draftwood.testing.contracts import Always
 from draftwood.testing.exact import joint_error
@@ -59,14 +60,14 @@ def test_a_budget_between_siblings_does_not_bias() -> None:
         assert joint_error(found, p, 3, 3) < 1e-12
 
 
-def test_distributions_are_made_only_where_a_row_has_been(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_distributions_are_made_only_where_a_sequence_has_been(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tree of thirty nodes by a draft that is always right: the first path's distributions and no others."""
     asked: list[int] = []
     probs = Scored.probs
 
-    def counted(self: Scored, nodes: torch.Tensor) -> torch.Tensor:
-        asked.append(nodes.shape[1])
-        return probs(self, nodes)
+    def counted(self: Scored, nodes: torch.Tensor, *more: Any, **named: Any) -> TokenProbs:
+        asked.append(len(nodes))
+        return probs(self, nodes, *more, **named)
 
     even = context_free((0.2, 0.3, 0.1, 0.4))
     monkeypatch.setattr(Scored, "probs", counted)

@@ -1,4 +1,4 @@
-"""Batch: who runs in the next pass. Room: what a scheduler may hand out."""
+"""Batch: the sequences of the next pass. Room: what a scheduler may hand out."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from draftwood.core.request import Request
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One row of the next pass: `take` of the request's known tokens that are not in the cache."""
+    """One sequence of the next pass: `take` of the request's known tokens that are not in the cache."""
 
     slot: int
     request: Request
@@ -18,7 +18,7 @@ class Work:
 
     @property
     def ready(self) -> bool:
-        """Whether the last known token is reached, so that the row decodes in this pass."""
+        """Whether the last known token is reached, so that the sequence decodes in this pass."""
         return self.done + self.take == self.request.num_known
 
     @property
@@ -28,7 +28,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows to run. The rows that decode stand first."""
+    """Sequences to run. Those that decode stand first."""
 
     sequences: tuple[Work, ...] = ()
 
@@ -39,11 +39,11 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What there is to give: slots, rows, prompt tokens per pass, and the cache's own hand for admission."""
+    """What there is to give: slots, cache entries, prompt tokens per pass, and how the cache admits a request."""
 
     slots: int
     max_prefill_tokens: int
     spare: int | None
     length: Callable[[int], int]
     admit: Callable[[Request, list[int]], tuple[int, int]] = field(repr=False)
-    """(request, free slots) -> the slot taken and the rows of its text that are already there."""
+    """(request, free slots) -> the slot taken and how many entries of its text are already there."""

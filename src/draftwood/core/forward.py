@@ -1,7 +1,7 @@
-"""One pass through a model: what goes in (Tokens, LayerPlan), what parts ask for (Needs), what comes out (Seen).
+"""One pass through a model: its input (ForwardInput, LayerPlan), what parts ask for (Needs), its output (ForwardOutput).
 
-A pass is flat and ragged: T tokens of any slots, each saying which staged cache row it writes and which staged row it
-follows. Chains, trees, prompt chunks and half-run layers are all the same pass.
+A pass is flat and ragged: T tokens of any slots, each saying which staged cache entry it writes and which staged entry
+it follows. Chains, trees, prompt chunks and half-run layers are all the same pass.
 """
 
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from draftwood.core.host import host, put
-from draftwood.core.sampling.support import Cutter
+from draftwood.core.sampling.probs import SamplingKernels
 
 FINAL = -1
 """Tap after the final norm. Taps 0..L: the residual after layer l, 0 being the embedding, L before the final norm."""
@@ -19,7 +19,7 @@ FINAL = -1
 
 @dataclass(frozen=True, slots=True)
 class CacheSpec:
-    """Rows of one store of a cache: `heads` x `width` numbers per token."""
+    """One store of a cache: `heads` x `width` numbers per token."""
 
     name: str
     heads: int
@@ -34,11 +34,11 @@ class Needs:
     taps: frozenset[int] = frozenset()  # of every token of a pass, in `ForwardOutput`
     origin: frozenset[int] = frozenset()  # of the positions that produced the roots, in `rnd.origin`
     borrow: bool = False  # runs target layers itself, on the target's cache
-    pools: tuple[CacheSpec, ...] = ()  # own per-token rows, shared and freed with the target's
+    pools: tuple[CacheSpec, ...] = ()  # own per-token entries, shared and freed with the target's
 
     @property
     def shown(self) -> frozenset[int]:
-        """All that the target's passes must show."""
+        """All that the target's passes must output."""
         return self.taps | self.origin
 
     def __or__(self, other: "Needs") -> "Needs":
@@ -49,14 +49,14 @@ class Needs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ForwardInput:
-    """The input of one pass. Slot -1 is padding. Rows count from the slot's committed length: row r of a slot with n
-    committed rows lives at n + r, so committing a chain moves nothing."""
+    """The input of one pass. Slot -1 is padding. Entries count from the slot's committed length: entry r of a slot
+    with n committed ones lives at n + r, so committing a chain moves nothing."""
 
     ids: Int[Tensor, "T"]
     slots: Int[Tensor, "T"]
     positions: Int[Tensor, "T"]
     entries: Int[Tensor, "T"]  # staged cache entry written
-    parents: Int[Tensor, "T"]  # staged row it follows, -1 = committed text
+    parents: Int[Tensor, "T"]  # staged entry it follows, -1 = committed text
     want: Int[Tensor, "U"]  # places in T where logits are wanted
     hidden: Float[Tensor, "T H"] | None = None  # enters layers.start instead of the embedding of ids
     _host_input: "HostInput | None" = field(default=None, init=False, repr=False)  # never handed on to a changed pass
@@ -114,21 +114,22 @@ ALL = LayerPlan()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segment:
-    """The tokens of one slot inside a pass, and what they may see: all committed rows, and `visible` staged ones."""
+    """The tokens of one slot inside a pass, and what they may see: all committed entries, and `visible` staged ones."""
 
     slot: int
     start: int  # tokens [start, stop) of the pass
     stop: int
     committed: int
-    staged: int  # staged rows in use after this pass
-    first_row: int  # rows written are first_row, first_row + 1, ... if `dense`, else as ForwardInput.entries says
+    staged: int  # staged entries in use after this pass
+    first_entry: int  # entries written are first_entry, first_entry + 1, ... if `dense`, else ForwardInput.entries
     dense: bool
-    visible: Bool[Tensor, "t staged"] | None  # None: one token that sees every staged row
+    visible: Bool[Tensor, "t staged"] | None  # None: one token that sees every staged entry
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ForwardOutput:
-    """What a pass showed. `token_index`: node -> place in T, filled by whoever knows the tree; `logits_index`: place in T -> its logits."""
+    """What a pass computed. `logits_index`: place in T -> its row of logits; `token_index`: node -> place in T, filled in
+    where the tree is known."""
 
     logits: Float[Tensor, "U V"]
     hidden: Float[Tensor, "T H"]  # the residual at layers.stop
@@ -136,10 +137,9 @@ class ForwardOutput:
     features: dict[int, Float[Tensor, "T H"]] = field(default_factory=dict[int, Tensor])
     token_index: Int[Tensor, "B N"] | None = None
     tokens: ForwardInput | None = None  # what was asked, so that features can be found by slot and position
-    best: Int[Tensor, "U"] | None = (
-        None  # the greatest logit's place, from models that know it for nothing; -1: no numbers
-    )
-    cut: Cutter | None = None  # from models that go from logits to distributions by themselves
+    # The place of the greatest logit, from models that find it on the way; -1: the logits are not numbers.
+    best: Int[Tensor, "U"] | None = None
+    kernels: SamplingKernels | None = None  # of the backend that made the logits, if it has any
 
 
 def logit_places(want: Int[Tensor, "U"], size: int) -> Int[Tensor, "T"]:

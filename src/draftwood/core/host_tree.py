@@ -1,7 +1,7 @@
-"""Outline: a round's trees as plain lists, copied from the device once, for everything the host decides from then on.
+"""HostTree: a round's trees as plain lists, copied from the device once, for all that the host decides from then on.
 
-Trees are small, and a tensor operation on a few numbers costs as much as one on thousands. So distributions stay tensors, and who
-hangs below whom is looked up in lists.
+Trees are small, and a tensor operation on a few numbers costs as much as one on thousands. So distributions stay tensors,
+and the structure of trees is looked up in lists.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ T = TypeVar("T", int, bool)
 
 @dataclass(frozen=True, slots=True)
 class HostTree:
-    """By row and node. `rank`: place behind the root among the nodes that ride in the pass, -1 for the others."""
+    """By sequence and node. `rank`: place behind the root among the nodes that ride in the pass, -1 for the others."""
 
     tokens: list[list[int]]
     parents: list[list[int]]
@@ -58,7 +58,7 @@ class HostTree:
             source=source,
             depth=depth,
             rank=rank,
-            drafted=[sum(row[1:]) for row in scored],
+            drafted=[sum(nodes[1:]) for nodes in scored],
             deepest=[
                 max(d * on for d, on in zip(deep, here, strict=True)) for deep, here in zip(depth, live, strict=True)
             ],
@@ -69,19 +69,19 @@ class HostTree:
     def _bare(
         tokens: list[int], parents: list[int], alive: list[int], roles: list[int], source: list[int]
     ) -> "HostTree":
-        """Nothing is drafted, and there may be a thousand rows: equal rows are one list."""
+        """Nothing is drafted, and there may be a thousand sequences: equal ones share one list."""
         none = [0] * len(tokens)
         live = [bool(on) for on in alive]
         scored = [on and role == SCORED for on, role in zip(live, roles, strict=True)]
         return HostTree(
-            tokens=_rows(tokens),
-            parents=_rows(parents),
-            source=_rows(source),
-            depth=_rows(none),
-            rank=_rows(none),
+            tokens=_single(tokens),
+            parents=_single(parents),
+            source=_single(source),
+            depth=_single(none),
+            rank=_single(none),
             drafted=none,
             deepest=none,
-            scored=_rows(scored),
+            scored=_single(scored),
         )
 
     @property
@@ -90,14 +90,14 @@ class HostTree:
 
     @property
     def width(self) -> int:
-        """Nodes of every row, dead ones counted."""
+        """Nodes of every sequence, dead ones counted."""
         return len(self.tokens[0]) if self.tokens else 1
 
-    def path(self, row: int, node: int) -> list[int]:
+    def path(self, sequence: int, node: int) -> list[int]:
         """From the root down to a node."""
         found = [node]
         while found[-1] > 0:
-            found.append(self.parents[row][found[-1]])
+            found.append(self.parents[sequence][found[-1]])
         return found[::-1]
 
     def follow(self, choice: list[list[int]], device: torch.device) -> Verdict:
@@ -122,14 +122,14 @@ class HostTree:
         return verdict(paths, after, device)
 
 
-def _rows(column: list[T]) -> list[list[T]]:
-    """A column as rows of one node."""
-    rows = {x: [x] for x in set(column)}
-    return [rows[x] for x in column]
+def _single(column: list[T]) -> list[list[T]]:
+    """Of each sequence its one node."""
+    shared = {x: [x] for x in set(column)}
+    return [shared[x] for x in column]
 
 
 def verdict(paths: list[list[int]], after: list[int], device: torch.device) -> Verdict:
-    """Accepted nodes of every row, root first, and the token after them."""
+    """Accepted nodes of every sequence, root first, and the token after them."""
     width = max((len(p) for p in paths), default=1)
     padded = [p + [-1] * (width - len(p)) for p in paths]
     return Verdict(

@@ -36,7 +36,7 @@ def always(tree: TokenTree, frontier: Int[Tensor, "B F"], above: Float[Tensor, "
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Limit:
-    """Per row depth and nodes under one tier. Depth 0 is an ordinary decoding step."""
+    """Depth and nodes of each sequence under one tier. Depth 0 is an ordinary decoding step."""
 
     tier: Tier
     depth: Int[Tensor, "B"]
@@ -55,12 +55,12 @@ class Limit:
         deep, wide = (torch.tensor(x, dtype=torch.int64, device=device) for x in (depth, nodes))
         return Limit(tier, deep, wide, proceed=proceed)
 
-    def take(self, rows: Int[Tensor, "R"]) -> "Limit":
-        """Some rows, under the same tier."""
-        return replace(self, depth=self.depth[rows], nodes=self.nodes[rows])
+    def take(self, sequences: Int[Tensor, "R"]) -> "Limit":
+        """Some sequences, under the same tier."""
+        return replace(self, depth=self.depth[sequences], nodes=self.nodes[sequences])
 
     def at_most(self, depth: Int[Tensor, "B"], nodes: Int[Tensor, "B"]) -> "Limit":
-        """The same limit, no larger than this per row: what the request or the cache still has room for."""
+        """The same limit, no larger than this per sequence: what the request or the cache still has room for."""
         deep = torch.minimum(self.depth, depth).clamp_min(0)
         wide = torch.minimum(self.nodes, nodes).clamp_min(0)
         wide = torch.where(deep > 0, wide, 0)
@@ -80,11 +80,11 @@ class CostEstimate(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The state of the house when a round is planned."""
+    """The state of the engine when a round is planned."""
 
     cost_model: CostEstimate
     batch_size: int  # sequences decoding in this round
     waiting: int  # requests not yet admitted
-    context: int  # cached rows of the round's sequences together
+    context: int  # cache entries of the round's sequences together
     prompt_tokens: int = 0  # prompt tokens that ride in this pass
-    spare: int | None = None  # cache rows still free; None = plenty
+    spare: int | None = None  # cache entries still free; None = plenty

@@ -1,88 +1,18 @@
-"""Proposal: a tree of guesses together with the distributions its drawn tokens came from."""
+"""Proposal: a tree of drafted tokens together with the distributions they were drawn from. Growth: a tree in the making."""
 
 from dataclasses import dataclass, replace
-from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core.draw import Draw
 from draftwood.core.host import host
+from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import SCORED, TokenTree
-from draftwood.errors import OptionError
 
 T = TypeVar("T", int, float)
-
-
-class Draw(Enum):
-    """How nodes with copies > 0 were picked. It decides which rules are exact."""
-
-    GIVEN = "given"  # none drawn: no distribution stands behind the tokens
-    IID = "iid"  # independent draws, equal ones merged and counted in `copies`
-    DISTINCT = "distinct"  # without replacement, siblings in draw order
-
-    @property
-    def ranked(self) -> bool:
-        """Whether siblings are different tokens. Greedy rows then need a distribution that knows more than the best of them."""
-        return self is not Draw.IID
-
-
-def need_draw(part: str, draw: object) -> None:
-    """OptionError, in the name of the part, if this is none."""
-    if not isinstance(draw, Draw):
-        raise OptionError(f"{part}: draw cannot be {draw!r}\nhint: {', '.join(map(str, Draw))}")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DraftProbs:
-    """What children were really drawn from: R stored rows over W columns, at least float32."""
-
-    prob: Float[Tensor, "R W"]
-    ids: Int[Tensor, "W"] | Int[Tensor, "R W"] | None = None  # token of each column; None = the whole vocabulary
-
-    @property
-    def num_distributions(self) -> int:
-        return self.prob.shape[0]
-
-    def whole(self, vocab_size: int) -> bool:
-        """Whether kernels can read it: whole rows one behind the other."""
-        prob = self.prob
-        return self.ids is None and prob.shape[1] == vocab_size and prob.dtype == torch.float32 and prob.is_contiguous()
-
-    def join(self, other: "DraftProbs") -> "DraftProbs":
-        """Rows of `other` behind ours; both must have the same columns."""
-        if self.ids is other.ids and (self.ids is None or self.ids.ndim == 1):
-            return DraftProbs(torch.cat([self.prob, other.prob]), self.ids)
-        ids, other_ids = (_row_ids(probs) for probs in (self, other))
-        return DraftProbs(torch.cat([self.prob, other.prob]), torch.cat([ids, other_ids]))
-
-    def dense(self, rows: Int[Tensor, "B"], vocab_size: int) -> Float[Tensor, "B V"]:
-        """Rows over the whole vocabulary; row -1 gives zeros."""
-        prob = self.prob[rows.clamp_min(0)] * (rows >= 0)[:, None]
-        if self.ids is None:
-            return prob
-        ids = self.ids if self.ids.ndim == 1 else self.ids[rows.clamp_min(0)]
-        return prob.new_zeros(len(rows), vocab_size).scatter_(1, ids.expand_as(prob), prob)
-
-    def at(self, rows: Int[Tensor, "*#S"], tokens: Int[Tensor, "*S"], vocab_size: int) -> Float[Tensor, "*S"]:
-        """Of single tokens, each in the row beside it; row -1 and the id `vocab_size` have nothing."""
-        there = (rows >= 0) & (tokens < vocab_size)
-        row, token = rows.clamp_min(0), tokens.clamp_max(vocab_size - 1)
-        if self.ids is None:
-            found = self.prob.view(-1)[row * vocab_size + token] if self.prob.is_contiguous() else self.prob[row, token]
-            return torch.where(there, found, 0.0)
-        if self.ids.ndim == 2:
-            return torch.where(
-                there, self.dense(torch.arange(self.num_distributions, device=row.device), vocab_size)[row, token], 0.0
-            )
-        column = torch.full((vocab_size,), -1, device=row.device).index_copy_(
-            0, self.ids, torch.arange(len(self.ids), device=row.device)
-        )[token]
-        return torch.where(there & (column >= 0), self.prob[row, column.clamp_min(0)], 0.0)
-
-    def to(self, device: torch.device | str) -> "DraftProbs":
-        return DraftProbs(self.prob.to(device), None if self.ids is None else self.ids.to(device))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,7 +31,7 @@ class Proposal:
     tree: TokenTree
     draw: Draw = Draw.GIVEN
     q: DraftProbs | None = None  # child distributions of expanded nodes only
-    q_index: Int[Tensor, "B N"] | None = None  # row of q for each node's children, -1 if it has none
+    q_index: Int[Tensor, "B N"] | None = None  # distribution of q for each node's children, -1 if it has none
     started: Started | None = None
     passes: int = 0  # model passes that drafting took, and their seconds: for the cost model and for honest accounts
     pass_seconds: float = 0.0
@@ -119,7 +49,7 @@ class Proposal:
 
     def with_given(self, tokens: list[list[int]], parents: list[list[int]], score: list[list[float]]) -> "Proposal":
         """Given nodes below bare roots, from lists that may differ in length; parents count the root as 0."""
-        width = max((len(row) for row in tokens), default=0)
+        width = max(map(len, tokens), default=0)
         if width == 0:
             return self
         device = self.tree.tokens.device
@@ -157,19 +87,19 @@ class Proposal:
         """`other`'s given nodes grafted on by longest shared prefix; ours keep their numbers, draws and distributions.
 
         Only given nodes may be grafted: a drawn node of a second drafter beside drawn siblings of the first would need
-        one distribution for both. Grafted nodes rank below all of ours: were they above, a drawn token that happens to be given,
-        too, would survive a budget because of what it is.
+        one distribution for both. Grafted nodes rank below all of ours: were they above, a drawn token that is also given
+        would survive a budget because of which token it is.
         """
         if other.tree.copies.any():
             raise ValueError("only given nodes can be merged into a tree; the other proposal holds drawn ones")
-        rows = [self._graft(b, other.tree) for b in range(self.tree.batch)]
-        width = max((len(row) for row in rows), default=0)
+        grafted = [self._graft(b, other.tree) for b in range(self.tree.batch)]
+        width = max(map(len, grafted), default=0)
         if width == 0:
             return self
-        pad = [row + [(0, -1, 0.0, 0)] * (width - len(row)) for row in rows]
+        pad = [nodes + [(0, -1, 0.0, 0)] * (width - len(nodes)) for nodes in grafted]
         device = self.tree.tokens.device
         parents, tokens, score, source = (
-            torch.tensor([[node[i] for node in row] for row in pad], device=device) for i in range(4)
+            torch.tensor([[node[i] for node in nodes] for nodes in pad], device=device) for i in range(4)
         )
         lowest, highest = self.tree.score.amin(1, keepdim=True), other.tree.score.amax(1, keepdim=True)
         tree = self._append(parents, tokens, score.to(lowest.dtype) + lowest - highest - 1, source)
@@ -192,11 +122,11 @@ class Proposal:
             )
         return tree
 
-    def _graft(self, row: int, other: TokenTree) -> list[tuple[int, int, float, int]]:
+    def _graft(self, sequence: int, other: TokenTree) -> list[tuple[int, int, float, int]]:
         ours = {}
         mine = self.tree
         for i, (parent, token, live) in enumerate(
-            zip(host(mine.parents[row]), host(mine.tokens[row]), host(mine.live[row]), strict=True)
+            zip(*(host(x[sequence]) for x in (mine.parents, mine.tokens, mine.live)), strict=True)
         ):
             if live and i:
                 ours[parent, token] = i
@@ -204,7 +134,7 @@ class Proposal:
         where = {0: 0}
         columns = (other.parents, other.tokens, other.live, other.score, other.source)
         for i, (parent, token, live, score, source) in enumerate(
-            zip(*(host(column[row]) for column in columns), strict=True)
+            zip(*(host(column[sequence]) for column in columns), strict=True)
         ):
             if i == 0 or not live:
                 continue
@@ -218,7 +148,7 @@ class Proposal:
     def reroot(self, node: Int[Tensor, "B"], nodes: int) -> "Proposal":
         """The subtree below `node` as a proposal of its own, node first, in `nodes` columns, everything SCORED.
 
-        A row with node -1 has nothing to carry over: it becomes a dead tree whose root the caller replaces.
+        A sequence with node -1 has nothing to carry over: it becomes a dead tree whose root the caller replaces.
         """
         below = self.tree.ancestors().gather(2, node.clamp_min(0)[:, None, None].expand(-1, self.tree.num_nodes, 1))
         inside = below[..., 0] & self.tree.live & (node >= 0)[:, None]
@@ -227,12 +157,12 @@ class Proposal:
         q_index = torch.where(tree.live, self._follow(self.q_indices(), order, nodes, -1), -1)
         return replace(self, tree=tree, q_index=q_index, started=None)
 
-    def take(self, rows: Int[Tensor, "R"]) -> "Proposal":
-        """Some rows of the batch. Distributions are kept whole: `q_index` points into them."""
+    def take(self, sequences: Int[Tensor, "R"]) -> "Proposal":
+        """Some sequences of the batch. Distributions are kept whole: `q_index` points into them."""
         started = self.started
         if started is not None:
-            started = Started(started.layers, started.hidden[rows], started.entries[rows])
-        return replace(self, tree=self.tree.take(rows), q_index=self.q_indices()[rows], started=started)
+            started = Started(started.layers, started.hidden[sequences], started.entries[sequences])
+        return replace(self, tree=self.tree.take(sequences), q_index=self.q_indices()[sequences], started=started)
 
     def to(self, device: torch.device | str) -> "Proposal":
         started = self.started
@@ -247,12 +177,28 @@ class Proposal:
         )
 
 
-def _padded(rows: list[list[T]], width: int, fill: T) -> list[list[T]]:
-    return [row + [fill] * (width - len(row)) for row in rows]
+@dataclass(frozen=True, slots=True, eq=False)
+class Growth:
+    """A tree in the making, passed between the calls of a policy: the tree so far, the nodes whose children come next, the
+    distributions drawn from, and what the policy carries on for itself."""
+
+    tree: TokenTree
+    frontier: Int[Tensor, "B F"]  # -1 pads; an empty frontier ends growth
+    q: DraftProbs | None
+    q_index: Int[Tensor, "B M"]  # nodes beyond M have no distribution
+    carry: Any = None
+    level: int | None = None  # depth of the frontier, where it is the same for all of it
+
+    @staticmethod
+    def at_roots(base: Proposal) -> "Growth":
+        """Start below the root of a bare proposal."""
+        return Growth(base.tree, torch.zeros_like(base.tree.tokens[:, :1]), base.q, base.q_indices(), level=0)
+
+    def deeper(self, tree: TokenTree, frontier: Int[Tensor, "B F"], carry: Any) -> "Growth":
+        """One more level of given nodes: a grown tree, whose new nodes have no distribution, and the next frontier in it."""
+        level = None if self.level is None else self.level + 1
+        return replace(self, tree=tree, frontier=frontier, carry=carry, level=level)
 
 
-def _row_ids(probs: DraftProbs) -> Tensor:
-    if probs.ids is None:
-        columns = torch.arange(probs.prob.shape[1], device=probs.prob.device)
-        return columns.expand_as(probs.prob)
-    return probs.ids.expand(probs.prob.shape) if probs.ids.ndim == 1 else probs.ids
+def _padded(lists: list[list[T]], width: int, fill: T) -> list[list[T]]:
+    return [x + [fill] * (width - len(x)) for x in lists]

@@ -1,11 +1,12 @@
-"""What a proposal must look like before any rule may see it. Finds the rows that break it; never repairs them."""
+"""What a proposal must look like before a rule may see it. Finds the sequences that break it; never repairs them."""
 
 import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from draftwood.core.draw import Draw
 from draftwood.core.host import host
-from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round
 from draftwood.core.tree import AHEAD
 from draftwood.errors import DrafterError
@@ -16,7 +17,7 @@ _COPIES = {Draw.GIVEN: 0, Draw.DISTINCT: 1, Draw.IID: 4096}
 
 
 def faults(proposal: Proposal, rnd: Round, vocab_size: int) -> dict[int, str]:
-    """Row -> what is wrong with its guess. Shapes that fit no row at all raise DrafterError instead."""
+    """Sequence -> what is wrong with its draft. Shapes that fit no sequence raise DrafterError instead."""
     _shapes(proposal, rnd, vocab_size)
     tree = proposal.tree
     columns: list[list[list[int]]] = host(
@@ -83,8 +84,8 @@ def _mark(found: dict[int, str], reason: str, mask: Bool[Tensor, "B N"]) -> None
 
 
 def is_valid(proposal: Proposal) -> Bool[Tensor, "B N"]:
-    """Nodes that were given, or drawn from a distribution that is a probability. The distribution was known before the draw, so cutting the
-    others cannot bias; dropping the whole row because of them would."""
+    """Nodes that were given, or drawn from a distribution that is a probability. The distribution was known before the draw,
+    so cutting the others cannot bias the output; dropping the whole sequence because of them would."""
     tree, q = proposal.tree, proposal.q
     if q is None or not q.num_distributions:
         return torch.ones_like(tree.live)

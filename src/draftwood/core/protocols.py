@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core.draw import Draw, Shape
 from draftwood.core.forward import CacheSpec, ForwardInput, ForwardOutput, LayerPlan, Needs, Segment
-from draftwood.core.growth import Growth
-from draftwood.core.legality import Shape
 from draftwood.core.limit import Limit, Load
-from draftwood.core.proposal import DraftProbs, Draw, Proposal
+from draftwood.core.proposal import Growth, Proposal
 from draftwood.core.round import Round
+from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Outcome, Verdict
 
@@ -38,7 +38,7 @@ class Drafter(Protocol):
         ...
 
     def begin(self, state: Any, rnd: Round, output: ForwardOutput) -> None:
-        """After every chunk of known tokens; rows of a shared prefix are never shown, as far as `admit` allowed it."""
+        """After every chunk of known tokens; tokens of a shared prefix are never shown, as far as `admit` allowed it."""
         ...
 
     def propose(self, state: Any, rnd: Round, base: Proposal, limit: Limit, policy: "TreePolicy") -> Proposal: ...
@@ -91,7 +91,7 @@ class LengthController(Protocol):
 
 
 class Scheduler(Protocol):
-    """Decides who runs. No phases: a row's work is its known tokens that are not in the cache."""
+    """Decides who runs. No phases: the work of a sequence is its known tokens that are not in the cache."""
 
     def add(self, request: "Request") -> None: ...
     def next(self, room: "Room") -> "Batch": ...
@@ -100,7 +100,7 @@ class Scheduler(Protocol):
         ...
 
     def preempt(self) -> "int | None":
-        """A slot to give up for room, its request back in the queue; None if only one row is left."""
+        """A slot to give up for room, its request back in the queue; None if only one sequence is left."""
         ...
 
     def drop(self, request: "Request") -> "int | None":
@@ -120,11 +120,11 @@ class Watcher(Protocol):
 
 
 class Cache(Protocol):
-    """Rows of every token a model has output: committed ones, then staged ones that a rule may still throw away."""
+    """Entries of every token a model has run: committed ones, then staged ones that a rule may still throw away."""
 
     def admit(self, slot: int, tokens: Sequence[int], most: int | None = None, before: Sequence[int] = ()) -> int:
-        """Make a slot ready for this text; how many of its rows are already present, and at most `most`. `before`: tokens
-        that stand in front of it and have no rows; texts behind different ones share nothing."""
+        """Make a slot ready for this text; how many of its entries are already present, and at most `most`. `before`: tokens
+        that stand in front of it and have no entries; texts behind different ones share nothing."""
         ...
 
     def prefer(self, tokens: Sequence[int], free: Sequence[int]) -> int:
@@ -133,15 +133,15 @@ class Cache(Protocol):
 
     def length(self, slot: int) -> int: ...
     def reserve(self, slots: Sequence[int], extra: Sequence[int]) -> None:
-        """Room for staged rows, before anything is proposed; OutOfBlocks when there is none."""
+        """Room for staged entries, before anything is proposed; OutOfBlocks when there is none."""
         ...
 
     def stage(self, x: ForwardInput) -> list[Segment]:
-        """Note which staged row follows which, and say what each token of the pass may see."""
+        """Note which staged entry follows which, and say what each token of the pass may see."""
         ...
 
     def wipe(self) -> None:
-        """Zeros behind the staged rows of every slot of the pass, where older rows stood: for readers that mask what
+        """Zeros behind the staged entries of every slot of the pass, where older ones stood: for readers that mask what
         others leave out, because nothing times not-a-number is not nothing."""
         ...
 
@@ -156,7 +156,7 @@ class Cache(Protocol):
     def spare(self) -> int | None: ...
     @property
     def capacity(self) -> int:
-        """Rows one slot can hold."""
+        """Entries one slot can hold."""
         ...
 
 
@@ -171,7 +171,7 @@ class Model(Protocol):
     def max_positions(self) -> int: ...
     @property
     def cache_specs(self) -> tuple[CacheSpec, ...]:
-        """The rows its cache must hold for every token."""
+        """What its cache must hold for every token."""
         ...
 
     def forward(

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from enum import Enum
 from inspect import signature
 
+from draftwood.core.draw import RULES, Draw, Legal, Shape, legal_rules
 from draftwood.core.forward import FINAL, Needs
-from draftwood.core.legality import RULES, Legal, Shape, legal_rules
-from draftwood.core.proposal import Draw
 from draftwood.core.protocols import Drafter, LengthController, Model, Scheduler, TreePolicy, Verifier, Watcher
 from draftwood.errors import CompositionError
 
@@ -99,8 +98,8 @@ def _fitting(drafter: str, supplied: frozenset[Draw], wanted: Draw) -> str:
     """What to take instead of a policy or a drafter that do not fit each other."""
     if supplied == frozenset({Draw.GIVEN}):
         return (
-            f"{drafter} draws from no distribution: take Chain(Draw.GIVEN) or BestFirst() with Match(), or a drafter that has one, "
-            "such as Autoregressive or Features"
+            f"{drafter} draws from no distribution: take Chain(Draw.GIVEN) or BestFirst() with Match(), or a drafter that "
+            "has one, such as Autoregressive or Features"
         )
     return f"a policy of {_values(supplied)} draws, or a drafter that supplies {wanted.value} ones"
 

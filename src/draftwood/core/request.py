@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.core.sampling.params import SamplingParams
@@ -87,7 +87,7 @@ class Request:
     marks: list[int] = field(default_factory=list[int])  # length of `settled` after each output token
     _counts: Tensor | None = None
     _counted: int = 0
-    _prompt_seen: Tensor | None = None
+    _seen: Tensor | None = None
 
     def __post_init__(self) -> None:
         # 32 bits: easy to type again, and exact in every JSON reader.
@@ -136,18 +136,18 @@ class Request:
         first = max(0, self.params.min_tokens - len(self.output) - 1)
         return any(token in self.ends for token in path[first:])
 
-    def history(self, device: torch.device) -> tuple[Float[Tensor, "V"], Bool[Tensor, "V"]]:
-        """Counts of output tokens and which tokens the prompt holds, kept up to date as the output grows."""
-        if self._counts is None or self._prompt_seen is None:
+    def history(self, device: torch.device) -> tuple[Float[Tensor, "V"], Int[Tensor, "M"]]:
+        """How often the output has each token, and the tokens of prompt and output; kept up to date as the output grows."""
+        if self._counts is None or self._seen is None:
             self._counts = torch.zeros(self.vocab_size, device=device)
-            self._prompt_seen = torch.zeros(self.vocab_size, dtype=torch.bool, device=device)
-            self._prompt_seen[torch.tensor(self.prompt, device=device)] = True
+            self._seen = torch.tensor(sorted(set(self.prompt)), device=device)
         fresh = self.output[self._counted :]
         if fresh:
             new = torch.tensor(fresh, device=device)
             self._counts.index_add_(0, new, torch.ones_like(new, dtype=self._counts.dtype))
+            self._seen = torch.tensor(sorted({*self.prompt, *self.output}), device=device)
             self._counted = len(self.output)
-        return self._counts, self._prompt_seen
+        return self._counts, self._seen
 
     def accept(self, tokens: Sequence[int], sources: Sequence[int]) -> int:
         """Emit tokens in order until a stop condition; how many were taken. What follows a stop is never seen."""

@@ -1,5 +1,5 @@
-"""Score and verify: one target pass over known tokens and trees, then a rule. For the engine, for drafters that review
-inside, and for the exact tester, which holds this very function."""
+"""Score and verify: one target pass over known tokens and trees, then a rule. For the engine and for drafters that review
+their own drafts; the exact tester runs this very function."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ class Chain:
     """Known tokens of one slot that are not in its cache yet: prompt chunks, or the root alone."""
 
     slot: int
-    done: int  # rows already in the cache
+    done: int  # entries already in the cache
     tokens: list[int]
 
 
@@ -34,14 +34,14 @@ def assemble(chains: list[Chain], host_tree: HostTree, device: torch.device) -> 
     """One pass: each slot's chain, then its tree. The first B chains belong to the B trees and end with their roots; the
     others only fill the cache. Also the place in the pass of every node.
 
-        chain   a b c        rows 0 1 2      c is the root
-        tree        ├ d      row  3, follows 2
-                    └ e      row  4, follows 2
+        chain   a b c        entries 0 1 2   c is the root
+        tree        ├ d      entry 3, follows 2
+                    └ e      entry 4, follows 2
     """
     ids: list[int] = []
     slots: list[int] = []
     positions: list[int] = []
-    rows: list[int] = []
+    entries: list[int] = []
     parents: list[int] = []
     want: list[int] = []
     places: list[list[int]] = []
@@ -50,7 +50,7 @@ def assemble(chains: list[Chain], host_tree: HostTree, device: torch.device) -> 
         last = length - 1
         root = len(ids) + last
         ids += chain.tokens
-        rows += range(length)
+        entries += range(length)
         parents += range(-1, last)
         positions += range(chain.done, chain.done + length)
         if b < host_tree.batch and host_tree.width == 1:
@@ -59,19 +59,19 @@ def assemble(chains: list[Chain], host_tree: HostTree, device: torch.device) -> 
         elif b < host_tree.batch:
             rank, depth, above = host_tree.rank[b], host_tree.depth[b], host_tree.parents[b]
             want.append(root)
-            # Dead nodes point at the root, so that gathers stay in range; nobody may believe what they say.
+            # Dead nodes point at the root, so that gathers stay in range; what is read there has no meaning.
             place = [root] * len(rank)
             for i in range(1, len(rank)):
                 if rank[i] > 0:
                     place[i] = root + rank[i]
                     want.append(place[i])
                     ids.append(host_tree.tokens[b][i])
-                    rows.append(last + rank[i])
+                    entries.append(last + rank[i])
                     parents.append(last + rank[above[i]])
                     positions.append(chain.done + last + depth[i])
             places.append(place)
         slots += [chain.slot] * (len(ids) - len(slots))
-    tokens = ForwardInput.of(HostInput(ids, slots, rows, parents), positions, want, device)
+    tokens = ForwardInput.of(HostInput(ids, slots, entries, parents), positions, want, device)
     nodes = put(places, device)
     return tokens, nodes if places else nodes.view(0, 1)
 
@@ -88,9 +88,9 @@ def score(
 ) -> Scored:
     """One pass over known tokens and trees."""
     host_tree = HostTree.of(proposal.tree)
-    tokens, row = assemble(chains, host_tree, proposal.tree.tokens.device)
+    tokens, places = assemble(chains, host_tree, proposal.tree.tokens.device)
     output: ForwardOutput = model.forward(tokens, cache, taps=taps, layers=layers)
-    return Scored(replace(output, token_index=row), proposal.tree, rnd, host_tree)
+    return Scored(replace(output, token_index=places), proposal.tree, rnd, host_tree)
 
 
 def review(
@@ -104,7 +104,7 @@ def review(
     taps: frozenset[int] = frozenset(),
     mark: Callable[[str], None] = lambda part: None,
 ) -> tuple[Verdict, Scored]:
-    """Score a proposal in one pass and let a rule keep a path. `mark` is told when a part is done."""
+    """Score a proposal in one pass and let a rule keep a path. `mark` is called when a part is done."""
     scored = score(model, cache, chains, proposal, rnd, taps=taps)
     mark("score")
     verdict = rule(proposal, scored, rnd)
@@ -112,13 +112,13 @@ def review(
     return verdict, scored
 
 
-def staged_rows(chains: list[Chain], host_tree: HostTree, verdict: Verdict) -> list[list[int]]:
-    """The staged rows to commit: the whole chain, then the rows of the accepted nodes, in path order."""
+def staged_entries(chains: list[Chain], host_tree: HostTree, verdict: Verdict) -> list[list[int]]:
+    """The staged entries to commit: the whole chain, then those of the accepted nodes, in path order."""
     paths = verdict.to_host().paths
     kept: list[list[int]] = []
     for b, chain in enumerate(chains):
-        rows = list(range(len(chain.tokens)))
+        entries = list(range(len(chain.tokens)))
         if b < host_tree.batch and len(paths[b]) > 1:
-            rows += [len(chain.tokens) - 1 + host_tree.rank[b][node] for node in paths[b][1:]]
-        kept.append(rows)
+            entries += [len(chain.tokens) - 1 + host_tree.rank[b][node] for node in paths[b][1:]]
+        kept.append(entries)
     return kept

@@ -1,4 +1,4 @@
-"""Round: the B rows that decode together now, with their chance and their one road from logits to distributions."""
+"""Round: the B sequences that decode together now, with their random numbers and their draft distributions."""
 
 from copy import copy
 from dataclasses import dataclass
@@ -8,16 +8,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core.draw import Draw
 from draftwood.core.host import host, put
-from draftwood.core.proposal import Draw
 from draftwood.core.request import Request
 from draftwood.core.sampling.keys import fold, word
-from draftwood.core.sampling.noise import Keyed, Noise, Places
+from draftwood.core.sampling.probs import TokenProbs
 from draftwood.core.sampling.processors import adjust
-from draftwood.core.sampling.shaping import Shaping, top
-from draftwood.core.sampling.support import Cut
+from draftwood.core.sampling.random import Keyed, Noise
+from draftwood.core.sampling.sampler import Sampler
+from draftwood.core.sampling.truncation import top
 from draftwood.core.tree import TokenTree
-from draftwood.errors import OptionError
 
 TARGET = "target"
 """The purpose of the target's own samples: keyed by (seed, position) alone, so any draft leaves them unchanged."""
@@ -32,7 +32,7 @@ class Borrowed:
 
 
 class Round:
-    """B rows of a round. `lengths` counts known tokens, the root being the last of them."""
+    """B sequences of a round. `lengths` counts known tokens, the root being the last of them."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Round:
         self.stream = stream
         self.device = lengths.device
         self._seeds: Tensor | None = None
-        self._shaping: Shaping | None = None
+        self._sampler: Sampler | None = None
         self._keys: dict[str, Tensor] = {}
 
     @property
@@ -65,13 +65,13 @@ class Round:
         return [r.id for r in self.requests]
 
     @property
-    def shaping(self) -> Shaping:
-        if self._shaping is None:
-            self._shaping = Shaping([r.params for r in self.requests], self.device)
-        return self._shaping
+    def sampler(self) -> Sampler:
+        if self._sampler is None:
+            self._sampler = Sampler([r.params for r in self.requests], self.device)
+        return self._sampler
 
     def roots(self) -> Int[Tensor, "B"]:
-        """The newest known token of each row."""
+        """The newest known token of each sequence."""
         return put([r.root for r in self.requests], self.device)
 
     def probs(
@@ -81,50 +81,53 @@ class Round:
         nodes: Int[Tensor, "B K"],
         ids: Int[Tensor, "W"] | None = None,
         *,
-        strict: bool = False,
         ranked: bool = False,
-        cut: Cut | None = None,
     ) -> Float[Tensor, "B K W"]:
-        """The one road from logits to a distribution, p and q alike: history of each node's own path, then temperature and
-        truncation. Options act before any token is drawn, so a mask can never bias a draw.
+        """Draft distributions, made from logits as the target's are: the options of each sequence along each node's own
+        path, then temperature and truncation. Options act before any token is drawn, so a mask can never bias a draw.
+        Where they leave no token, the distribution is zeros, and the node gets no children.
 
-        Where the options leave no token at all, a draft has nothing to say (a distribution of zeros, no children); `strict`, for
-        the target, makes it an OptionError.
-
-        `ranked`, for siblings that differ: a greedy row draws nothing, it takes the best tokens one after another, and a
-        one-hot distribution would forget all but one. Such rows keep the distribution of temperature 1.
-
-        `cut`: who makes truncated distributions, if the model can.
+        `ranked`, for siblings that differ: a greedy sequence takes the best tokens one after another, of which a one-hot
+        distribution would know only the first. Such sequences keep the distribution of temperature 1.
         """
-        dead: list[tuple[int, int]] = []
-        special = [b for b, r in enumerate(self.requests) if not r.params.plain]
-        if special:
-            logits = logits.clone()
-            columns = None if ids is None else host(ids)
-            paths = host(tree.take(torch.tensor(special, device=self.device)).path_tokens(nodes[special]))
-            for b, row in zip(special, paths, strict=True):
-                for k, path in enumerate(row):
-                    drafted = [t for t in path if t >= 0]
-                    if self.requests[b].ended_by(drafted):
-                        continue  # plain decoding never gets here, and a grammar need not know what follows an end
-                    try:
-                        logits[b, k] = adjust(logits[b, k], self.requests[b], drafted, columns)
-                    except OptionError:
-                        if strict:
-                            raise
-                        dead.append((b, k))
-        probs = self.shaping.probs(logits, ranked, cut)
-        for b, k in dead:
+        logits, failed = self.adjusted(logits, tree, nodes, ids)
+        probs = self.sampler.dense(logits, ranked)
+        for b, k in failed:
             probs[b, k] = 0.0
         return probs
 
+    def adjusted(
+        self,
+        logits: Float[Tensor, "B K W"],
+        tree: TokenTree,
+        nodes: Int[Tensor, "B K"],
+        ids: Int[Tensor, "W"] | None = None,
+    ) -> tuple[Float[Tensor, "B K W"], dict[tuple[int, int], str]]:
+        """Logits after the penalties, bias and bans of each sequence along each node's path; and the nodes (b, k) that have
+        no token left, with the reason."""
+        special = [b for b, r in enumerate(self.requests) if not r.params.plain]
+        failed: dict[tuple[int, int], str] = {}
+        if not special:
+            return logits, failed
+        logits = logits.clone()
+        tokens = host(tree.take(put(special, self.device)).path_tokens(nodes[special]))
+        for b, whole in zip(special, tokens, strict=True):
+            drafted = {k: [t for t in path if t >= 0] for k, path in enumerate(whole)}
+            # Plain decoding never gets behind an end, and a grammar need not know what follows one.
+            here = [k for k, path in drafted.items() if not self.requests[b].ended_by(path)]
+            if here:
+                paths = [drafted[k] for k in here]
+                logits[b, here], dead = adjust(logits[b, here], self.requests[b], paths, ids)
+                failed |= {(b, here[k]): reason for k, reason in dead.items()}
+        return logits, failed
+
     def temperature(self) -> list[float] | None:
-        """What each row's logits are divided by, if a ranked distribution needs nothing else: for drafters whose models can rank by
-        themselves. None: somebody's options ask for `probs`."""
-        return self.shaping.temperature() if all(r.params.plain for r in self.requests) else None
+        """What the logits of each sequence are divided by, if its ranked distribution needs nothing else: for drafters whose
+        models rank by themselves. None: some options need `probs`."""
+        return self.sampler.temperature() if all(r.params.plain for r in self.requests) else None
 
     def key(self, purpose: str, at: Int[Tensor, "B *S"], turn: int | Int[Tensor, "S"] = 0) -> Int[Tensor, "B *S"]:
-        """The place of one random number. For TARGET, `at` is the depth below the root; otherwise the node."""
+        """The key of one random number. For TARGET, `at` is the depth below the root; otherwise the node."""
         shape = (-1,) + (1,) * (at.ndim - 1)
         if purpose == TARGET and not self.stream:
             return fold(self._begun(purpose).view(shape), (self.lengths - 1).view(shape) + at)
@@ -153,7 +156,7 @@ class Round:
         where: Bool[Tensor, "B *S"],
         turn: int | Int[Tensor, "S"] = 0,
     ) -> Bool[Tensor, "B *S"]:
-        """True with probability `prob`, in the rows where it is asked."""
+        """True with probability `prob`, in the sequences where it is asked."""
         if not some(where):
             return torch.zeros_like(where)
         return self.noise.coin(self.key(purpose, at, turn), prob, where, self.ids)
@@ -162,36 +165,25 @@ class Round:
         self,
         purpose: str,
         at: Int[Tensor, "B *S"],
-        probs: Float[Tensor, "B *S V"] | Int[Tensor, "B *S V"],
+        probs: Float[Tensor, "B *S V"] | Int[Tensor, "B *S V"] | TokenProbs,
         where: Bool[Tensor, "B *S"],
         turn: int | Int[Tensor, "S"] = 0,
     ) -> Int[Tensor, "B *S"]:
         """A token drawn from `probs`; it need not be normalised, and whole numbers are counts."""
+        if isinstance(probs, TokenProbs) and probs.ids is not None and not some(where):
+            return torch.full_like(at, -1)
         return self.noise.pick(self.key(purpose, at, turn), probs, where, self.ids)
 
-    def pick_among(
-        self,
-        purpose: str,
-        at: Int[Tensor, "B"],
-        probs: Float[Tensor, "B W"],
-        where: Bool[Tensor, "B"],
-        places: Places | None,
-    ) -> Int[Tensor, "B"]:
-        """The same for a distribution over a few tokens: the one that the whole row would have given."""
-        if places is not None and not some(where):
-            return torch.full_like(at, -1)
-        return self.noise.pick(self.key(purpose, at), probs, where, self.ids, places)
-
     def guess(self, depth: Int[Tensor, "B"], probs: Float[Tensor, "B V"], where: Bool[Tensor, "B"]) -> Int[Tensor, "B"]:
-        """What a draft distribution would emit with the target's own uniform of that position: a good guess, never a draw. A greedy
-        row's guess is its best token."""
-        return self.noise.pick(self.key(TARGET, depth), self.shaping.certain(probs), where, self.ids)
+        """The token that a draft distribution gives with the target's own uniform of that position: a good guess, never a
+        draw. For a greedy sequence the best token."""
+        return self.noise.pick(self.key(TARGET, depth), self.sampler.certain(probs), where, self.ids)
 
     def sample(
         self, at: Int[Tensor, "B *S"], probs: Float[Tensor, "B *S W"], where: Bool[Tensor, "B *S"], turn: int = 0
     ) -> Int[Tensor, "B *S"]:
-        """A token drawn for a draft; a greedy row takes the best one, with no chance in it."""
-        return self.pick("draft", at, self.shaping.certain(probs), where, turn)
+        """A token drawn for a draft; a greedy sequence takes the best one, without chance."""
+        return self.pick("draft", at, self.sampler.certain(probs), where, turn)
 
     def draw(
         self, at: Int[Tensor, "B F"], probs: Float[Tensor, "B F W"], k: int, draw: Draw, where: Bool[Tensor, "B F"]
@@ -214,8 +206,8 @@ class Round:
         return torch.stack(drawn, dim=-1)
 
     def inner(self, stream: str) -> "Round":
-        """The same rows with noise of their own: for rules that run inside a drafter. Sharing coins with the outer
-        rule would bias the output."""
+        """The same sequences with random numbers of their own: for rules that run inside a drafter. Sharing coins with the
+        outer rule would bias the output."""
         return Round(
             self.slots,
             self.lengths,
@@ -228,20 +220,20 @@ class Round:
         )
 
     def trimmed(self, columns: Int[Tensor, "W"]) -> "Round":
-        """The same rows and noise; drafters with a head use these of its rows alone. Trims inside trims meet."""
+        """The same sequences and random numbers; drafters use only these LM-head rows. Nested calls use those of both."""
         other = copy(self)
         outer = self.columns
         columns = columns.to(self.device)
         other.columns = columns if outer is None else columns[torch.isin(columns, outer)]
         return other
 
-    def take(self, rows: list[int]) -> "Round":
-        """Some rows of the round, with the same noise."""
-        index = torch.tensor(rows, device=self.device, dtype=torch.int64)
+    def take(self, sequences: list[int]) -> "Round":
+        """Some sequences of the round, with the same random numbers."""
+        index = torch.tensor(sequences, device=self.device, dtype=torch.int64)
         return Round(
             self.slots[index],
             self.lengths[index],
-            tuple(self.requests[b] for b in rows),
+            tuple(self.requests[b] for b in sequences),
             origin={tap: x[index] for tap, x in self.origin.items()},
             columns=self.columns,
             target=self.target,
@@ -251,6 +243,6 @@ class Round:
 
 
 def some(mask: Bool[Tensor, "*S"]) -> bool:
-    """Whether there is anything to do. On an accelerator it always says yes: asking would stop the device, which is dearer
-    than a few operations for nobody. Loops, whose steps are many operations, ask."""
+    """Whether anything is set. On an accelerator always True: reading the mask would make the host wait, which costs more
+    than a few operations without effect. Loops, whose steps are many operations, read theirs."""
     return mask.device.type != "cpu" or bool(mask.any())

@@ -38,7 +38,7 @@ class TokenTree:
 
     @staticmethod
     def roots(tokens: Int[Tensor, "B"]) -> "TokenTree":
-        """The bare root of each row: what an undrafted round verifies."""
+        """The bare root of each sequence: what an undrafted round verifies."""
         one = tokens[:, None]
         zero = torch.zeros_like(one)
         return TokenTree(
@@ -69,7 +69,7 @@ class TokenTree:
         return depth
 
     def ancestor_bits(self) -> Int[Tensor, "B N words"]:
-        """Bit j of row i is set when j is i or an ancestor of i; 63 bits a word."""
+        """Bit j of node i is set when j is i or an ancestor of i; 63 bits a word."""
         batch, nodes = self.tokens.shape
         words = -(-nodes // _WORD)
         index = torch.arange(nodes, device=self.tokens.device)
@@ -89,7 +89,7 @@ class TokenTree:
         return ((bits[:, :, index // _WORD] >> (index % _WORD)) & 1).bool()
 
     def children(self, node: Int[Tensor, "B"]) -> Bool[Tensor, "B N"]:
-        """Live children of one node per row that this pass scores."""
+        """Live children of one node of each sequence that this pass scores."""
         return self.live & (self.role == SCORED) & (self.parents == node[:, None])
 
     def child(self, node: Int[Tensor, "B"], token: Int[Tensor, "B"]) -> Int[Tensor, "B"]:
@@ -154,7 +154,7 @@ class TokenTree:
         )
 
     def keep(self, mask: Bool[Tensor, "B N"]) -> "TokenTree":
-        """Cut the nodes outside `mask` and all that hangs below them; nobody is renumbered. The root always stays."""
+        """Cut the nodes outside `mask` and all that hangs below them; numbers stay. The root always stays."""
         live = self.live & mask
         live[:, 0] = True
         jump = self.parents.clamp_min(0)
@@ -179,12 +179,12 @@ class TokenTree:
         return TokenTree(**{f.name: _fit(getattr(self, f.name), nodes, fill.get(f.name, 0)) for f in fields(self)})
 
     def take_nodes(self, order: Int[Tensor, "B M"]) -> "TokenTree":
-        """Columns picked per row; parents keep their old numbers, so only callers that renumber use this."""
+        """Nodes picked per sequence; parents keep their old numbers, so only callers that renumber use this."""
         return TokenTree(**{f.name: getattr(self, f.name).gather(1, order) for f in fields(self)})
 
-    def take(self, rows: Int[Tensor, "R"]) -> "TokenTree":
-        """Some rows of the batch."""
-        return TokenTree(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+    def take(self, sequences: Int[Tensor, "R"]) -> "TokenTree":
+        """Some sequences of the batch."""
+        return TokenTree(**{f.name: getattr(self, f.name)[sequences] for f in fields(self)})
 
     def to(self, device: torch.device | str) -> "TokenTree":
         return TokenTree(**{f.name: getattr(self, f.name).to(device) for f in fields(self)})

@@ -1,4 +1,4 @@
-"""Verdict: what a rule kept. Outcome: one record of a round for drafter, controller, scheduler and watchers."""
+"""Verdict: what a rule accepted. Outcome: one record of a round for drafter, controller, scheduler and watchers."""
 
 from dataclasses import dataclass, field
 
@@ -22,16 +22,16 @@ class Verdict:
     on_host: "HostVerdict | None" = None  # the same on the host, from rules that decide there
 
     def to_host(self) -> "HostVerdict":
-        """In one copy from the device, if nobody has it."""
+        """In one copy from the device, if there is none yet."""
         if self.on_host is not None:
             return self.on_host
         whole: list[list[int]] = host(torch.cat([self.path, self.next_token[:, None]], dim=1))
-        return HostVerdict([[n for n in row[:-1] if n >= 0] for row in whole], [row[-1] for row in whole])
+        return HostVerdict([[n for n in each[:-1] if n >= 0] for each in whole], [each[-1] for each in whole])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostVerdict:
-    """A verdict as lists: accepted nodes of each row, root first, and the token after them."""
+    """A verdict as lists: accepted nodes of each sequence, root first, and the token after them."""
 
     paths: list[list[int]]
     after: list[int]
@@ -45,9 +45,9 @@ class Times:
     draft_passes: int = 0
     draft_nodes: int = 0  # drafted tokens of all sequences together
     draft_seconds: float = 0.0  # the part of "propose" that was model passes
-    tokens: int = 0  # rows of the target pass
-    context: int = 0  # cached rows those tokens could see, summed over the rows of the batch
-    prompt_tokens: int = 0  # rows of the pass that were prompt, beyond the roots
+    tokens: int = 0  # of the target pass
+    context: int = 0  # cache entries those tokens could see, summed over the sequences
+    prompt_tokens: int = 0  # tokens of the pass that were prompt, beyond the roots
 
     def __getitem__(self, part: str) -> float:
         return self.seconds.get(part, 0.0)
@@ -62,14 +62,13 @@ class Times:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """What one round did. `tokens` are what the rule emitted; clipping at stop conditions is the request's business."""
+    """What one round did. `tokens` are what the rule emitted; stop conditions are applied by the request."""
 
     proposal: Proposal
     verdict: Verdict
     tokens: Int[Tensor, "B D"]  # accepted tokens, then next_token; -1 padded
     seconds: Times
-    drafted: tuple[int, ...] = ()  # scored nodes of each row's tree, and how deep it went
+    drafted: tuple[int, ...] = ()  # scored nodes of each sequence's tree, and how deep it went
     deepest: tuple[int, ...] = ()
-    clipped: tuple[
-        int, ...
-    ] = ()  # tokens of each row that survived the stop conditions; counting and learning use these
+    # Tokens of each sequence that survived the stop conditions; counting and learning use these.
+    clipped: tuple[int, ...] = ()

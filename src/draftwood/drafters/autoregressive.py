@@ -13,14 +13,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from draftwood.core.draw import Draw
 from draftwood.core.forward import ForwardInput, ForwardOutput, Needs
 from draftwood.core.host_tree import HostTree
 from draftwood.core.limit import Limit, always
-from draftwood.core.proposal import DraftProbs, Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import Cache, Model, TreePolicy
 from draftwood.core.request import Request
 from draftwood.core.review import Chain, assemble
 from draftwood.core.round import Round
+from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Outcome
 from draftwood.drafters.features import MARGIN

@@ -7,9 +7,10 @@ from typing import Any
 from jaxtyping import Int
 from torch import Tensor
 
+from draftwood.core.draw import Draw
 from draftwood.core.forward import ForwardOutput, Needs
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import Drafter, TreePolicy
 from draftwood.core.request import Request
 from draftwood.core.round import Round

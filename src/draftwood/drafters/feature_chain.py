@@ -11,10 +11,11 @@ from time import perf_counter
 from jaxtyping import Int
 from torch import Tensor
 
+from draftwood.core.draw import Draw
 from draftwood.core.forward import ForwardInput
 from draftwood.core.host import put
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import Cache
 from draftwood.drafters.nets.runner import FeatureModel
 from draftwood.trees.grow import NO_NUMBERS

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from draftwood.core.forward import ForwardInput, HostInput
 from draftwood.core.host import host, put
-from draftwood.core.proposal import DraftProbs
 from draftwood.core.protocols import Cache
 from draftwood.core.round import Round
+from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.drafters.nets.runner import FeatureModel
 

@@ -16,18 +16,17 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from draftwood.core.draw import Draw, Shape
 from draftwood.core.forward import ForwardOutput, Needs
-from draftwood.core.growth import Growth
-from draftwood.core.legality import Shape
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import DraftProbs, Draw, Proposal
+from draftwood.core.proposal import Growth, Proposal
 from draftwood.core.protocols import Drafter, TreePolicy
 from draftwood.core.request import Request
 from draftwood.core.round import Round
+from draftwood.core.sampling.draft_probs import DraftProbs
+from draftwood.core.sampling.probs import TokenProbs
 from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Outcome
-from draftwood.verifiers.draws import probs_at
-from draftwood.verifiers.rejection import residual
 
 
 @dataclass(slots=True)
@@ -86,7 +85,11 @@ class TargetRoots:
         ]
         # Runs are as long as they can be, so what was drawn below their end was rejected.
         rejected = (tree.children(end) & (tree.copies > 0)).any(1)
-        p = torch.where(rejected[:, None], residual(p, probs_at(proposal, end.clamp_min(0), rejected, p)), p)
+        if proposal.q is not None:
+            index = proposal.q_indices().gather(1, end.clamp_min(0)[:, None])[:, 0]
+            whole = TokenProbs(p, p.shape[1])
+            q = proposal.q.over(whole, torch.where(rejected, index, -1))
+            p = whole.put(whole.residual(q), rejected).prob
         each = zip(rnd.slots.tolist(), rnd.lengths.tolist(), verdict.count.tolist(), end.tolist(), strict=True)
         for b, (slot, length, count, at) in enumerate(each):
             state.left.pop(slot, None)
@@ -124,7 +127,7 @@ class _Begun:
         there = self.there[:, None]
         grown = self.policy.expand(growth, q, allowed & ~there, limit, rnd)
         tree, count = grown.tree, grown.tree.num_nodes - 1
-        probs, asked, greedy = self.probs[:, None], allowed & there, rnd.shaping.column("greedy", torch.bool)[:, None]
+        probs, asked, greedy = self.probs[:, None], allowed & there, rnd.sampler.column("greedy", torch.bool)[:, None]
         drawn = rnd.draw(growth.frontier, probs, count, self.draw, asked & ~greedy)
         best = rnd.draw(growth.frontier, probs, count, Draw.GIVEN, asked & greedy)
         tokens = torch.where(greedy, best[:, 0], drawn[:, 0])

@@ -120,6 +120,8 @@ def disable(e: "Engine", rnd: Round, reasons: dict[int, str]) -> None:
 
 def disable_slow(e: "Engine", rnd: Round, times: Times) -> None:
     """Take the drafter off these sequences when it has been far slower than the target's pass for some rounds."""
+    if not e.config.disable_slow_drafts:
+        return
     draft, scored = times["propose"], times["score"] + times["verify"]  # an accelerator is waited for in verify
     slow = draft > max(SLOW * scored, SLOW_SECONDS)
     e.slow_rounds = e.slow_rounds + 1 if slow else 0

@@ -12,7 +12,7 @@ from draftwood.core.limit import CostEstimate
 from draftwood.core.protocols import Cache, Model, Scheduler
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
-from draftwood.core.sampling.noise import Keyed, Noise
+from draftwood.core.sampling.random import Keyed, Noise
 from draftwood.core.verdict import Times
 from draftwood.engine.drafting import admit_draft
 from draftwood.engine.interrupt import HeldInterrupt

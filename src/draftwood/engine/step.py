@@ -21,12 +21,13 @@ from jaxtyping import Int
 from torch import Tensor
 
 from draftwood.core.batch import Batch, Work
+from draftwood.core.draw import Draw
 from draftwood.core.host import host
 from draftwood.core.host_tree import HostTree
 from draftwood.core.limit import Limit, Load
-from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.request import Request
-from draftwood.core.review import Chain, review, staged_rows
+from draftwood.core.review import Chain, review, staged_entries
 from draftwood.core.round import Borrowed, Round
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Outcome, Times, Verdict
@@ -53,7 +54,7 @@ def step(e: "Engine") -> list[Request]:
     rule = partial(_verify, e)
     verdict, scored = review(e.model, e.cache, chains, proposal, rule, rnd, taps=e.recipe.needs.shown, mark=clock.mark)
     host_tree = scored.host_tree
-    e.cache.commit([c.slot for c in chains], staged_rows(chains, host_tree, verdict))
+    e.cache.commit([c.slot for c in chains], staged_entries(chains, host_tree, verdict))
     emitted = _emitted(host_tree, verdict)
     told = index(e, emitted).view(verdict.path.shape)  # also of an empty batch
     outcome = Outcome(proposal, verdict, told, clock.times, tuple(host_tree.drafted), tuple(host_tree.deepest))

@@ -56,7 +56,7 @@ def write_entries(
     """Write the new entries of one segment to their places in the cache."""
     new = new[s.start : s.stop].transpose(0, 1)
     if s.dense:
-        first = s.committed + s.first_row
+        first = s.committed + s.first_entry
         store[s.slot, :, first : first + s.stop - s.start] = new
     else:
         store[s.slot, :, s.committed + x.entries[s.start : s.stop]] = new

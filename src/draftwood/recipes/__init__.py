@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from draftwood.core.proposal import Draw
+from draftwood.core.draw import Draw
 from draftwood.core.protocols import Drafter, Model
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.errors import CompositionError, DraftwoodError, OptionError, UnknownNameError

@@ -1,7 +1,7 @@
 """Plain decoding: the target writes one token per pass. Every other recipe must emit the same distribution."""
 
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.proposal import Draw
+from draftwood.core.draw import Draw
 from draftwood.core.protocols import Model
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.drafters.nothing import Nothing

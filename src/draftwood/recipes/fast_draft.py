@@ -6,7 +6,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.proposal import Draw
+from draftwood.core.draw import Draw
 from draftwood.core.protocols import Model
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.core.train_plan import TrainPlan

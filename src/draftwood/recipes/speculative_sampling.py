@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from draftwood import recipes
 from draftwood.cache.dense import DenseCache
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.proposal import Draw
+from draftwood.core.draw import Draw
 from draftwood.core.protocols import Cache, Model
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.drafters.autoregressive import Autoregressive

@@ -1,6 +1,6 @@
-"""Is a model batch-invariant? The same rows in many passes: alone, in chunks, beside other texts, in trees; at every tap.
+"""Is a model batch-invariant? The same tokens in many passes: alone, in chunks, with other texts, in trees; at every tap.
 
-A row that speaks of the same text must have the same bits, whatever else is in its pass. The truth is always the row alone.
+A token after the same text must have the same bits, whatever else is in its pass. The reference is the token alone.
 """
 
 import random
@@ -19,13 +19,13 @@ SIZES = (1, 2, 5, 16, 64)
 _SLOTS = 3
 _LOGITS = "logits"
 
-Row = dict[int | str, Tensor]  # by tap
+Computed = dict[int | str, Tensor]  # by tap
 
 
 def batch_invariance_faults(
     model: Model, *, seed: int = 0, sizes: Sequence[int] = SIZES, length: int = 70, trees: int = 50
 ) -> Iterator[str]:
-    """What differs, one line per pass, at the first tap and row that do; nothing for a batch-invariant model."""
+    """What differs, one line per pass, at the first tap and token that do; nothing for a batch-invariant model."""
     rng = random.Random(seed)
     text = _words(model, rng, length)
     alone = _alone(model, text)
@@ -38,7 +38,7 @@ def batch_invariance_faults(
         yield from _first(f"chunks at {cuts[1:-1]}", alone, _in_chunks(model, text, pieces))
     for slot in range(_SLOTS):
         said = _with_neighbours(model, rng, text, slot, max(sizes))
-        yield from _first(f"slot {slot} beside other texts", alone, said)
+        yield from _first(f"slot {slot} with other texts", alone, said)
     for number in range(trees):
         tree = _Tree.grown(model, rng, text, rng.choice([s for s in sizes if s > 1]))
         right = tree.alone(model, text)
@@ -46,14 +46,14 @@ def batch_invariance_faults(
         yield from _first(shown, right, tree.at_once(model, rng, text))
 
 
-def _first(what: str, right: Sequence[Row], said: Sequence[Row]) -> Iterator[str]:
-    """The first tap that differs, and the first row of it."""
+def _first(what: str, right: Sequence[Computed], said: Sequence[Computed]) -> Iterator[str]:
+    """The first tap that differs, and the first token of it."""
     assert len(right) == len(said)
     for tap in right[0]:
         for i, (a, b) in enumerate(zip(right, said, strict=True)):
             if not _same_bits(a[tap], b[tap]):
                 gap = float((a[tap].double() - b[tap].double()).abs().max())
-                yield f"{what}: row {i} differs first at {'' if tap == _LOGITS else 'tap '}{tap}, by {gap:.1e}"
+                yield f"{what}: token {i} differs first at {'' if tap == _LOGITS else 'tap '}{tap}, by {gap:.1e}"
                 return
 
 
@@ -73,9 +73,11 @@ def _cache(model: Model) -> DenseCache:
     return cache
 
 
-def _run(model: Model, cache: DenseCache, *parts: ForwardInput) -> list[Row]:
-    """All parts in one pass; their rows in order."""
-    columns = {f: torch.cat([getattr(p, f) for p in parts]) for f in ("ids", "slots", "positions", "entries", "parents")}
+def _run(model: Model, cache: DenseCache, *parts: ForwardInput) -> list[Computed]:
+    """All parts in one pass; what was computed for their tokens, in order."""
+    columns = {
+        f: torch.cat([getattr(p, f) for p in parts]) for f in ("ids", "slots", "positions", "entries", "parents")
+    }
     taps = frozenset({FINAL, *range(model.num_layers + 1)})
     x = ForwardInput(**columns, want=torch.arange(len(columns["ids"])))
     output = model.forward(x, cache, taps=taps)
@@ -84,27 +86,27 @@ def _run(model: Model, cache: DenseCache, *parts: ForwardInput) -> list[Row]:
 
 
 def _chain(ids: Sequence[int], done: int, slot: int = 0) -> ForwardInput:
-    rows = torch.arange(len(ids))
-    return ForwardInput(torch.tensor(ids), torch.full_like(rows, slot), done + rows, rows, rows - 1, rows)
+    at = torch.arange(len(ids))
+    return ForwardInput(torch.tensor(ids), torch.full_like(at, slot), done + at, at, at - 1, at)
 
 
-def _in_chunks(model: Model, text: Sequence[int], pieces: Sequence[range]) -> list[Row]:
+def _in_chunks(model: Model, text: Sequence[int], pieces: Sequence[range]) -> list[Computed]:
     cache = _cache(model)
-    said: list[Row] = []
+    said: list[Computed] = []
     for piece in pieces:
         said += _run(model, cache, _chain(text[piece.start : piece.stop], piece.start))
         cache.commit([0], [list(range(len(piece)))])
     return said
 
 
-def _alone(model: Model, text: Sequence[int]) -> list[Row]:
+def _alone(model: Model, text: Sequence[int]) -> list[Computed]:
     return _in_chunks(model, text, [range(i, i + 1) for i in range(len(text))])
 
 
-def _with_neighbours(model: Model, rng: random.Random, text: Sequence[int], slot: int, most: int) -> list[Row]:
+def _with_neighbours(model: Model, rng: random.Random, text: Sequence[int], slot: int, most: int) -> list[Computed]:
     """Random chunks in one slot, while the others run texts of their own, and padding stands anywhere."""
     cache = _cache(model)
-    said: list[Row] = []
+    said: list[Computed] = []
     while len(said) < len(text):
         parts: list[ForwardInput] = []
         at = size = 0
@@ -115,8 +117,8 @@ def _with_neighbours(model: Model, rng: random.Random, text: Sequence[int], slot
             elif rng.random() < 0.7:
                 done = 0 if other < 0 else cache.length(other)
                 parts.append(_chain(_words(model, rng, rng.randint(1, 4)), done, other))
-        rows = _run(model, cache, *parts)
-        said += rows[at : at + size]
+        found = _run(model, cache, *parts)
+        said += found[at : at + size]
         for part in parts:
             owner = int(part.slots[0])
             if owner >= 0:
@@ -126,7 +128,7 @@ def _with_neighbours(model: Model, rng: random.Random, text: Sequence[int], slot
 
 @dataclass(frozen=True, slots=True)
 class _Tree:
-    """Nodes behind the first `done` tokens of a text; a node's number is its staged row."""
+    """Nodes behind the first `done` tokens of a text; a node's number is its staged entry."""
 
     done: int
     ids: list[int]
@@ -142,15 +144,15 @@ class _Tree:
             depths.append(0 if parent < 0 else depths[parent] + 1)
         return cls(rng.randrange(len(text)), _words(model, rng, size), parents, depths)
 
-    def tokens(self, nodes: Sequence[int], rows: Sequence[int], parents: Sequence[int]) -> ForwardInput:
+    def tokens(self, nodes: Sequence[int], entries: Sequence[int], parents: Sequence[int]) -> ForwardInput:
         at = torch.tensor([self.done + self.depths[n] for n in nodes])
         ids = torch.tensor([self.ids[n] for n in nodes])
-        return ForwardInput(ids, torch.zeros_like(at), at, torch.tensor(rows), torch.tensor(parents), at[:0])
+        return ForwardInput(ids, torch.zeros_like(at), at, torch.tensor(entries), torch.tensor(parents), at[:0])
 
-    def alone(self, model: Model, text: Sequence[int]) -> list[Row]:
-        """One node a pass, depth first, each at the row of its depth: what it sees is a chain."""
+    def alone(self, model: Model, text: Sequence[int]) -> list[Computed]:
+        """One node a pass, depth first, each at the entry of its depth: what it sees is a chain."""
         cache = self._begin(model, text)
-        found: dict[int, Row] = {}
+        found: dict[int, Computed] = {}
         waiting = [0]
         while waiting:
             node = waiting.pop()
@@ -159,17 +161,17 @@ class _Tree:
             waiting += [n for n, parent in enumerate(self.parents) if parent == node]
         return [found[n] for n in range(len(self.ids))]
 
-    def at_once(self, model: Model, rng: random.Random, text: Sequence[int]) -> list[Row]:
-        """The whole tree in one pass or in two, beside another slot's chain or not."""
+    def at_once(self, model: Model, rng: random.Random, text: Sequence[int]) -> list[Computed]:
+        """The whole tree in one pass or in two, others another slot's chain or not."""
         cache = self._begin(model, text)
         cut = rng.choice([0, rng.randrange(len(self.ids))])
-        said: list[Row] = []
+        said: list[Computed] = []
         for nodes in (range(cut), range(cut, len(self.ids))):
             if nodes:
                 mine = self.tokens(nodes, nodes, [self.parents[n] for n in nodes])
-                beside = [_chain(_words(model, rng, rng.randint(1, 5)), 0, 1)] if rng.random() < 0.5 else []
-                rows = _run(model, cache, *beside, mine)
-                said += rows[-len(nodes) :]
+                others = [_chain(_words(model, rng, rng.randint(1, 5)), 0, 1)] if rng.random() < 0.5 else []
+                found = _run(model, cache, *others, mine)
+                said += found[-len(nodes) :]
         return said
 
     def _begin(self, model: Model, text: Sequence[int]) -> DenseCache:

@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from draftwood.core.draw import Draw
 from draftwood.core.forward import ForwardInput, Needs
 from draftwood.core.host_tree import HostTree
 from draftwood.core.limit import Limit, Load
-from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.proposal_checks import faults
 from draftwood.core.protocols import Cache, Drafter, LengthController, TreePolicy, Verifier
 from draftwood.core.recipe import Recipe
@@ -49,21 +50,23 @@ def check_drafter(drafter: Drafter, policy: TreePolicy, vocab_size: int, *, dept
     kept = together.keep(policy.select(together.tree, limit)).tree
     assert (kept.num_drafted() <= limit.nodes).all(), "select keeps more nodes than the limit allows"
     deepest = (kept.depths() * kept.live).amax(1)
-    assert (deepest <= limit.depth).all(), "a row is drafted deeper than its own limit"
+    assert (deepest <= limit.depth).all(), "a sequence is drafted deeper than its own limit"
     drafter.free(state, list(range(5)))
     for b in range(5):
         one = rnd.take([b])
         own = Limit.of([int(limit.depth[b])], [int(limit.nodes[b])])
         alone = drafter.propose(state, one, Proposal.roots(one.roots()), own, policy)
-        assert _paths(alone, 0) == _paths(together, b), f"row {b} is drafted differently alone and in a batch"
+        assert _paths(alone, 0) == _paths(together, b), f"sequence {b} is drafted differently alone and in a batch"
         drafter.free(state, [b])
 
 
-def _paths(proposal: Proposal, row: int) -> set[tuple[int, ...]]:
+def _paths(proposal: Proposal, sequence: int) -> set[tuple[int, ...]]:
     tree = proposal.tree
     nodes = torch.arange(tree.num_nodes).expand(tree.batch, -1)
-    paths = tree.path_tokens(nodes)[row].tolist()
-    return {tuple(t for t in path if t >= 0) for path, live in zip(paths, tree.live[row].tolist(), strict=True) if live}
+    paths = tree.path_tokens(nodes)[sequence].tolist()
+    return {
+        tuple(t for t in path if t >= 0) for path, live in zip(paths, tree.live[sequence].tolist(), strict=True) if live
+    }
 
 
 def check_policy(policy: TreePolicy, vocab_size: int = 6, *, depth: int = 3) -> None:
@@ -84,17 +87,21 @@ def check_policy(policy: TreePolicy, vocab_size: int = 6, *, depth: int = 3) -> 
             _check_siblings(tree, kept[b], b, policy.draw is Draw.IID)
 
 
-def _check_siblings(tree: TokenTree, kept: Tensor, row: int, whole: bool) -> None:
+def _check_siblings(tree: TokenTree, kept: Tensor, sequence: int, whole: bool) -> None:
     for i in range(1, tree.num_nodes):
         for j in range(1, tree.num_nodes):
-            siblings = tree.live[row, j] and tree.copies[row, j] and tree.parents[row, i] == tree.parents[row, j]
+            siblings = (
+                tree.live[sequence, j]
+                and tree.copies[sequence, j]
+                and tree.parents[sequence, i] == tree.parents[sequence, j]
+            )
             if kept[i] and siblings and (j < i or whole):
                 assert kept[j], "a drawn sibling is kept without an earlier one"
 
 
 def check_verifier(verifier: Verifier, *, models: int = 4, vocab_size: int = 3) -> None:
-    """Exact on every draw it claims, in chains and trees if it claims those: random distributions, equal distributions, disjoint and one-hot
-    ones, a bare root. By enumeration."""
+    """Exact on every draw it claims, in chains and trees if it claims those: random distributions, equal ones, disjoint and
+    one-hot ones, a bare root. By enumeration."""
     distributions: list[tuple[Conditional, Conditional]] = []
     for seed in range(models):
         p = random_probs(vocab_size, seed)
@@ -119,7 +126,7 @@ def check_verifier(verifier: Verifier, *, models: int = 4, vocab_size: int = 3) 
 def exact_error(
     verifier: Verifier, draw: Draw, p: Conditional, q: Conditional, vocab_size: int, widths: tuple[int, ...]
 ) -> float:
-    """Largest error of the emitted joint distribution of one tree's depth + 1 tokens, by enumeration of the engine itself."""
+    """Largest error of the joint distribution of the depth + 1 tokens of one tree, by enumeration of the engine itself."""
 
     def recipe() -> Recipe:
         shape = Static(widths, draw)
@@ -153,7 +160,7 @@ class Always:
 
 
 def check_controller(controller: LengthController, vocab_size: int = 5) -> None:
-    """Plans one sane limit per row for any history, and forgets a slot when it is freed."""
+    """Plans one sane limit per sequence for any history, and forgets a slot when it is freed."""
     state = controller.init(4)
     load = Load(cost_model=Free(), batch_size=4, waiting=0, context=100)
     rnd = toy_round([[1], [2, 3], [4], [0, 1]], vocab_size)
@@ -161,7 +168,7 @@ def check_controller(controller: LengthController, vocab_size: int = 5) -> None:
     rng = random.Random(2)
     for _ in range(60):
         limit = controller.plan(state, rnd, load)
-        assert limit.depth.shape == limit.nodes.shape == (4,), "a limit needs one depth and one budget per row"
+        assert limit.depth.shape == limit.nodes.shape == (4,), "a limit needs one depth and one budget per sequence"
         assert (limit.depth >= 0).all() and (limit.nodes >= 0).all(), "a limit is negative"
         assert int(limit.depth.max()) <= limit.tier.depth and int(limit.nodes.max()) < limit.tier.nodes, (
             "tier too small"
@@ -186,7 +193,7 @@ def _outcome(rnd: Round, limit: Limit, rng: random.Random) -> Outcome:
 
 
 def check_cache(make: Callable[[int, int], Cache], store: str) -> None:
-    """Committed rows are the committed text whatever was staged, cut, shared, freed and admitted in between."""
+    """Committed entries are the committed text whatever was staged, cut, shared, freed and admitted in between."""
     _check_before(make(2, 16))
     rng = random.Random(3)
     cache = make(3, 64)
@@ -196,7 +203,7 @@ def check_cache(make: Callable[[int, int], Cache], store: str) -> None:
         if slot not in texts:
             text = [rng.randrange(5) for _ in range(rng.randrange(1, 6))]
             done = cache.admit(slot, [*text, 0])
-            assert done == cache.length(slot) <= len(text), "admit counts rows it does not hold"
+            assert done == cache.length(slot) <= len(text), "admit counts entries it does not hold"
             texts[slot] = text[:done]
         elif len(texts[slot]) > 40 or rng.random() < 0.1:
             cache.free([slot])
@@ -228,24 +235,28 @@ def check_cache(make: Callable[[int, int], Cache], store: str) -> None:
             node = parents[node]
         if segment.visible is not None:
             seen = segment.visible[path[-1]].nonzero()[:, 0].tolist()
-            assert seen == path, f"row {path[-1]} sees {seen}, its path is {path}"
+            assert seen == path, f"entry {path[-1]} sees {seen}, its path is {path}"
         cache.commit([slot], [path])
         texts[slot] += [ids[i] for i in path]
         cache.check_integrity()
         for s, text in texts.items():
             held = cache.store(store)[s, 0, : cache.length(s), 0].long().tolist()
             fresh = [t for t in text if t >= 100]
-            assert cache.length(s) == len(text), "the length is not the number of committed rows"
-            assert [t for t in held if t >= 100][-len(fresh) :] == fresh or not fresh, "committed rows are not the text"
+            assert cache.length(s) == len(text), "the length is not the number of committed entries"
+            assert [t for t in held if t >= 100][-len(fresh) :] == fresh or not fresh, (
+                "committed entries are not the text"
+            )
 
 
 def _check_before(cache: Cache) -> None:
-    """Texts share rows if the same tokens stand in front of them, whether those have rows or not."""
+    """Texts share entries if the same tokens stand in front of them, whether those have entries or not."""
     cache.admit(0, [1, 2, 3], before=[7])
     cache.reserve([0], [2])
     t = torch.tensor
     cache.stage(ForwardInput(t([1, 2]), t([0, 0]), t([1, 2]), t([0, 1]), t([-1, 0]), t([0])[:0]))
     cache.commit([0], [[0, 1]])
-    for before, rows in (([8], 0), ([], 0), ([7], 2)):
-        assert cache.admit(1, [1, 2, 3], before=before) == rows, "rows of a text that begins differently were shared"
+    for before, shared in (([8], 0), ([], 0), ([7], 2)):
+        assert cache.admit(1, [1, 2, 3], before=before) == shared, (
+            "entries of a text that begins differently were shared"
+        )
         cache.free([1])

@@ -1,7 +1,7 @@
 """The exact tester: runs the engine itself on every outcome of every coin, and adds up what comes out.
 
-Each row of a batch is one branch. A branch answers its coins and picks from a script; where the script ends, it takes the
-first possible answer and notes the others, which become branches of their own. A branch's probability is the product of
+Each sequence of a batch is one branch. A branch answers its coins and picks from a script; where the script ends, it takes
+the first possible answer and notes the others, which become branches of their own. A branch's probability is the product of
 its answers', so the emitted distribution is known to rounding, not estimated. Small vocabularies only.
 
 Coins and picks are functions of one uniform per key, and so they are here: a branch remembers for every key the interval
@@ -21,8 +21,8 @@ from torch import Tensor
 from draftwood.core.config import EngineConfig
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
-from draftwood.core.sampling.noise import Places
 from draftwood.core.sampling.params import SamplingParams
+from draftwood.core.sampling.probs import TokenProbs
 from draftwood.core.verdict import Times
 from draftwood.engine.engine import Engine
 from draftwood.testing.table_model import Conditional, TableModel, joint
@@ -85,12 +85,11 @@ class Forking:
     def pick(
         self,
         key: Int[Tensor, "B *S"],
-        probs: Float[Tensor, "B *S W"] | Int[Tensor, "B *S W"],
+        probs: Float[Tensor, "B *S W"] | Int[Tensor, "B *S W"] | TokenProbs,
         where: Bool[Tensor, "B *S"],
         who: Sequence[int],
-        places: Places | None = None,
     ) -> Int[Tensor, "B *S"]:
-        probs = probs if places is None else places.spread(probs)
+        probs = probs.dense() if isinstance(probs, TokenProbs) else probs
         out = torch.full_like(key, -1)
         each = key[0].numel() if len(key) else 0
         distributions, keys, asked = (
@@ -98,17 +97,20 @@ class Forking:
             key.flatten().tolist(),
             where.flatten().tolist(),
         )
-        for i, row in enumerate(distributions):
-            total = sum(row)
+        for i, each_prob in enumerate(distributions):
+            total = sum(each_prob)
             if asked[i] and total > 0:
-                edges = [0.0, *(x / total for x in accumulate(row))]
+                edges = [0.0, *(x / total for x in accumulate(each_prob))]
                 edges[-1] = 1.0
                 out.view(-1)[i] = self.branches[who[i // each]].ask(keys[i], edges)
         return out
 
+    def uniforms(self, key: Int[Tensor, "B"]) -> None:
+        """None are known: every pick is a question of its own."""
+
 
 class Free:
-    """Estimates of a house where time costs nothing."""
+    """A cost model in which time costs nothing."""
 
     def pass_seconds(self, tokens: int, context: int = 0) -> float:
         return 1.0
@@ -168,7 +170,7 @@ def _run(
     params: SamplingParams,
 ) -> list[Request]:
     cache = target.make_cache(len(branches))
-    config = EngineConfig(max_num_seqs=len(branches))
+    config = EngineConfig(max_num_seqs=len(branches), disable_slow_drafts=False)
     engine = Engine(target, cache, recipe, cost_model=Free(), config=config, noise=Forking(branches))
     length = 32 if tokens is None else tokens
     requests = [Request(i, list(prompt), replace(params, max_tokens=length), target.vocab_size) for i in branches]
@@ -191,7 +193,8 @@ def probs_of(found: Sequence[Leaf]) -> dict[tuple[int, ...], float]:
 def joint_error(
     found: Sequence[Leaf], probs: Conditional, vocab_size: int, length: int, prompt: Sequence[int] = (0,)
 ) -> float:
-    """Largest |got - p| over all texts of `length` tokens; shorter outcomes are continued with the target's own distribution."""
+    """Largest |got - p| over all texts of `length` tokens; shorter outcomes are continued with the target's own
+    distribution."""
     start = tuple(prompt)
     emitted = probs_of(found)
     worst = 0.0

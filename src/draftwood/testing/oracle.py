@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 
+from draftwood.core.draw import Draw
 from draftwood.core.forward import ForwardOutput, Needs
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import TreePolicy
 from draftwood.core.request import Request
 from draftwood.core.round import Round
@@ -19,7 +20,7 @@ from draftwood.core.verdict import Outcome
 class NoisyOracle:
     """Guesses the next tokens of `answers[prompt]`; each is right with probability `right`, else another token.
 
-    Beside every guess stands a wrong sibling, so that rounds verify trees and commits move rows.
+    Beside every guess stands a wrong sibling, so that rounds verify trees and commits move entries.
     """
 
     answers: Mapping[tuple[int, ...], Sequence[int]] = field(repr=False)
@@ -53,8 +54,8 @@ class NoisyOracle:
             at = torch.where(deep, first + 1, -1)
         return Proposal(tree, Draw.GIVEN, q_index=torch.full_like(tree.tokens, -1))
 
-    def _token(self, rnd: Round, row: int, level: int) -> int:
-        request = rnd.requests[row]
+    def _token(self, rnd: Round, sequence: int, level: int) -> int:
+        request = rnd.requests[sequence]
         answer = self.answers.get(tuple(request.prompt), ())
         place = len(request.output) + level
         return answer[place] if place < len(answer) else -1

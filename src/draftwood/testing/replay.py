@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from draftwood.core.draw import Draw
 from draftwood.core.forward import ForwardOutput, Needs
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import TreePolicy
 from draftwood.core.request import Request
 from draftwood.core.round import Round
@@ -39,7 +40,7 @@ class Replay:
             for request, depth in zip(rnd.requests, limit.depth.tolist(), strict=True)
         ]
         return base.with_given(
-            tokens, [list(range(len(row))) for row in tokens], [[-float(i) for i in range(len(row))] for row in tokens]
+            tokens, [list(range(len(x))) for x in tokens], [[-float(i) for i in range(len(x))] for x in tokens]
         )
 
     def _next(self, prompt: tuple[int, ...], place: int, depth: int) -> list[int]:

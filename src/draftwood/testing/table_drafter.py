@@ -1,4 +1,4 @@
-"""TableDrafter: draws from a known distribution without a model or a cache, through the same growing loop as every drafter."""
+"""TableDrafter: draws from a known distribution without a model or a cache, by the growing loop that every drafter uses."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,12 +8,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from draftwood.core.draw import Draw
 from draftwood.core.forward import ForwardOutput, Needs
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import DraftProbs, Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import TreePolicy
 from draftwood.core.request import Request
 from draftwood.core.round import Round
+from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Outcome
 from draftwood.testing.table_model import Conditional
@@ -44,8 +46,8 @@ class TableDrafter:
             paths = tree.path_tokens(node).tolist()
             logits = torch.tensor(
                 [
-                    [self.probs((*request.known, *(t for t in path if t >= 0))) for path in row]
-                    for request, row in zip(rnd.requests, paths, strict=True)
+                    [self.probs((*request.known, *(t for t in path if t >= 0))) for path in own]
+                    for request, own in zip(rnd.requests, paths, strict=True)
                 ],
                 dtype=torch.float64,
             ).log()

@@ -1,6 +1,6 @@
 """Models with known distributions: a table instead of a network, behind the same protocol and the same cache.
 
-The model reads its context out of the cache's rows, so a wrong commit, position or mask shows as a wrong distribution.
+The model reads its context out of the cache's entries, so a wrong commit, position or mask shows as a wrong distribution.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,7 +43,7 @@ class TableModel:
     def make_cache(self, slots: int, capacity: int = 64, max_cache_tokens: int | None = None) -> DenseCache:
         return DenseCache(self.cache_specs, slots=slots, capacity=capacity, max_cache_tokens=max_cache_tokens)
 
-    def row(self, text: tuple[int, ...]) -> Float[Tensor, "V"]:
+    def logits_after(self, text: tuple[int, ...]) -> Float[Tensor, "V"]:
         """log p(. | text)"""
         if text not in self._known:
             self._known[text] = torch.tensor(self.probs(text), dtype=torch.float64).log()
@@ -66,7 +66,7 @@ class TableModel:
                 if len(texts[i]) != int(x.positions[i]) + 1:
                     raise AssertionError(f"position {int(x.positions[i])} sees {len(texts[i])} tokens: {texts[i]}")
         length = torch.tensor([[float(len(texts.get(i, ())))] for i in range(x.size)], dtype=torch.float64)
-        logits = [self.row(texts[i]) for i in x.want.tolist()]
+        logits = [self.logits_after(texts[i]) for i in x.want.tolist()]
         return ForwardOutput(
             logits=torch.stack(logits) if logits else torch.zeros(0, self.vocab_size, dtype=torch.float64),
             hidden=length,

@@ -9,13 +9,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from draftwood.core.growth import Growth
+from draftwood.core.draw import Draw, Shape
 from draftwood.core.host import host, put
-from draftwood.core.legality import Shape
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import DraftProbs, Draw, Proposal
+from draftwood.core.proposal import Growth, Proposal
 from draftwood.core.round import Round
-from draftwood.core.sampling.shaping import top
+from draftwood.core.sampling.draft_probs import DraftProbs
+from draftwood.core.sampling.truncation import top
 from draftwood.core.tree import TokenTree
 from draftwood.errors import need_at_least
 from draftwood.trees.grow import best_of

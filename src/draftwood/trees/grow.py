@@ -7,12 +7,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from draftwood.core.growth import Growth
+from draftwood.core.draw import Draw
 from draftwood.core.host import on_host
 from draftwood.core.limit import Limit, always
-from draftwood.core.proposal import DraftProbs, Draw, Proposal
+from draftwood.core.proposal import Growth, Proposal
 from draftwood.core.protocols import TreePolicy
 from draftwood.core.round import Round, some
+from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 
 Step = Callable[[TokenTree, Int[Tensor, "B F"]], tuple[DraftProbs, Float[Tensor, "B F H"] | None]]
@@ -57,10 +58,10 @@ def grow(base: Proposal, limit: Limit, policy: TreePolicy, rnd: Round, step: Ste
         growth = policy.expand(growth, q, allowed, limit, rnd)
     q_index = torch.nn.functional.pad(growth.q_index, (0, growth.tree.num_nodes - growth.q_index.shape[1]), value=-1)
     tree = growth.tree
-    if rnd.shaping.any_greedy and policy.draw is not Draw.GIVEN:
+    if rnd.sampler.any_greedy and policy.draw is not Draw.GIVEN:
         # Greedy tokens were taken, not drawn: no distribution stands behind them, and none is needed, because the
         # target's distribution is a single token.
-        greedy = rnd.shaping.greedy()[:, None]
+        greedy = rnd.sampler.greedy()[:, None]
         tree = replace(tree, copies=torch.where(greedy, 0, tree.copies))
         q_index = torch.where(greedy, -1, q_index)
     return Proposal(tree, policy.draw, growth.q, q_index, passes=passes, fault=fault)

@@ -15,11 +15,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from draftwood.core.growth import Growth
-from draftwood.core.legality import Shape
+from draftwood.core.draw import Draw, Shape
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import DraftProbs, Draw, Proposal
+from draftwood.core.proposal import Growth, Proposal
 from draftwood.core.round import Round
+from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.errors import need_at_least
 from draftwood.trees.grow import by_score, with_distributions
@@ -71,9 +71,9 @@ class Pending:
         old: _Carry = growth.carry
         closed = (growth.frontier >= 0) & ~allowed
         value = old.value.scatter(1, at, torch.where(closed, 0.0, old.value.gather(1, at)))
-        if rnd.shaping.any_greedy:
+        if rnd.sampler.any_greedy:
             best = old.reach.gather(1, at) * q.prob.view(*at.shape, -1).amax(-1)
-            worth = torch.where(allowed & rnd.shaping.greedy()[:, None], best, torch.inf)
+            worth = torch.where(allowed & rnd.sampler.greedy()[:, None], best, torch.inf)
             value = torch.minimum(value, torch.full_like(value, torch.inf).scatter(1, at, worth))
         growth = with_distributions(replace(growth, carry=replace(old, value=value)), q, allowed)
         while True:
@@ -119,8 +119,8 @@ def _pop(growth: Growth, node: Int[Tensor, "B"], ready: Bool[Tensor, "B"], limit
     own = reach * probs.gather(1, column.clamp_min(0))
     others = _without(probs, column)
     left = reach * others.sum(1, keepdim=True)
-    if rnd.shaping.any_greedy:
-        left = torch.where(rnd.shaping.greedy()[:, None], reach * others.amax(1, keepdim=True), left)
+    if rnd.sampler.any_greedy:
+        left = torch.where(rnd.sampler.greedy()[:, None], reach * others.amax(1, keepdim=True), left)
     # Never above the draw they follow, whatever the rounding of a distribution's sum: scores must not grow along a path.
     further = torch.where(drew, torch.minimum(left, value), 0.0)
     deeper = torch.where(depth + 1 < limit.depth[:, None], torch.minimum(own, value), 0.0)

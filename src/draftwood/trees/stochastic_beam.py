@@ -18,11 +18,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from draftwood.core.growth import Growth
-from draftwood.core.legality import Shape
+from draftwood.core.draw import Draw, Shape
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import DraftProbs, Draw, Proposal
+from draftwood.core.proposal import Growth, Proposal
 from draftwood.core.round import Round, some
+from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.errors import need_size
 from draftwood.trees.grow import by_score, tokens_at, with_distributions

@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from draftwood.core.growth import Growth
-from draftwood.core.legality import Shape
+from draftwood.core.draw import Draw, Shape
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import DraftProbs, Draw, Proposal
+from draftwood.core.proposal import Growth, Proposal
 from draftwood.core.round import Round, some
+from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.errors import OptionError
 from draftwood.trees.grow import by_score, tokens_at, with_distributions
@@ -82,11 +82,11 @@ class Threshold:
         batch, width = allowed.shape
         left = q.prob.view(batch, width, -1).double()  # [B, F, W] not yet drawn
         columns = left.shape[-1]
-        greedy = rnd.shaping.greedy()[:, None]
+        greedy = rnd.sampler.greedy()[:, None]
 
         def worth(left: Float[Tensor, "B F W"], whole: Float[Tensor, "B F"]) -> Float[Tensor, "B F"]:
             """Of the next draw: what is left of the distribution; of a greedy sequence the best of it."""
-            mass = torch.where(greedy, left.amax(-1), whole) if rnd.shaping.any_greedy else whole
+            mass = torch.where(greedy, left.amax(-1), whole) if rnd.sampler.any_greedy else whole
             return carry.reach * mass
 
         value, best = torch.where(allowed, worth(left, torch.ones_like(carry.reach)), 0.0), carry.best

@@ -1,42 +1,44 @@
 """Block: one decision about a whole drawn chain, instead of one per token.
 
-    w_0 = 1,   w_i = min(1, w_{i-1} p(x_i) / q(x_i))          how much of what the target needs at x_1..x_i arrives there
+    w_0 = 1,   w_i = min(1, w_{i-1} p(x_i) / q(x_i))             the share of the target's demand at x_1..x_i that arrives
     R_i = sum (w_i p_i - q_i)+,   h_i = R_i / (R_i + 1 - w_i)    chance to stop after i tokens, if not later
 
-Every position has a coin of its own, and the last one that comes up counts: an unlikely token may be kept because of what
-follows it. The token after position i has the distribution norm((w_i p_i - q_i)+). At the end of the chain nothing more was drawn,
-so with q = 0 the same lines say h = w and the distribution p.
+Every position has a coin of its own, and the last one that comes up counts: an unlikely token may be accepted because of
+what follows it. The token after position i has the distribution norm((w_i p_i - q_i)+). At the end of the chain nothing
+more was drawn, so with q = 0 the same lines give h = w and the distribution p.
 
-Why it is exact: at position i the distribution w_i p_i must come out. Going on supplies min(w_i p_i, q_i), stopping the rest, R_i in
-all; and as going on fails with probability R_i + 1 - w_i, stopping then with probability h_i is just right.
+Why it is exact: at position i the distribution w_i p_i must come out. Going on supplies min(w_i p_i, q_i), stopping the
+rest, R_i in all; and as going on fails with probability R_i + 1 - w_i, stopping then with probability h_i is just right.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core.draw import RULES, Draw, Shape
 from draftwood.core.forward import Needs
 from draftwood.core.host import put
-from draftwood.core.legality import RULES, Shape
-from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round, some
-from draftwood.core.sampling.support import Support
+from draftwood.core.sampling.draft_probs import Aligned
+from draftwood.core.sampling.probs import TokenProbs
 from draftwood.core.scored import Scored
 from draftwood.core.tree import SCORED, TokenTree
 from draftwood.core.verdict import Verdict
 from draftwood.verifiers.draws import of
 from draftwood.verifiers.family import Families, Family
-from draftwood.verifiers.line import at_once, missing, pairs_at, unless_empty
-from draftwood.verifiers.onward import Judge, Judged, Nodes, Rows, drawn, inner, onward
-from draftwood.verifiers.pair import Pair, pair_at
+from draftwood.verifiers.node_probs import node_probs
+from draftwood.verifiers.onward import Judge, Judged, Mask, Nodes, drawn, inner, onward
+
+_AT_LEAST, _ENTRIES = 64, 2**20  # distributions asked for together, and entries of packed ones that they may have
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Keeps at least as much as rejection on every chain, and on a chain of one token the same."""
+    """Accepts at least as much as rejection on every chain, and on a chain of one token the same."""
 
     needs: Needs = Needs()
     lossless: bool = True
@@ -44,7 +46,7 @@ class Block:
     shapes: frozenset[Shape] = RULES["Block"].shapes
 
     def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
-        def judge(start: Nodes, where: Rows) -> Judged:
+        def judge(start: Nodes, where: Mask) -> Judged:
             return judge_drawn(proposal, target, rnd, start, where)
 
         return onward(proposal.tree, target, rnd, judge)
@@ -53,73 +55,96 @@ class Block:
 def judge_drawn(
     proposal: Proposal, target: Scored, rnd: Round, start: Int[Tensor, "B"], where: Bool[Tensor, "B"]
 ) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
-    """The block rule along the one chain that was drawn below each `start`. Distributions that depend on what stands before them are
-    asked one by one, and only where plain decoding could have come too: options may have left a token that weighs nothing
-    none to follow it."""
+    """The block rule along the one chain that was drawn below each `start`. Distributions that depend on the path are made
+    one by one, and only at nodes that plain decoding could have reached: behind a token of weight 0 options may leave no
+    token."""
     if target.plain:
         return judge_line(proposal, target, rnd, start, where)
     return judge_chain(
-        proposal, target, rnd, start, where, lambda here, pair: ((here.copies > 0).int().argmax(1), pair.q)
+        proposal, target, rnd, start, where, lambda here, both: ((here.copies > 0).int().argmax(1), both.q)
     )
 
 
 def judge_line(
     proposal: Proposal, target: Scored, rnd: Round, start: Int[Tensor, "B"], where: Bool[Tensor, "B"]
 ) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
-    """The same, many positions at a time: which they are does not depend on any distribution. For plain distributions."""
+    """The same for plain distributions, many positions at a time: which they are does not depend on any distribution."""
     tree = proposal.tree
     nodes, count = line(tree, start, where)
     w = torch.ones_like(start, dtype=torch.float64)
-    last, after, pairs = start, None, None
+    last, after, p = start, None, None
     first = step = 0
     while (first := first + step) < nodes.shape[1] - 1:
-        step = max(1, at_once(pairs) // max(tree.batch, 1))
+        step = max(1, at_once(p) // max(tree.batch, 1))
         here, child = nodes[:, first : first + step], nodes[:, first + 1 : first + step + 1]
         here = here[:, : child.shape[1]]
         position = torch.arange(first, first + here.shape[1], device=here.device)
         asked = (position < count[:, None]) & (w > 0)[:, None]
         if not some(asked):
             break
-        row, column = asked.nonzero().unbind(1)
-        pairs = pairs_at(proposal, target, row, here[asked], child[asked])
+        sequence, column = asked.nonzero().unbind(1)
+        p, q, ratio = along_chains(proposal, target, sequence, here[asked], child[asked])
         top, bottom = (torch.ones_like(here, dtype=torch.float64) for _ in range(2))  # where nothing is asked w stays
-        top[asked], bottom[asked] = pairs.top, pairs.bottom
+        top[asked], bottom[asked] = ratio
         along = weights(w, top, bottom)
         before, w = along[:, :-1], along[:, -1]
         chance = torch.zeros_like(top)
-        chance[asked] = share(pairs.missing(before[asked]), before[asked])
+        chance[asked] = share(p.minus(q, before[asked]).mass(), before[asked])
         kept = rnd.coin("accept", here, chance, asked & (before > 0))
         if not some(kept):
             continue
         place = (kept * (1 + torch.arange(kept.shape[1], device=kept.device))).argmax(1, keepdim=True)
         hit = kept.any(1)
         last = torch.where(hit, here.gather(1, place)[:, 0], last)
-        index = torch.zeros_like(here).index_put_((row, column), torch.arange(len(row), device=row.device))
-        found = pairs.left(index.gather(1, place)[:, 0], before.gather(1, place)[:, 0])
+        each = torch.arange(len(sequence), device=here.device)
+        index = torch.zeros_like(here).index_put_((sequence, column), each).gather(1, place)[:, 0]
+        rest_p, rest_q = p.take(index).table(), q.take(index).table()
+        found = rest_p.unless_empty(rest_p.minus(rest_q, before.gather(1, place)[:, 0]))
         after = found if after is None else after.put(found, hit)
     end = nodes.gather(1, count[:, None])[:, 0]
     last = torch.where(rnd.coin("accept", end, w, where & (w > 0)), end, last)
     return last, token_after(target, rnd, last, where, inner(tree), after)
 
 
+def along_chains(
+    proposal: Proposal, target: Scored, sequence: Int[Tensor, "R"], node: Int[Tensor, "R"], child: Int[Tensor, "R"]
+) -> tuple[TokenProbs, TokenProbs, tuple[Float[Tensor, "R"], Float[Tensor, "R"]]]:
+    """p and q at any nodes of any sequences, over p's tokens; and p and q of the child that was drawn at each. Packed where
+    sampling leaves few tokens: a table would be as wide as the broadest distribution, which may have thousands where most
+    have a dozen."""
+    assert proposal.q is not None
+    token, index = proposal.tree.tokens[sequence, child], proposal.q_indices()[sequence, node]
+    p = target.probs(node, sequence)
+    p = p if p.ids is None else p.using(p.prob.double())
+    ratio = p.at(token).double(), proposal.q.at(index, token, target.vocab_size).double()
+    return p, proposal.q.over(p, index), ratio
+
+
+def at_once(before: TokenProbs | None) -> int:
+    """How many distributions to ask for together, judging by the last ones."""
+    if before is None or before.ids is None:
+        return _AT_LEAST
+    return max(_AT_LEAST, _ENTRIES * len(before) // max(len(before.ids), 1))
+
+
 def chains_apart(
     proposal: Proposal, target: Scored, rnd: Round, other: Judge, among: Bool[Tensor, "B"] | None = None
 ) -> Judge:
-    """Rows without branches are judged by the block rule, which other rules become there, and the others by `other`. A row's
-    own tree decides, never its neighbours'."""
+    """Sequences without branches are judged by the block rule, to which other rules reduce there, the others by `other`. The
+    tree of a sequence decides, never those of the others."""
     host_tree = target.host_tree
     straight = put([a == b for a, b in zip(host_tree.drafted, host_tree.deepest, strict=True)], rnd.device, torch.bool)
     straight = straight if among is None else straight & among
 
-    def judge(start: Nodes, where: Rows) -> Judged:
+    def judge(start: Nodes, where: Mask) -> Judged:
         node, token = start, torch.full_like(start, -1)
-        for rule, rows in ((other, where & ~straight), (line_judge, where & straight)):
-            if bool(rows.any()):
-                found, said = rule(start, rows)
-                node, token = torch.where(rows, found, node), torch.where(rows, said, token)
+        for rule, here in ((other, where & ~straight), (line_judge, where & straight)):
+            if bool(here.any()):
+                found, said = rule(start, here)
+                node, token = torch.where(here, found, node), torch.where(here, said, token)
         return node, token
 
-    def line_judge(start: Nodes, where: Rows) -> Judged:
+    def line_judge(start: Nodes, where: Mask) -> Judged:
         return judge_drawn(proposal, target, rnd, start, where)
 
     return judge
@@ -148,9 +173,9 @@ def _drawn_below(tree: TokenTree, start: Int[Tensor, "B"], chosen: Bool[Tensor, 
 
 
 def weights(w: Float[Tensor, "B"], top: Float[Tensor, "B L"], bottom: Float[Tensor, "B L"]) -> Float[Tensor, "B L+1"]:
-    """w and then min(1, w p/q) one after another; a token that q cannot have drawn weighs nothing.
+    """w and then min(1, w p/q) one after another; 0 from a token on that q cannot have drawn.
 
-    All at once: a product that is cut off at 1 is the whole product, divided by the greatest it had been if that is above 1.
+    All at once: a product cut off at 1 is the whole product, divided by its greatest value so far if that is above 1.
     """
     ratio = torch.where(bottom > 0, top.log() - bottom.log(), -torch.inf)  # as logarithms nothing overflows
     way = torch.cat([w[:, None].log(), ratio], dim=1).cumsum(1)
@@ -160,7 +185,7 @@ def weights(w: Float[Tensor, "B"], top: Float[Tensor, "B L"], bottom: Float[Tens
 class Follow(Protocol):
     """Which child goes on the chain, and the distribution it was drawn from; where the chain goes on."""
 
-    def __call__(self, here: Family, pair: Pair, /) -> tuple[Int[Tensor, "B"], Float[Tensor, "B W"]]: ...
+    def __call__(self, here: Family, both: Aligned, /) -> tuple[Int[Tensor, "B"], TokenProbs]: ...
 
 
 def judge_chain(
@@ -171,29 +196,29 @@ def judge_chain(
     where: Bool[Tensor, "B"],
     follow: Follow,
 ) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
-    """The block rule along the chain that `follow` names. The target's distribution is asked at every node that goes on with w > 0,
-    where plain decoding could have come too, and at the end only if it is kept: options may have left it no token at all."""
+    """The block rule along the chain that `follow` names. The target's distribution is made at every node that goes on with
+    w > 0, which plain decoding could have reached, and at the end only if it is accepted: options may have left
+    it no token."""
     goes_on, families = inner(target.tree), Families.of(target.tree)
     node, last, alive = start, start, where
     w = torch.ones_like(start, dtype=torch.float64)
-    after: Support | None = None
+    after: TokenProbs | None = None
     for _ in range(1 + max(target.host_tree.deepest, default=0)):
         going = goes_on.gather(1, node[:, None])[:, 0] & alive
         last = torch.where(rnd.coin("accept", node, w, alive & ~going), node, last)
         if not bool(going.any()):
             break
         here = families.at(torch.where(going, node, start))
-        pair = pair_at(proposal, target, here, going)
-        place, q = follow(here, pair)
-        p = pair.p.to(q.dtype)
-        rest = missing(w, p, q)
-        total = rest.sum(-1, dtype=torch.float64)
-        kept = rnd.coin("accept", node, share(total, w), going)
+        both = node_probs(proposal, target, here, going)
+        place, q = follow(here, both)
+        p = both.p.using(both.p.prob.to(q.prob.dtype))
+        rest = p.minus(q, w)
+        kept = rnd.coin("accept", node, share(rest.mass(), w), going)
         last = torch.where(kept, node, last)
         if some(kept):
-            left = replace(pair.support, prob=unless_empty(rest, p))
+            left = p.unless_empty(rest)
             after = left if after is None else after.put(left, kept)
-        w = weight(w, p, q, pair.columns.gather(1, place[:, None]))
+        w = weight(w, p.prob, q.prob, both.columns.gather(1, place[:, None]))
         alive = going & (w > 0)
         node = torch.where(alive, of(here.child, place), node)
     return last, token_after(target, rnd, last, where, goes_on, after)
@@ -205,20 +230,21 @@ def token_after(
     last: Int[Tensor, "B"],
     where: Bool[Tensor, "B"],
     judged: Bool[Tensor, "B N"],
-    after: Support | None,
+    after: TokenProbs | None,
 ) -> Int[Tensor, "B"]:
-    """Drawn from what judging left of the distribution at the last node kept, or from the target's own where nothing was judged."""
+    """Drawn from what judging left of the distribution at the last accepted node, or from the target's own where nothing was
+    judged."""
     fresh = where & ~judged.gather(1, last[:, None])[:, 0]
     if after is None or some(fresh):
-        probs = target.support(torch.where(fresh, last, 0), fresh)
+        probs = target.probs(torch.where(fresh, last, 0), where=fresh)
         after = probs if after is None else after.put(probs, fresh)
-    return rnd.pick_among("residual", last, after.prob, where, after.places)
+    return rnd.pick("residual", last, after, where)
 
 
 def weight(
     w: Float[Tensor, "B"], p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], token: Int[Tensor, "B 1"]
 ) -> Float[Tensor, "B"]:
-    """min(1, w p/q), in float64, at a child's token; one that q cannot have drawn weighs nothing."""
+    """min(1, w p/q), in float64, at a child's token; 0 for one that q cannot have drawn."""
     return heaviness(w, p.gather(1, token)[:, 0], q.gather(1, token)[:, 0])
 
 

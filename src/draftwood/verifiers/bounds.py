@@ -32,7 +32,7 @@ def best_iid(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], most: int) -> Flo
 def best_distinct(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], most: int) -> Float[Tensor, "B most"]:
     """With 1 to `most` draws without replacement, or as many as q has tokens. Right to about 1e-9."""
     p, q = distributions(p, q, most)
-    return 1 + torch.stack([_distinct_row(*row, most) for row in zip(p, q, strict=True)]).clamp_max(0.0)
+    return 1 + torch.stack([_distinct(*each, most) for each in zip(p, q, strict=True)]).clamp_max(0.0)
 
 
 def distributions(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], k: int) -> tuple[Tensor, Tensor]:
@@ -40,12 +40,12 @@ def distributions(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], k: int) -> t
     need_at_least("a bound", k=(k, 1))
     if p.shape != q.shape or p.ndim != 2 or not p.numel():
         raise OptionError(
-            f"p has shape {tuple(p.shape)}, q {tuple(q.shape)}\nhint: rows of distributions, as many of each"
+            f"p has shape {tuple(p.shape)}, q {tuple(q.shape)}\nhint: two matrices, one distribution in each row"
         )
     p, q = p.double(), q.double()
     for name, probs in (("p", p), ("q", q)):
         if not bool(((probs >= 0).all(1) & ((probs.sum(1) - 1).abs() < 1e-3)).all()):
-            raise OptionError(f"a row of {name} is no distribution\nhint: nothing negative, a sum of 1")
+            raise OptionError(f"{name} has a row that is no distribution\nhint: nothing negative, a sum of 1")
     return p / p.sum(1, keepdim=True), q / q.sum(1, keepdim=True)
 
 
@@ -55,7 +55,7 @@ def _by_ratio(p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
     return p.gather(-1, order), q.gather(-1, order)
 
 
-def _distinct_row(p: Float[Tensor, "V"], q: Float[Tensor, "V"], most: int) -> Float[Tensor, "most"]:
+def _distinct(p: Float[Tensor, "V"], q: Float[Tensor, "V"], most: int) -> Float[Tensor, "most"]:
     """Minima of p(H) - Q(H), one for each number of draws."""
     kept = _worth_drawing(q, most)
     p, q = p[kept], q[kept]

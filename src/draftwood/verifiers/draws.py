@@ -1,29 +1,18 @@
-"""What the rules for several draws read at a node: which distribution the draws came from, and in which order they come."""
+"""In which order the draws at a node come."""
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
-from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round, some
-
-
-def probs_at(
-    proposal: Proposal, node: Int[Tensor, "B"], where: Bool[Tensor, "B"], like: Float[Tensor, "B V"]
-) -> Float[Tensor, "B V"]:
-    """q of the children of one node per row, over the columns and in the precision of `like`; zeros elsewhere, and
-    everywhere where nothing was drawn."""
-    if proposal.q is None:
-        return torch.zeros_like(like)
-    rows = proposal.q_indices().gather(1, node[:, None])[:, 0]
-    return proposal.q.dense(torch.where(where, rows, -1), like.shape[-1]).to(like.dtype)
 
 
 def order(
     copies: Int[Tensor, "B C"], rnd: Round, node: Int[Tensor, "B"], where: Bool[Tensor, "B"]
 ) -> Int[Tensor, "B n"]:
     """Which of a node's children each of its draws belongs to: in draw order, or where draws were merged in any order,
-    equally likely. n is the greatest number of draws of the batch; what stands behind a row's own number is rubbish.
+    equally likely. n is the greatest number of draws of the batch; what stands behind a sequence's own number has no
+    meaning.
 
     Merged iid copies must come in random order, to the last of them: equal ones together would bias the output. Where
     nothing was merged, the draw order of iid draws is a random order already.
@@ -53,5 +42,5 @@ def merged(copies: Int[Tensor, "B C"]) -> Bool[Tensor, "B"]:
 
 
 def of(x: Int[Tensor, "B C"], place: Int[Tensor, "B"]) -> Int[Tensor, "B"]:
-    """What a table says of one child per row."""
+    """The entry of one child of each sequence."""
     return x.gather(1, place[:, None])[:, 0]

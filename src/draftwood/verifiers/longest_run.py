@@ -4,8 +4,9 @@ Every drafted node is kept on its own with probability min(1, p/q); of the targe
 longest run of kept nodes below it wins, the first among equals. That looks at what comes after a token to decide about the
 token: two beginnings with p = (.7, .3), whose next tokens are kept with .4 and .9, come out as (.334, .666).
 
-The round ends in a node that the target has scored, so that the next one can begin with its row: the path is handed over
-less its last node, whose token is the one after it. Rows without such beginnings are judged by rejection, one by one.
+The round ends in a node that the target has scored, so that the next one can begin with its logits: the path is handed over
+less its last node, whose token is the one after it. Sequences without such beginnings are judged by rejection, one token
+after another.
 """
 
 from dataclasses import dataclass
@@ -14,13 +15,12 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from draftwood.core.draw import Draw, Shape
 from draftwood.core.forward import Needs
-from draftwood.core.legality import Shape
-from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
-from draftwood.verifiers.draws import probs_at
 from draftwood.verifiers.onward import verdict_at
 from draftwood.verifiers.rejection import ratio, try_children
 from draftwood.verifiers.walk import walk
@@ -40,7 +40,7 @@ class LongestRun:
         begins = tree.children(torch.zeros_like(tree.tokens[:, 0])) & (tree.source < 0)
         begun = begins.any(1)
 
-        # A row whose first tokens are drawn: the last kept one is its end, or if none is, the token that took its place.
+        # Where the first tokens are drawn, the last accepted one is the end, or the token that took its place.
         first = walk(tree, lambda here, _, alive: try_children(proposal, target, rnd, here, alive & ~begun))
         end = first.path.gather(1, first.count[:, None])[:, 0]
         end = torch.where(begun, _furthest(proposal, target, rnd, begins), end)
@@ -56,9 +56,14 @@ def _furthest(proposal: Proposal, target: Scored, rnd: Round, begins: Bool[Tenso
         parent = tree.parents[:, n].clamp_min(0)
         tried = tree.live[:, n] & ~begins[:, n] & kept.gather(1, parent[:, None])[:, 0]
         if some(tried):
-            p, token = target.probs(parent[:, None])[:, 0], tree.tokens[:, n : n + 1]
-            chance = ratio(p, probs_at(proposal, parent, tried, p), token)
-            # A greedy row's tokens are taken, not drawn: kept if the target wants them.
-            chance = torch.where(tree.copies[:, n] > 0, chance, p.gather(1, token)[:, 0])
+            token, index = tree.tokens[:, n], proposal.q_indices().gather(1, parent[:, None])[:, 0]
+            p = target.probs(parent, where=tried).at(token)
+            q = (
+                torch.zeros_like(p)
+                if proposal.q is None
+                else proposal.q.at(index, token, target.vocab_size).to(p.dtype)
+            )
+            # A greedy sequence's tokens are taken, not drawn: kept if the target wants them.
+            chance = torch.where(tree.copies[:, n] > 0, ratio(p, q), p)
             kept[:, n] |= rnd.coin("accept", torch.full_like(parent, n), chance, tried)
     return (tree.depths() * kept).argmax(1)

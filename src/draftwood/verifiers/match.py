@@ -6,10 +6,10 @@ yields. Exact for every draft, and with the same seed equal to plain decoding to
 
 from dataclasses import dataclass
 
+from draftwood.core.draw import RULES, Draw, Shape
 from draftwood.core.forward import Needs
 from draftwood.core.host import host
-from draftwood.core.legality import RULES, Shape
-from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict

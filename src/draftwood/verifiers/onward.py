@@ -1,5 +1,5 @@
-"""The way on that all look-ahead rules share: judge everything drawn below a node at once, and where the token after it is
-a given child's, judge again below that child.
+"""The loop that all look-ahead rules share: judge everything drawn below a node at once, and where the token after it is a
+given child's, judge again below that child.
 
     root ── a ── b        a, b drawn: judged together
                  └─ c     c given: reached if the token after b happens to be c
@@ -19,21 +19,21 @@ from draftwood.core.scored import Scored
 from draftwood.core.tree import SCORED, TokenTree
 from draftwood.core.verdict import Verdict
 
-# Rules define functions of this kind anew for every round, and to make an annotation takes as long as five operations.
+# Rules define such functions in every round, and making an annotation takes as long as five operations.
 Nodes = Int[Tensor, "B"]
-Rows = Bool[Tensor, "B"]
+Mask = Bool[Tensor, "B"]
 Judged = tuple[Nodes, Nodes]
 
 
 class Judge(Protocol):
-    """The deepest node kept among the drawn ones below `start` (itself if none is), and the token after it."""
+    """The deepest accepted node among the drawn ones below `start` (itself if none is), and the token after it."""
 
-    def __call__(self, start: Nodes, where: Rows, /) -> Judged: ...
+    def __call__(self, start: Nodes, where: Mask, /) -> Judged: ...
 
 
 def onward(tree: TokenTree, target: Scored, rnd: Round, judge: Judge) -> Verdict:
-    """From the root on, all rows together. What was drawn is never reached by its token alone: the rule has looked at it."""
-    if target.simple:  # one-hot distributions leave nothing to chance: every rule follows the best token
+    """From the root on, all sequences together. A drawn node is never reached by its token alone: the rule has judged it."""
+    if target.simple:  # of one-hot distributions every rule follows the best token
         return target.host_tree.follow(host(target.best()), rnd.device)
     given = tree.live & (tree.role == SCORED) & (tree.copies == 0)
     last = torch.zeros_like(tree.tokens[:, 0])

@@ -15,26 +15,26 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core.draw import RULES, Draw, Shape
 from draftwood.core.forward import Needs
-from draftwood.core.legality import RULES, Shape
-from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round
+from draftwood.core.sampling.draft_probs import Aligned
+from draftwood.core.sampling.probs import TokenProbs
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
 from draftwood.verifiers.block import chains_apart, judge_chain
 from draftwood.verifiers.family import Family
-from draftwood.verifiers.onward import Judged, Nodes, Rows, onward
-from draftwood.verifiers.pair import Pair
+from draftwood.verifiers.onward import Judged, Mask, Nodes, onward
 
 
 @dataclass(frozen=True, slots=True)
 class PathBlock:
-    """Exact if each path ends by itself: at a depth fixed beforehand, or because of its own tokens (a distribution that is none). How
-    the others went must not decide it, because `skew` averages over them.
+    """Exact if each path ends by itself: at a depth fixed beforehand, or because of its own tokens (a distribution of
+    zeros). Other paths must not decide it, because `skew` averages over them.
 
-    `counted` forgets no more than the rule needs: at each node the number of paths that go through it is known, so the
-    chosen child is the largest of that many draws. Exact however the tree grew, as long as no draw was foreseen, and a
-    few percent shorter.
+    `counted`: at each node the number of paths through it is used, so the chosen child is the largest of that many draws.
+    Exact however the tree grew, as long as growing did not look ahead, and it accepts a few percent less.
     """
 
     counted: bool = False
@@ -44,7 +44,7 @@ class PathBlock:
     shapes: frozenset[Shape] = RULES["PathBlock"].shapes
 
     def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
-        def several(start: Nodes, where: Rows) -> Judged:
+        def several(start: Nodes, where: Mask) -> Judged:
             return judge_chain(proposal, target, rnd, start, where, _Chosen(self.counted))
 
         # The best of one path is that path; copies of it are several.
@@ -58,26 +58,25 @@ class _Chosen:
 
     counted: bool
     paths: Int[Tensor, "B"] | None = None  # K
-    lower: Float[Tensor, "B"] = field(
-        init=False
-    )  # A and J, divided by A + J: the distribution depends on their ratio alone
+    # A and J, divided by A + J: the distribution depends on their ratio alone.
+    lower: Float[Tensor, "B"] = field(init=False)
     own: Float[Tensor, "B"] = field(init=False)
 
-    def __call__(self, here: Family, pair: Pair) -> tuple[Int[Tensor, "B"], Float[Tensor, "B W"]]:
+    def __call__(self, here: Family, both: Aligned) -> tuple[Int[Tensor, "B"], TokenProbs]:
         if self.paths is None or self.counted:
             self.paths = here.copies.sum(1)
             self.lower, self.own = (torch.full_like(here.node, x, dtype=torch.float64) for x in (0, 1))
-        p, q = pair.p.double(), pair.q.double()
+        p, q = both.p.prob.double(), both.q.prob.double()
         q = q / q.sum(-1, keepdim=True).clamp_min(torch.finfo(q.dtype).tiny)
         rank, below = ranked(p, q)
-        place = _highest(pair.columns, here.copies > 0, rank)
+        place = _highest(both.columns, here.copies > 0, rank)
         probs = skew(q, below, self.lower, self.own, self.paths)
-        column = pair.columns.gather(1, place[:, None])
+        column = both.columns.gather(1, place[:, None])
         lower = self.lower + self.own * below.gather(1, column)[:, 0]
         own = self.own * q.gather(1, column)[:, 0]
         whole = (lower + own).clamp_min(torch.finfo(q.dtype).tiny)
         self.lower, self.own = lower / whole, own / whole
-        return place, probs
+        return place, both.q.using(probs)
 
 
 def ranked(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"]) -> tuple[Int[Tensor, "B V"], Float[Tensor, "B V"]]:
@@ -102,7 +101,7 @@ def skew(
     own: Float[Tensor, "B"],
     paths: Int[Tensor, "B"],
 ) -> Float[Tensor, "B V"]:
-    """The distribution of the chosen path's next token. A difference of powers would cancel: a^K - b^K = (a - b) S, a - b = J q."""
+    """The distribution of the chosen path's next token, without cancellation: a^K - b^K = (a - b) S, and a - b = J q."""
     bottom = lower[:, None] + own[:, None] * below
     probs = q * _powers(bottom + own[:, None] * q, bottom, paths)
     return probs / probs.sum(-1, keepdim=True).clamp_min(torch.finfo(q.dtype).tiny)

@@ -1,7 +1,7 @@
-"""How often rules keep one of k drafted siblings, by formula: for tables and for tuning, never part of a rule.
+"""How often rules accept one of k drafted siblings, by formula: for tables and for tuning, never part of a rule.
 
-Each function takes distributions p (target) and q (draft), row by row, and gives the acceptance of every row. What has no formula
-(rejection of three or more draws without replacement) is left to the rule itself and a sample.
+Each function takes distributions p (target) and q (draft) and gives the acceptance of every pair of them. What has no
+formula (rejection of three or more draws without replacement) is left to the rule itself and a sample.
 """
 
 import torch
@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.verifiers.bounds import distributions
+from draftwood.verifiers.selection import play
 
 HALVINGS = 60  # of an interval of length k: to the last bit
 
@@ -53,18 +54,14 @@ def transport_iid(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], k: int) -> F
 
 
 def selection_iid(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], k: int) -> Float[Tensor, "B"]:
-    """Of two draws the one with the greater p - q1 q2 goes on, and meets the next; the last is judged by rejection with the
-    distribution of winners. A residual that happens to be a loser is not counted, so for three draws and more the rule keeps a
-    little more than this."""
+    """The winner of the rule's own k - 1 meetings, judged by rejection under its distribution: sum of min(p, won). A
+    meeting that would lower that sum is not played, so it never falls with k. A residual that happens to be a losing draw
+    is not counted, so the rule keeps a little more than this."""
     p, q = distributions(p, q, k)
-    winner = q
+    won, everywhere = q, torch.ones_like(p[:, 0], dtype=torch.bool)
     for _ in range(k - 1):
-        order = (p - winner * q).argsort(dim=1, descending=True, stable=True)
-        first, second = winner.gather(1, order), q.gather(1, order)
-        worse = [x.sum(1, keepdim=True) - x.cumsum(1) for x in (first, second)]
-        probs = first * second + first * worse[1] + worse[0] * second
-        winner = torch.zeros_like(winner).scatter(1, order, probs.clamp_min(0))
-    return torch.minimum(p, winner).sum(1)
+        won = play(p, won, q, 0, everywhere).won
+    return torch.minimum(p, won).sum(1)
 
 
 def match_two_distinct(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"]) -> Float[Tensor, "B"]:

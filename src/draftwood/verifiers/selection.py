@@ -1,13 +1,13 @@
-"""Selection: k independent draws play a tournament, and the winner is judged by rejection under the distribution it won with.
+"""Selection: k independent draws play a tournament, and rejection judges the winner under the winner's distribution.
 
 Two draws x ~ r and y ~ q meet: tokens are ranked by p - r q, and the better ranked one goes on. So a token wins against
 itself and against all that rank below it,
 
     won(i) = r(i) q(i) + r(i) below_q(i) + below_r(i) q(i),
 
-one sort and two cumulative sums; of two that rank alike the first goes on. The last winner has a known distribution and is kept with
-probability min(1, p/won), else the token comes from norm((p - won)+): together p, whatever the ranking. With the solver "lp"
-the pairs among the best ranked tokens are decided by coins, whose chances a small linear programme finds.
+one sort and two cumulative sums; of two that rank alike the first goes on. The last winner has a known distribution. It is
+accepted with probability min(1, p/won), else the token comes from norm((p - won)+): together p, whatever the ranking. With
+the solver "lp" the pairs among the best ranked tokens are decided by coins, whose chances a small linear programme finds.
 """
 
 from dataclasses import dataclass
@@ -19,18 +19,18 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core.draw import RULES, Draw, Shape
 from draftwood.core.forward import Needs
 from draftwood.core.host import on_host
-from draftwood.core.legality import RULES, Shape
-from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
 from draftwood.errors import OptionError, need_at_least
 from draftwood.verifiers.draws import of, order
 from draftwood.verifiers.family import Family
-from draftwood.verifiers.pair import pair_at
-from draftwood.verifiers.rejection import ratio, residual
+from draftwood.verifiers.node_probs import node_probs
+from draftwood.verifiers.rejection import ratio
 from draftwood.verifiers.selection_lp import best_chances
 from draftwood.verifiers.walk import walk
 
@@ -66,27 +66,28 @@ class Selection:
 def _choose(
     proposal: Proposal, target: Scored, rnd: Round, here: Family, alive: Bool[Tensor, "B"], size: int
 ) -> Int[Tensor, "B"]:
-    pair = pair_at(proposal, target, here, alive)
+    found = node_probs(proposal, target, here, alive)
     token, count = torch.full_like(here.node, -1), here.copies.sum(1)
-    drawn, rest = alive & (count > 0), pair.p  # [B, W]
+    drawn, rest = alive & (count > 0), found.p
     draws = order(here.copies, rnd, here.node, drawn).unbind(1)
     if draws and some(drawn):
-        # Sums over all columns make the winner's distribution, which has to be the true one: float64, and a sum of one, whose
-        # rounding would enter every meeting anew.
-        p, q = pair.p.double(), pair.q.double()
+        # The winner's distribution is made of sums over all columns: float64, and q with a sum of exactly one, because its
+        # rounding would enter every meeting.
+        p, q = found.p.prob.double(), found.q.prob.double()
         q = q / q.sum(-1, keepdim=True).clamp_min(1e-300)
         winner, won = draws[0], q
         for turn, other in enumerate(draws[1:], 1):
             playing = drawn & (count > turn)
             if not bool(playing.any()):
                 break
-            both = [pair.columns.gather(1, place[:, None]) for place in (winner, other)]
-            everyone = on_host(p.device) and bool(playing.all())  # there it costs nothing to ask who they are
+            both = [found.columns.gather(1, place[:, None]) for place in (winner, other)]
+            everyone = on_host(p.device) and bool(playing.all())  # there it costs nothing to read the mask
             if on_host(p.device) and not everyone:
-                rows = playing.nonzero()[:, 0]
-                contest = play(p[rows], won[rows], q[rows], size, playing[rows])
-                chance = p.new_ones(len(p)).index_copy_(0, rows, contest.chance(*(x[rows] for x in both)))
-                won = won.index_copy(0, rows, contest.won)
+                some_play = playing.nonzero()[:, 0]
+                contest = play(*(x[some_play] for x in (p, won, q)), size, playing[some_play])
+                chances = contest.chance(*(x[some_play] for x in both))
+                chance = p.new_ones(len(p)).index_copy_(0, some_play, chances)
+                won = won.index_copy(0, some_play, contest.won)
             else:
                 contest = play(p, won, q, size, playing)
                 chance = contest.chance(*both)
@@ -94,11 +95,13 @@ def _choose(
             # A ranking alone leaves nothing to chance.
             stays = rnd.coin("select", here.node, chance, playing, turn) if size else chance > 0
             winner = torch.where(playing & ~stays, other, winner)
-        kept = ratio(p, won, pair.columns.gather(1, winner[:, None]))
+        column = found.columns.gather(1, winner[:, None])
+        kept = ratio(p.gather(1, column)[:, 0], won.gather(1, column)[:, 0])
         token = torch.where(rnd.coin("accept", here.node, kept, drawn), of(here.token, winner), token)
         if some(alive & (token < 0)):
-            rest = torch.where(drawn[:, None], residual(p, won), p)
-    after = pair.pick(rnd, here.node, rest, alive & (token < 0))
+            rest = rest.using(p)
+            rest = rest.put(rest.residual(rest.using(won)), drawn)
+    after = rnd.pick("residual", here.node, rest, alive & (token < 0))
     return torch.where(token < 0, after, token)
 
 
@@ -117,8 +120,8 @@ class Contest:
         size = self.chances.shape[1]
         if not size:
             return (self.stands | (one <= two)).to(self.won.dtype)
-        row = torch.arange(len(one), device=one.device)
-        inside = self.chances[row, one.clamp_max(size - 1), two.clamp_max(size - 1)]
+        each = torch.arange(len(one), device=one.device)
+        inside = self.chances[each, one.clamp_max(size - 1), two.clamp_max(size - 1)]
         chance = torch.where((one < size) & (two < size), inside, (one <= two).to(inside.dtype))
         return torch.where(self.stands, 1.0, chance)
 
@@ -126,7 +129,7 @@ class Contest:
 def play(
     p: Float[Tensor, "B V"], r: Float[Tensor, "B V"], q: Float[Tensor, "B V"], size: int, where: Bool[Tensor, "B"]
 ) -> Contest:
-    """Decided by the distributions alone, before anybody looks at the tokens."""
+    """Decided by the distributions alone; the tokens are not looked at."""
     order = _best_first(p - r * q)  # [B, s] the others rank behind these, all alike
     ranked = order.shape[1]
     rank = torch.full_like(p, ranked, dtype=torch.int64)
@@ -149,7 +152,7 @@ def play(
         chances = best_chances(p.gather(1, order[:, :size]), first, second, lower_r, lower_q, where)
         won_best = torch.cat([_among(chances, first, second, lower_r, lower_q), won_best[:, size:]], dim=1)
     won = won.scatter_(1, order, won_best)
-    # A ranking is a guess at what helps. Where it would not raise the mass shared with p, nobody plays.
+    # Where a ranking would not raise the mass shared with p, the meeting is not played.
     stands = torch.minimum(p, won).sum(-1) <= torch.minimum(p, r).sum(-1)
     return Contest(rank, chances, stands, torch.where(stands[:, None], r, won))
 

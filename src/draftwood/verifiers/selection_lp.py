@@ -28,16 +28,18 @@ def best_chances(
     where the solver fails: the winner's distribution is made of these numbers, so any are exact."""
     size = p.shape[1]
     columns = (p, r, q, below_r[:, None], below_q[:, None], where[:, None].to(p.dtype))
-    rows: list[list[float]] = host(torch.cat(columns, dim=1))
+    nodes: list[list[float]] = host(torch.cat(columns, dim=1))
     by_rank = np.triu(np.ones((size, size)))
-    known: dict[tuple[float, ...], np.ndarray] = {}  # rows of one prompt often stand at the same place
-    for row in map(tuple, rows):
-        if row not in known:
+    known: dict[tuple[float, ...], np.ndarray] = {}  # sequences of one prompt often stand at the same place
+    for node in map(tuple, nodes):
+        if node not in known:
             chances = (
-                solved(row[:size], row[size : 2 * size], row[2 * size : 3 * size], *row[-3:-1]) if row[-1] else None
+                solved(node[:size], node[size : 2 * size], node[2 * size : 3 * size], *node[-3:-1])
+                if node[-1]
+                else None
             )
-            known[row] = by_rank if chances is None else chances
-    return torch.from_numpy(np.stack([known[tuple(row)] for row in rows])).to(p)
+            known[node] = by_rank if chances is None else chances
+    return torch.from_numpy(np.stack([known[tuple(node)] for node in nodes])).to(p)
 
 
 def solved(
@@ -49,7 +51,7 @@ def solved(
     p, r, q = (np.asarray(probs, dtype=np.float64) for probs in (best, first, second))
     size = len(p)
     pair = np.outer(r, q)  # the first is i, the second j
-    # won = base + slope @ w, the pairs flattened row by row; a pair of equals is decided already.
+    # won = base + slope @ w, the pairs flattened row by node; a pair of equals is decided already.
     base = np.diag(pair) + r * below_q + below_r * q + (pair.sum(0) - np.diag(pair))
     slope = np.zeros((size, size, size))
     for i in range(size):

@@ -1,8 +1,8 @@
-"""Transport: k independent draws, each kept with probability min(1, p/(rho q)), then one residual for all of them.
+"""Transport: k independent draws, each accepted with probability min(1, p/(rho q)), then one residual for all of them.
 
-With m = min(p/rho, q) and beta = sum m, one trial keeps x with probability m(x), and k trials keep it with probability
-m(x) a/beta, where a = 1 - (1 - beta)^k. The residual adds p - m a/beta, so what comes out has distribution p, as long as that is
-nowhere negative: as long as a <= rho beta. The smallest such rho keeps most; it lies between 1 and k.
+With m = min(p/rho, q) and beta = sum m, one trial accepts x with probability m(x), and k trials accept it with probability
+m(x) a/beta, where a = 1 - (1 - beta)^k. The residual adds p - m a/beta, so what comes out has distribution p, as long as
+that is nowhere negative: as long as a <= rho beta. The smallest such rho accepts most; it lies between 1 and k.
 
 p and q are read once per node, not once per draw.
 """
@@ -15,17 +15,17 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core.draw import RULES, Draw, Shape
 from draftwood.core.forward import Needs
 from draftwood.core.host import on_host
-from draftwood.core.legality import RULES, Shape
-from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
 from draftwood.errors import OptionError
 from draftwood.verifiers.draws import of, order
 from draftwood.verifiers.family import Family
-from draftwood.verifiers.pair import pair_at
+from draftwood.verifiers.node_probs import node_probs
 from draftwood.verifiers.walk import walk
 
 _HAIR = 1e-8  # how far from the best rho the search may end, as a share of it: far below what acceptance would show
@@ -55,20 +55,20 @@ class Transport:
 def _choose(
     proposal: Proposal, target: Scored, rnd: Round, here: Family, alive: Bool[Tensor, "B"], least: float
 ) -> Int[Tensor, "B"]:
-    pair = pair_at(proposal, target, here, alive)
-    p, q = pair.p, pair.q  # [B, W]
+    both = node_probs(proposal, target, here, alive)
+    p, q = both.p.prob, both.q.prob  # [B, W]
     token, count = torch.full_like(here.node, -1), here.copies.sum(1)
     trying, rest = alive & (count > 0), p
     place = order(here.copies, rnd, here.node, trying)  # [B, n]
     if place.shape[1] and some(trying):
         rho = best_rho(p, q, count).clamp_min(least).to(p.dtype)
-        kept = _kept(p, q, rho, pair.columns.gather(1, place))
+        kept = _kept(p, q, rho, both.columns.gather(1, place))
         first = rnd.pick("accept", here.node, _first(kept, count), trying)
         hit = trying & (first < place.shape[1])
         token = torch.where(hit, of(here.token, of(place, first.clamp(0, place.shape[1] - 1))), token)
         if some(alive & (token < 0)):
             rest = torch.where((count > 0)[:, None], _rest(p, q, rho, count), p)
-    after = pair.pick(rnd, here.node, rest, alive & (token < 0))
+    after = rnd.pick("residual", here.node, both.p.using(rest), alive & (token < 0))
     return torch.where(token < 0, after, token)
 
 
@@ -83,8 +83,8 @@ def best_rho(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], count: Int[Tensor
 
 
 def _search(xp: Any, p: Any, q: Any, count: Any) -> Any:
-    """By false position, every step one pass over the distributions; what is returned was tried and is great enough. `xp`: numpy or
-    torch, which agree about every function used here."""
+    """By false position, every step one pass over the distributions; the result was tried and is large enough. `xp`: numpy
+    or torch, which agree about every function used here."""
     high = xp.clip(count, 1, None) * xp.ones_like(count, dtype=xp.float64)
     low = xp.ones_like(high)
 
@@ -132,8 +132,8 @@ def _kept(
 
 
 def _first(kept: Float[Tensor, "B n"], count: Int[Tensor, "B"]) -> Float[Tensor, "B n+1"]:
-    """The distribution of the first trial that keeps its draw, if each does so with these chances; last, that none does. No trial
-    knows of the others, so one pick decides all of them."""
+    """The distribution of the first trial that accepts its draw, if each does so with these chances; last, that none does.
+    Trials are independent, so one pick decides all of them."""
     real = torch.arange(kept.shape[1], device=kept.device) < count[:, None]
     kept = torch.where(real, kept.double(), 0.0)
     left = torch.nn.functional.pad(1 - kept, (1, 0), value=1.0).cumprod(1)

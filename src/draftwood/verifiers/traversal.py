@@ -18,23 +18,23 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from draftwood.core.draw import RULES, Draw, Shape
 from draftwood.core.forward import Needs
-from draftwood.core.legality import RULES, Shape
-from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round
-from draftwood.core.sampling.support import Support
+from draftwood.core.sampling.draft_probs import Aligned
+from draftwood.core.sampling.probs import TokenProbs
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
 from draftwood.verifiers.block import chains_apart, heaviness, share, token_after
 from draftwood.verifiers.family import Families, Family
-from draftwood.verifiers.line import missing
-from draftwood.verifiers.onward import Judged, Nodes, Rows, drawn, inner, onward
-from draftwood.verifiers.pair import Pair, pair_of
+from draftwood.verifiers.node_probs import node_probs
+from draftwood.verifiers.onward import Judged, Mask, Nodes, drawn, inner, onward
 
 
 @dataclass(frozen=True, slots=True)
 class Traversal:
-    """Keeps more than rejection without replacement on the same tree; on a chain it is the block rule."""
+    """Accepts more than rejection without replacement on the same tree; on a chain it is the block rule."""
 
     needs: Needs = Needs()
     lossless: bool = True
@@ -42,7 +42,7 @@ class Traversal:
     shapes: frozenset[Shape] = RULES["Traversal"].shapes
 
     def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
-        def branched(start: Nodes, where: Rows) -> Judged:
+        def branched(start: Nodes, where: Mask) -> Judged:
             return _judge(proposal, target, rnd, start, where)
 
         judge = chains_apart(proposal, target, rnd, branched)
@@ -51,13 +51,14 @@ class Traversal:
 
 
 class _Stack:
-    """Distributions of the nodes from the start down to the one a row is at. Others need none: below a rejected node nothing is ever
-    asked again, and a node not yet visited has its distributions unchanged. Made on the way down, for nodes with drawn children."""
+    """Distributions of the nodes from the start down to the one a sequence is at, made on the way down for nodes with drawn
+    children. Others need none: nothing is asked below a rejected node, and a node not yet visited has its distributions
+    unchanged."""
 
     def __init__(self, batch: int, levels: int, columns: Int[Tensor, "B N"]) -> None:
         self.first, self.levels = torch.arange(batch, device=columns.device) * levels, levels
         self.columns = columns  # of each node's token in its parent's distributions
-        self.p: Tensor | None = None  # [B * levels, W], the levels of a row one behind the other
+        self.p: Tensor | None = None  # [B * levels, W], the levels of a sequence one after another
         self.q: Tensor | None = None
         self.ids: Tensor | None = None
         self.vocab_size = 0
@@ -71,43 +72,43 @@ class _Stack:
         at = self.at(level)
         return self.p[at, column], self.q[at, column]
 
-    def left(self, level: Int[Tensor, "B"]) -> Support | None:
-        """What is left of p, and of which tokens; None if no distribution was asked for."""
+    def left(self, level: Int[Tensor, "B"]) -> TokenProbs | None:
+        """What is left of p; None if no distribution was asked for."""
         if self.p is None:
             return None
         at = self.at(level)
-        return Support(self.p[at], None if self.ids is None else self.ids[at], self.vocab_size)
+        return TokenProbs(self.p[at], self.vocab_size, None if self.ids is None else self.ids[at])
 
-    def add(self, rows: Int[Tensor, "R"], level: Int[Tensor, "B"], pair: Pair, here: Family) -> None:
-        """The distributions of a node just reached, in some rows; the stack gets as wide as the widest so far."""
-        ids, width = pair.support.ids, pair.p.shape[1]
+    def add(self, which: Int[Tensor, "R"], level: Int[Tensor, "B"], both: Aligned, here: Family) -> None:
+        """The distributions of a node just reached, in some sequences; the stack gets as wide as the widest so far."""
+        p, q, ids, width = both.p.prob, both.q.prob, both.p.ids, both.p.prob.shape[1]
         assert self.p is None or (ids is None) == (self.ids is None), "columns are tokens, or they are not"
         if self.p is None or self.q is None:
             shape = (len(self.first) * self.levels, width)
             # Never read before it is written, and of many levels most are never reached: so it is not filled.
-            self.p, self.q, self.vocab_size = pair.p.new_empty(shape), pair.q.new_empty(shape), pair.support.vocab_size
+            self.p, self.q, self.vocab_size = p.new_empty(shape), q.new_empty(shape), both.p.vocab_size
             self.ids = None if ids is None else ids.new_full(shape, self.vocab_size)
         elif self.ids is not None and width > self.p.shape[1]:
             wide = max(width, 2 * self.p.shape[1])
             self.p, self.q, self.ids = _wide(self.p, wide), _wide(self.q, wide), _wide(self.ids, wide, self.vocab_size)
-        at, width = self.at(level)[rows], self.p.shape[1]
-        self.p.index_copy_(0, at, _wide(pair.p, width))
-        self.q.index_copy_(0, at, _wide(pair.q, width))
+        at, width = self.at(level)[which], self.p.shape[1]
+        self.p.index_copy_(0, at, _wide(p, width))
+        self.q.index_copy_(0, at, _wide(q, width))
         if self.ids is not None and ids is not None:
             self.ids.index_copy_(0, at, _wide(ids, width, self.vocab_size))
             # Empty places of a family are the root's, which nobody asks for.
-            self.columns = self.columns.index_copy(0, rows, self.columns[rows].scatter(1, here.child, pair.columns))
+            self.columns = self.columns.index_copy(0, which, self.columns[which].scatter(1, here.child, both.columns))
 
     def settle(
-        self, rows: Int[Tensor, "R"], level: Int[Tensor, "B"], w: Float[Tensor, "B"], token: Int[Tensor, "B"]
+        self, which: Int[Tensor, "R"], level: Int[Tensor, "B"], w: Float[Tensor, "B"], token: Int[Tensor, "B"]
     ) -> Float[Tensor, "B"]:
-        """A child was rejected in some rows: what their parents are left with, their weight being returned."""
+        """A child was rejected in some sequences: settles their parents and returns the weights."""
         assert self.p is not None and self.q is not None
-        at = self.at(level)[rows]
-        settled, p, q = settle(w[rows], self.p[at], self.q[at], token[rows][:, None])
+        at = self.at(level)[which]
+        settled, p, q = settle(w[which], self.p[at], self.q[at], token[which][:, None])
         self.p.index_copy_(0, at, p)
         self.q.index_copy_(0, at, q)
-        return w.index_copy(0, rows, settled)
+        return w.index_copy(0, which, settled)
 
 
 def _wide(x: Shaped[Tensor, "R W"], width: int, fill: float = 0) -> Shaped[Tensor, "R w"]:
@@ -117,9 +118,9 @@ def _wide(x: Shaped[Tensor, "R W"], width: int, fill: float = 0) -> Shaped[Tenso
 def _judge(
     proposal: Proposal, target: Scored, rnd: Round, start: Int[Tensor, "B"], where: Bool[Tensor, "B"]
 ) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
-    """Every row at its own node of its own tree: in one step a row goes down to its node's next child, or tries the node,
-    which has none left. A tree of N nodes takes 2N steps at most. Distributions are wide and most steps concern few rows, so which
-    they are is asked, and the steps end with the last row."""
+    """Every sequence at its own node of its own tree: one step goes down to the node's next child, or tries the node, which
+    has none left. A tree of N nodes takes 2N steps at most. Distributions are wide and most steps concern few sequences, so
+    only those are computed, and the steps end with the last sequence."""
     tree = proposal.tree
     families, left, judged = Families.of(tree), drawn(tree), inner(tree)  # not yet rejected; something was drawn below
     stack = _Stack(tree.batch, max(1, *target.host_tree.deepest), tree.tokens)
@@ -141,9 +142,9 @@ def _judge(
         w = _at(weights, level)
         heavy = heaviness(w, *stack.of(level, token))
         rejected = up | (down & (heavy <= 0))
-        rows = rejected.nonzero()[:, 0]
-        if len(rows):
-            weights = _set(weights, level, stack.settle(rows, level, w, token), rejected)
+        which = rejected.nonzero()[:, 0]
+        if len(which):
+            weights = _set(weights, level, stack.settle(which, level, w, token), rejected)
             left = _set(left, at, ~rejected, rejected)
         down = down & ~rejected
         level = level + down.long()
@@ -163,21 +164,21 @@ def _make(
     where: Bool[Tensor, "B"],
 ) -> None:
     """Distributions of the nodes just reached, which plain decoding could have reached too: their weight is not zero."""
-    rows = where.nonzero()[:, 0]
-    if len(rows):
-        here = families.at(node[rows], rows)
-        stack.add(rows, level, pair_of(proposal, target, rows, here), here)
+    which = where.nonzero()[:, 0]
+    if len(which):
+        here = families.at(node[which], which)
+        stack.add(which, level, node_probs(proposal, target, here, sequences=which), here)
 
 
 def settle(
     w: Float[Tensor, "B"], p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], token: Int[Tensor, "B 1"]
 ) -> tuple[Float[Tensor, "B"], Float[Tensor, "B V"], Float[Tensor, "B V"]]:
     """What a parent is left with when a child was rejected: weight, distribution and draft distribution."""
-    rest = missing(w, p, q)
+    rest = (w.to(p.dtype)[:, None] * p - q).clamp_min_(0)
     total = rest.sum(-1, keepdim=True)
     q = q.scatter(1, token, 0.0)
     mass = q.sum(-1, keepdim=True)
-    # Nothing is missing where p and q agree, or where nobody needs the parent any more: then p stays as it is.
+    # Nothing is missing where p and q agree, or where the parent weighs nothing: then p stays as it is.
     p = torch.where(total > 0, rest / total, p)
     return share(total[:, 0].double(), w), p, torch.where(mass > 0, q / mass, q)
 

@@ -1,7 +1,7 @@
 """The walk every token-level rule shares: choose a token at a node, go on if a child carries it, stop if none does.
 
-A rule returns a token, not a child: whether it is drafted is decided here, so given children and lucky residuals are
-accepted by every rule alike.
+A rule returns a token, not a child: whether it is drafted is decided here, so that every rule accepts given children, and
+residuals that happen to be drafted.
 """
 
 from typing import Protocol
@@ -16,13 +16,13 @@ from draftwood.verifiers.family import Families, Family
 
 
 class Choose(Protocol):
-    """A token with the target's distribution at each node, in the rows still walking."""
+    """A token with the target's distribution at each node, in the sequences still walking."""
 
     def __call__(self, here: Family, depth: int, where: Bool[Tensor, "B"], /) -> Int[Tensor, "B"]: ...
 
 
 def walk(tree: TokenTree, choose: Choose) -> Verdict:
-    """From the root down, all rows together; a row that has stopped waits for the others."""
+    """From the root down, all sequences together; one that has stopped waits for the others."""
     families = Families.of(tree)
     node = torch.zeros_like(tree.tokens[:, 0])
     alive = torch.ones_like(node, dtype=torch.bool)
@@ -32,10 +32,12 @@ def walk(tree: TokenTree, choose: Choose) -> Verdict:
         here = families.at(node)
         token = choose(here, depth, alive)
         next_token = torch.where(alive, token, next_token)
+        if depth + 1 == tree.num_nodes:
+            break
         hit = here.token == token[:, None]
         alive = alive & hit.any(1)
         # Asked on an accelerator, too: a level takes sixty operations, and most trees are left after a few.
-        if depth + 1 == tree.num_nodes or not bool(alive.any()):
+        if not bool(alive.any()):
             break
         child = here.child.gather(1, hit.int().argmax(1, keepdim=True))[:, 0]
         node = torch.where(alive, child, node)

@@ -24,8 +24,7 @@ from draftwood.bench.micro.verifiers import (
 )
 from draftwood.bench.statistics import Ratio
 from draftwood.bench.study.known_distributions import known_rules, round_of
-from draftwood.core.legality import RULES, Shape
-from draftwood.core.proposal import Draw
+from draftwood.core.draw import RULES, Draw, Shape
 from draftwood.core.proposal_checks import faults
 from draftwood.core.tree import TokenTree
 from draftwood.models.loading.load import load
@@ -128,4 +127,4 @@ def test_a_goal_is_reached_or_names_who_is_beyond_it() -> None:
     good = [row("Match", "a tree", 0.05), row("Match", "a tree" + ALL, 0.5), row(LP, "a tree", 2.0)]
     assert verdicts(Measured(good, [], [], {}))[0].startswith("reached")
     said = verdicts(Measured([*good, row("Block", "a chain", 0.2)], [], [], {}))[0]
-    assert said.startswith("not reached") and said.endswith("beyond it: Block on a chain, 1 rows")
+    assert said.startswith("not reached") and said.endswith("beyond it: Block on a chain, 1 sequences")

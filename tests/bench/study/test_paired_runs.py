@@ -11,9 +11,9 @@ from draftwood import recipes
 from draftwood.bench.study.paired_runs import PairedRules
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.config import EngineConfig
+from draftwood.core.draw import RULES, Draw, Shape
 from draftwood.core.forward import Needs
-from draftwood.core.legality import RULES, Shape
-from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import TreePolicy, Verifier
 from draftwood.core.recipe import Recipe
 from draftwood.core.round import Round

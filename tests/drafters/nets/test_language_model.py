@@ -9,8 +9,8 @@ import torch
 from draftwood.cache.dense import DenseCache
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.config import ModelConfig
+from draftwood.core.draw import Draw
 from draftwood.core.forward import FINAL, ForwardInput
-from draftwood.core.proposal import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.combine import VocabTrim

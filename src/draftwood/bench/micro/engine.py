@@ -11,7 +11,7 @@ from draftwood.bench.micro.target_pass import order
 from draftwood.bench.statistics import Ratio, ratio_of_means
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.config import EngineConfig
-from draftwood.core.proposal import Draw
+from draftwood.core.draw import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.verdict import PARTS

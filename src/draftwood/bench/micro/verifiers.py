@@ -1,9 +1,10 @@
-"""bench verifiers: what rules take to check a tree of 64 nodes, beside the target pass that scores the same tree.
+"""bench verifiers: the time of each rule for a tree of 64 nodes, and of the target pass that scores the same tree.
 
-The distributions are made up: as sharp as those of small chat models, and as near to each other as a trained drafter's. What a rule
-costs depends on how far it walks and how wide its distributions are, not on what the tokens mean. The target pass is a real one.
-Every repeat runs everything once, in an order that rotates and turns round; ratios are taken within a repeat. Only passes of
-many rows, which take seconds, run in every third repeat, and the repeats between read the last one's time.
+The distributions are made up: as sharp as those of small chat models, and as near to each other as a trained drafter's.
+What a rule costs depends on how far it walks and how wide its distributions are, not on what the tokens mean. The target
+pass is a real one. Every repeat runs everything once, in an order that rotates and turns round; ratios are taken within a
+repeat. Only passes of many sequences, which take seconds, run in every third repeat; the repeats between read the last
+one's time.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,14 +18,15 @@ from torch import Tensor
 from draftwood.bench.micro.target_pass import Stage, clock, flat, order, spread
 from draftwood.bench.statistics import Ratio, mean, ratio_of_pairs
 from draftwood.bench.study.known_distributions import drafted, known_rules, round_of, scored
+from draftwood.core.draw import RULES, Draw, Shape
 from draftwood.core.forward import ForwardInput
-from draftwood.core.legality import RULES, Shape
-from draftwood.core.proposal import DraftProbs, Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import TreePolicy, Verifier
 from draftwood.core.round import Round
+from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.sampling.params import SamplingParams
-from draftwood.core.sampling.shaping import Shaping
-from draftwood.core.sampling.support import Cutter
+from draftwood.core.sampling.probs import SamplingKernels
+from draftwood.core.sampling.sampler import Sampler
 from draftwood.core.scored import Scored
 from draftwood.core.tree import TokenTree
 from draftwood.models.loading.load import Loaded
@@ -39,15 +41,15 @@ TOP_P = 0.95
 DISTRIBUTIONS = 128  # different pairs of distributions; nodes take turns
 WARM_UP = 1  # repeats that do not count
 SEEDS = 4  # rounds of coins that repeats go through
-FALL = (1.2, 2.4)  # a distribution's tokens fall like rank to this power: flat rows and sure ones
+FALL = (1.2, 2.4)  # a distribution's tokens fall like rank to this power: flat ones and sure ones
 APART = 0.8  # noise between the logits of target and draft
-MANY, SELDOM = 8, 3  # passes of more rows are timed in every third repeat
-SHARE, LINEAR = 0.1, 8.0  # goals: at most this of the pass; from 4 rows to 32 better than linear
+MANY, SELDOM = 8, 3  # passes of more sequences are timed in every third repeat
+SHARE, LINEAR = 0.1, 8.0  # goals: at most this of the pass; from 4 sequences to 32 better than linear
 ALL = ", all tokens"  # of drafts without top-p
 LP = "Selection lp"  # the same rule with its linear programme, which no goal is set for
 
 Say = Callable[[int, int], None]
-Key = tuple[str, str, int]  # rule, draft, rows
+Key = tuple[str, str, int]  # rule, draft, sequences
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +77,12 @@ DRAWS, FULL, TRIES = 256, 0.9, 40  # draws at most; what counts as full; how man
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """One rule on one kind of tree with `batch` rows: milliseconds, share of the target pass, tokens kept of a row."""
+    """One rule on one kind of tree, `batch` sequences: milliseconds, share of the target pass, tokens accepted of each."""
 
     rule: str
     draft: str
     batch: int
-    nodes: float  # of a row's tree, on average
+    nodes: float  # of a tree, on average
     ms: float
     low: float
     high: float
@@ -121,15 +123,15 @@ def measure(
     found = known_rules() if rules is None else rules
     tokens = loaded.model.vocab_size if vocab_size is None else vocab_size
     stage = Stage(loaded.model, [context] * max(batches), NODES)
-    cut = stage.model.forward(flat(0, context, stage.tokens(1), [-1], head=True), stage.cache).cut
+    kernels = stage.model.forward(flat(0, context, stage.tokens(1), [-1], head=True), stage.cache).kernels
     stage.cache.commit([0], [[]])
-    world, least = World(tokens, top_p, cut), min(batches)
+    world, least = World(tokens, top_p, kernels), min(batches)
     able = {name: rule for name, rule in found.items() if rule is not None}
     case = Case(stage, context, {}, {}, {})
     for draft in DRAFTS:
         for batch in batches:
             case.add(world, draft, batch, able)
-    whole = World(tokens, 1.0, cut)
+    whole = World(tokens, 1.0, kernels)
     for draft in DRAFTS:  # every token has a probability: only for one size, which is enough to compare
         case.add(whole, draft, least, able, ALL)
     if rules is None and find_spec("scipy") is not None:
@@ -141,7 +143,7 @@ def measure(
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Everything that is timed, by rule, draft and rows."""
+    """Everything that is timed, by rule, draft and sequences."""
 
     stage: Stage
     context: int
@@ -205,12 +207,12 @@ def grown(times: dict[Key, list[float]]) -> list[Growth]:
 def verdicts(found: Measured) -> list[str]:
     """One line for each goal: whether it is reached, and who is beyond it."""
     checked = [row for row in found.rows if row.share is not None and row.rule != LP and not row.draft.endswith(ALL)]
-    beyond = [f"{r.rule} on {r.draft}, {r.batch} rows" for r in checked if r.share and r.share.value > SHARE]
+    beyond = [f"{r.rule} on {r.draft}, {r.batch} sequences" for r in checked if r.share and r.share.value > SHARE]
     said = [_said(f"every rule takes less than {SHARE:.0%} of the pass", beyond)]
     grown = [g for g in found.growth if g.rule != PASS and g.ratio is not None]
     if grown and grown[0].batches == (4, 32):
         slow = [f"{g.rule} on {g.draft}" for g in grown if g.ratio and g.ratio.value >= LINEAR]
-        said.append(_said(f"32 rows take less than {LINEAR:.0f} times as long as 4", slow))
+        said.append(_said(f"32 sequences take less than {LINEAR:.0f} times as long as 4", slow))
     return said
 
 
@@ -221,8 +223,8 @@ def _said(goal: str, beyond: list[str]) -> str:
 class World:
     """Pairs of distributions that nodes take turns with, and the drafts and rounds over them."""
 
-    def __init__(self, vocab_size: int, top_p: float, cut: Cutter | None = None, seed: int = 0) -> None:
-        self.vocab_size, self.top_p, self.cut = vocab_size, top_p, cut
+    def __init__(self, vocab_size: int, top_p: float, kernels: SamplingKernels | None = None, seed: int = 0) -> None:
+        self.vocab_size, self.top_p, self.kernels = vocab_size, top_p, kernels
         noise = torch.Generator().manual_seed(seed)
         rank = torch.arange(1, vocab_size + 1, dtype=torch.float32).log()
         fall = torch.empty(DISTRIBUTIONS, 1).uniform_(*FALL, generator=noise)
@@ -230,33 +232,33 @@ class World:
         q = p + APART * torch.randn(DISTRIBUTIONS, vocab_size, generator=noise)
         places = torch.randperm(vocab_size, generator=noise)  # likely tokens stand anywhere
         self.logits = p[:, places].contiguous()
-        # One row of a batch may be shaped like any other: the same options for all.
-        shaping = Shaping([SamplingParams(temperature=1.0, top_p=top_p)], "cpu")
-        self.q = DraftProbs(torch.cat([shaping.probs(row[None, None])[0] for row in q[:, places]]))
-        self.p = torch.cat([shaping.probs(row[None, None])[0] for row in self.logits])
-        self.best = None if cut is None else self.logits.argmax(-1)
+        # The same options for all.
+        sampler = Sampler([SamplingParams(temperature=1.0, top_p=top_p)], "cpu")
+        self.q = DraftProbs(torch.cat([sampler.dense(row[None, None])[0] for row in q[:, places]]))
+        self.p = torch.cat([sampler.dense(row[None, None])[0] for row in self.logits])
+        self.best = None if kernels is None else self.logits.argmax(-1)
 
-    def place(self, row: int, nodes: Tensor) -> Tensor:
+    def place(self, sequence: int, nodes: Tensor) -> Tensor:
         """Which pair of distributions a node has."""
-        return (nodes * 5 + row * 37) % DISTRIBUTIONS
+        return (nodes * 5 + sequence * 37) % DISTRIBUTIONS
 
     def proposal(self, draft: Draft, batch: int) -> Proposal:
-        """Rows are drafted one by one, and their distributions stored once: 32 rows of a real vocabulary would fill memory."""
-        return stacked([self._row(draft, row).compact(NODES) for row in range(batch)])
+        """Sequences are drafted one by one, and their distributions stored once: those of 32 would fill memory."""
+        return stacked([self._drafted(draft, b).compact(NODES) for b in range(batch)])
 
-    def _row(self, draft: Draft, row: int) -> Proposal:
+    def _drafted(self, draft: Draft, sequence: int) -> Proposal:
         def distributions(frontier: Tensor) -> DraftProbs:
-            return DraftProbs(self.q.prob[self.place(row, frontier.flatten())])
+            return DraftProbs(self.q.prob[self.place(sequence, frontier.flatten())])
 
         found: dict[int, Proposal] = {}  # by number of nodes
         for turn in range(TRIES):
-            rnd = round_of(1, self.vocab_size, seed=row + 1 + 1000 * turn, top_p=self.top_p)
+            rnd = round_of(1, self.vocab_size, seed=sequence + 1 + 1000 * turn, top_p=self.top_p)
             grown = drafted(draft.policy, rnd, draft.depth, DRAWS, distributions)
             found[int(grown.tree.live.sum())] = grown
             if max((size for size in found if size <= NODES), default=0) >= FULL * NODES:
                 break
         grown = found[max((size for size in found if size <= NODES), default=min(found))]
-        place = self.place(row, torch.arange(grown.tree.num_nodes))[None]
+        place = self.place(sequence, torch.arange(grown.tree.num_nodes))[None]
         return replace(grown, q=self.q, q_index=torch.where(grown.q_indices() >= 0, place, -1))
 
     def judge(self, rule: Verifier, proposal: Proposal, kept: list[float]) -> Callable[[], None]:
@@ -279,8 +281,7 @@ class World:
 
     def scored(self, place: Tensor, tree: TokenTree, rnd: Round) -> Scored:
         """As the backend would have said it. Which logit is the greatest it knows from the pass that is timed beside."""
-        said = scored(self.logits, place, tree, rnd, self.cut)
-        return said if self.best is None else Scored(replace(said.output, best=self.best), tree, rnd)
+        return scored(self.logits, place, tree, rnd, self.kernels, self.best)
 
     def describe(self) -> dict[str, float]:
         """How sharp and how near the distributions are."""
@@ -294,16 +295,16 @@ class World:
         }
 
 
-def stacked(rows: Sequence[Proposal]) -> Proposal:
-    """Proposals of one row each, over the same stored distributions and with as many nodes, as one."""
+def stacked(proposals: Sequence[Proposal]) -> Proposal:
+    """Proposals of one sequence each, over the same stored distributions and with as many nodes, as one."""
     names = ("tokens", "parents", "live", "role", "copies", "score", "source")
-    tree = TokenTree(**{name: torch.cat([getattr(x.tree, name) for x in rows]) for name in names})
-    return replace(rows[0], tree=tree, q_index=torch.cat([x.q_indices() for x in rows]))
+    tree = TokenTree(**{name: torch.cat([getattr(x.tree, name) for x in proposals]) for name in names})
+    return replace(proposals[0], tree=tree, q_index=torch.cat([x.q_indices() for x in proposals]))
 
 
 def pass_over(stage: Stage, tree: TokenTree, context: int) -> Callable[[], None]:
-    """The target pass that scores these trees, each row behind a context of its own."""
-    parts = [_row_tokens(stage, tree, row, context) for row in range(tree.batch)]
+    """The target pass that scores these trees, each behind a context of its own."""
+    parts = [_tokens(stage, tree, b, context) for b in range(tree.batch)]
     starts = [sum(p.size for p in parts[:i]) for i in range(len(parts))]
     names = ("ids", "slots", "positions", "entries", "parents")
     joined = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
@@ -316,9 +317,9 @@ def pass_over(stage: Stage, tree: TokenTree, context: int) -> Callable[[], None]
     return run
 
 
-def _row_tokens(stage: Stage, tree: TokenTree, row: int, context: int) -> ForwardInput:
-    """The live nodes of one row. Token ids are any: a pass costs the same for all."""
-    live = tree.live[row].nonzero()[:, 0].tolist()
+def _tokens(stage: Stage, tree: TokenTree, sequence: int, context: int) -> ForwardInput:
+    """The live nodes of one sequence. Token ids are any: a pass costs the same for all."""
+    live = tree.live[sequence].nonzero()[:, 0].tolist()
     number = {node: i for i, node in enumerate(live)}
-    parents = [number.get(p, -1) for p in tree.parents[row, live].tolist()]
-    return flat(row, context, stage.tokens(len(live)), parents, head=True)
+    parents = [number.get(p, -1) for p in tree.parents[sequence, live].tolist()]
+    return flat(sequence, context, stage.tokens(len(live)), parents, head=True)

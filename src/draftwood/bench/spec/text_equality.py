@@ -21,8 +21,8 @@ from draftwood.core.request import Request
 from draftwood.core.review import Chain, score
 from draftwood.core.round import TARGET, Round
 from draftwood.core.sampling.keys import digits
-from draftwood.core.sampling.noise import split
 from draftwood.core.sampling.params import SamplingParams
+from draftwood.core.sampling.random import split
 from draftwood.verifiers.match import Match
 
 NEAR = 3e-4
@@ -92,7 +92,7 @@ def difference(
         logits = scored.logits(root)[0, 0].double()
         return Difference(place, (x, y), float(logits.max() - torch.minimum(logits[x], logits[y])))
     uniforms = digits(rnd.key(TARGET, torch.tensor([0])))[0].tolist()
-    return Difference(place, (x, y), _step_margin(scored.probs(root)[0, 0].double(), x, y, uniforms))
+    return Difference(place, (x, y), _step_margin(scored.probs(root[:, 0]).dense()[0].double(), x, y, uniforms))
 
 
 def _step_margin(probs: torch.Tensor, x: int, y: int, uniforms: list[float]) -> float:

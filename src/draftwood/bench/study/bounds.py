@@ -18,12 +18,13 @@ from draftwood.bench.statistics import Estimate, mean_by_group
 from draftwood.bench.study.known_distributions import drafted, round_of, scored
 from draftwood.bench.study.single_prompt import ask, engine, need_prompts
 from draftwood.controllers.fixed import Fixed
+from draftwood.core.draw import RULES, Draw, Shape
 from draftwood.core.forward import Needs
-from draftwood.core.legality import RULES, Shape
-from draftwood.core.proposal import DraftProbs, Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import Verifier
 from draftwood.core.recipe import Recipe
 from draftwood.core.round import Round
+from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
@@ -71,7 +72,7 @@ class Recording:
         for column in verdict.path.unbind(1):  # one sequence at a time, so a column is one node
             index = indices.gather(1, column.clamp_min(0)[:, None])[:, 0]
             if len(self.p) < self.most and int(column[0]) >= 0 and int(index[0]) >= 0 and proposal.q is not None:
-                self.p.append(target.probs(column[:, None])[0, 0].float())
+                self.p.append(target.probs(column).dense()[0].float())
                 self.q.append(proposal.q.dense(index, target.vocab_size)[0].float())
         return verdict
 

@@ -13,7 +13,7 @@ import torch
 from draftwood.bench.spec.text_equality import Difference, difference, few_enough, following, not_compared
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.config import EngineConfig
-from draftwood.core.proposal import Draw
+from draftwood.core.draw import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams

@@ -1,4 +1,4 @@
-"""Shipped rules on distributions that are simply given: rounds, drafts and scores without a model, for whoever measures rules."""
+"""Rounds, drafts and scores over given distributions, without a model: for measuring rules."""
 
 import importlib
 import importlib.util
@@ -10,21 +10,22 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from draftwood.core.draw import RULES
 from draftwood.core.forward import ForwardOutput
-from draftwood.core.legality import RULES
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import DraftProbs, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import TreePolicy, Verifier
 from draftwood.core.request import Request
 from draftwood.core.round import Round
+from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.sampling.params import SamplingParams
-from draftwood.core.sampling.support import Cutter
+from draftwood.core.sampling.probs import SamplingKernels
 from draftwood.core.scored import Scored
 from draftwood.core.tree import TokenTree
 from draftwood.trees.grow import grow
 
-ChildLaws = Callable[[Int[Tensor, "B F"]], DraftProbs]
-"""Nodes -> the distribution of each one's children, in row-major order."""
+ChildProbs = Callable[[Int[Tensor, "B F"]], DraftProbs]
+"""Nodes -> the distribution of each one's children, sequence by sequence."""
 
 
 def known_rules() -> dict[str, Verifier | None]:
@@ -41,13 +42,13 @@ def _rule(name: str) -> Verifier | None:
 
 
 def round_of(batch: int, vocab_size: int, *, seed: int = 0, temperature: float = 1.0, top_p: float = 1.0) -> Round:
-    """Rows that have said nothing yet, each with a seed of its own."""
+    """Sequences that have said nothing yet, each with a seed of its own."""
     params = [SamplingParams(temperature=temperature, top_p=top_p, seed=seed * batch + b) for b in range(batch)]
     requests = tuple(Request(b, [0], each, vocab_size) for b, each in enumerate(params))
     return Round(torch.arange(batch), torch.ones(batch, dtype=torch.int64), requests)
 
 
-def drafted(policy: TreePolicy, rnd: Round, depth: int, nodes: int, distributions: ChildLaws) -> Proposal:
+def drafted(policy: TreePolicy, rnd: Round, depth: int, nodes: int, distributions: ChildProbs) -> Proposal:
     """A draft as a drafter would make it, cut to `nodes`."""
     limit = Limit.of([depth] * rnd.batch, [nodes] * rnd.batch)
     made = grow(Proposal.roots(rnd.roots()), limit, policy, rnd, lambda tree, frontier: (distributions(frontier), None))
@@ -57,11 +58,15 @@ def drafted(policy: TreePolicy, rnd: Round, depth: int, nodes: int, distribution
 
 
 def scored(
-    logits: Float[Tensor, "U V"], place: Int[Tensor, "B N"], tree: TokenTree, rnd: Round, cut: Cutter | None = None
+    logits: Float[Tensor, "U V"],
+    place: Int[Tensor, "B N"],
+    tree: TokenTree,
+    rnd: Round,
+    kernels: SamplingKernels | None = None,
+    best: Int[Tensor, "U"] | None = None,
 ) -> Scored:
-    """What a target would have said whose logits after node n of row b are `logits[place[b, n]]`; `cut`: what its backend
-    brings along."""
+    """What a target says whose logits after node n of sequence b are `logits[place[b, n]]`; `kernels` and `best`: what its
+    backend brings along."""
     at = torch.arange(len(logits), device=logits.device)
-    return Scored(
-        ForwardOutput(logits=logits, hidden=logits[:, :0], logits_index=at, token_index=place, cut=cut), tree, rnd
-    )
+    output = ForwardOutput(logits, logits[:, :0], at, token_index=place, best=best, kernels=kernels)
+    return Scored(output, tree, rnd)

@@ -14,9 +14,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.bench.micro.target_pass import order
+from draftwood.core.draw import Draw, Shape
 from draftwood.core.forward import ForwardOutput, Needs
-from draftwood.core.legality import Shape
-from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import Verifier
 from draftwood.core.round import Round
 from draftwood.core.scored import Scored
@@ -112,7 +112,7 @@ def _timed(rule: Verifier, proposal: Proposal, target: Scored, rnd: Round) -> tu
     """With a fresh view of the pass, so that no rule uses what another one computed. What every round has (the host copy of
     the tree, options, seeds) exists before the clock starts."""
     fresh = Scored(target.output, target.tree, rnd, target.host_tree)
-    assert rnd.shaping is not None and rnd.seeds is not None
+    assert rnd.sampler is not None and rnd.seeds is not None
     start = perf_counter()
     verdict = rule.verify(proposal, fresh, rnd)
     return verdict, perf_counter() - start
@@ -123,7 +123,7 @@ def root_of(proposal: Proposal, target: Scored) -> Root:
     tree = proposal.tree
     node = torch.zeros_like(tree.tokens[:1, 0])
     children = tree.take(node).children(node)[0]
-    p = target.probs(torch.zeros_like(tree.tokens[:, :1]))[0, 0].float()
+    p = target.probs(torch.zeros_like(tree.tokens[:, 0])).dense()[0].float()
     copies = torch.where(children, tree.copies[0], 0)
     index = proposal.q_indices()[:1, 0]
     q = torch.zeros_like(p) if proposal.q is None else proposal.q.dense(index, target.vocab_size)[0].to(p.dtype)

@@ -6,8 +6,7 @@ same token, so trees of those are left out.
 
 from dataclasses import dataclass
 
-from draftwood.core.legality import Shape
-from draftwood.core.proposal import Draw
+from draftwood.core.draw import Draw, Shape
 from draftwood.core.protocols import TreePolicy
 from draftwood.errors import UnknownNameError, need_at_least
 from draftwood.trees.best_first import BestFirst

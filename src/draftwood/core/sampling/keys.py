@@ -1,65 +1,66 @@
 """Keys: where a random number stands. (seed, root position, node, turn, purpose, stream) are folded into 64 bits by a hash.
 
-The hash is written three times, with the same bits: for tensors of any device; in numpy, where a few numbers take a third of
-the time; in plain whole numbers, where one number takes a tenth. Rules ask for one number at a time, thousands of times.
+The hash is written once, over operators. It runs on tensors where there are many numbers or an accelerator holds them, on
+numpy arrays where there are few, and on a Python int where there is one: rules ask for one number at a time, thousands of
+times, and numpy takes a third, an int a tenth of the time that a tensor takes.
 """
 
 import hashlib
+from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from numpy.typing import NDArray
 from torch import Tensor
 
 from draftwood.core import host
 
-_GOLDEN = -0x61C8864680B583EB  # 2^64 / golden ratio, as a signed 64-bit number
-_MIX_1 = -0x40A7B892E31B1A47
-_MIX_2 = -0x6B2FB644ECCEEE15
 SMALL = 4096  # numbers that numpy is quicker with
+_ONES, _UNIT = 2**64 - 1, 2.0**-53
+_GOLDEN, _MIX_1, _MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
+Word = Any  # an int64 tensor, a uint64 array or an int below 2^64
+
+
+class _Kind(NamedTuple):
+    """What differs between the kinds of numbers that the hash runs on."""
+
+    constants: tuple[Any, ...]
+    shift: Callable[[Word, int], Word]  # to the right, zeros coming in
+    wrap: Callable[[Word], Word]  # drops what is above 64 bits
 
 
 def fold(key: Int[Tensor, "..."], *words: Int[Tensor, "..."] | int) -> Int[Tensor, "..."]:
     """More words into a key, broadcasting. Order matters, so (1, 2) and (2, 1) are different places."""
-    quick = all(isinstance(w, int) or _quick(w) for w in (key, *words))
-    if quick and all(isinstance(w, int) or w.numel() == 1 for w in (key, *words)):
-        one = int(key) & _ONES
-        for each in words:
-            one = _folded_one(one, int(each) & _ONES)
-        shape = max((w.shape for w in (key, *words) if not isinstance(w, int)), key=len)
-        return _tensor(np.array(one, np.uint64).view(np.int64).reshape(shape))
-    if quick:
-        bits = _bits(key)
-        for each in words:
-            bits = _folded(bits, np.uint64(each & _ONES) if isinstance(each, int) else _bits(each))
-        return _tensor(bits.view(np.int64))
-    for each in words:
-        key = _mix((key ^ each) + _GOLDEN) ^ (key * _MIX_1)
-    return key
+    kind, (folded, *others) = _read(key, *words)
+    for each in others:
+        folded = _fold(folded, each, kind)
+    if kind is _TENSORS:
+        return folded
+    if kind is _ARRAYS:
+        return torch.from_numpy(folded.view(np.int64))  # pyright: ignore[reportUnknownMemberType]
+    shape = max((w.shape for w in (key, *words) if not isinstance(w, int)), key=len)
+    return torch.from_numpy(np.array(folded, np.uint64).view(np.int64).reshape(shape))  # pyright: ignore
 
 
 def uniform(key: Int[Tensor, "*S"]) -> Float[Tensor, "*S"]:
     """53 random bits of a folded key as a float64 in [0, 1)."""
-    if not _quick(key):
-        return _shift(_mix(key + _GOLDEN), 11).to(torch.float64) * _UNIT
-    if key.numel() == 1:
-        return _tensor(np.array(_uniform_one(int(key) & _ONES)).reshape(key.shape))
-    return _tensor(_uniform(_bits(key)))
+    kind, (bits,) = _read(key)
+    return _floats(_uniform(bits, kind), key.shape)
 
 
 def digits(key: Int[Tensor, "*S"]) -> Float[Tensor, "*S 3"]:
-    """The three uniforms of one pick."""
-    if not _quick(key):
-        return torch.stack([uniform(key), uniform(fold(key, 1)), uniform(fold(key, 2))], dim=-1)
-    if key.numel() == 1:
-        one = int(key) & _ONES
-        found = [_uniform_one(each) for each in (one, _folded_one(one, 1), _folded_one(one, 2))]
-        return _tensor(np.array(found).reshape(*key.shape, 3))
-    bits = _bits(key)[..., None]
-    return _tensor(_uniform(np.concatenate([bits, _folded(bits, _DIGITS)], axis=-1)))
+    """The three uniforms of one pick: of the key itself and of the key with 1 and with 2 folded in."""
+    kind, (bits,) = _read(key)
+    shape = (*key.shape, 3)
+    if kind is _INTS:
+        return _floats([_uniform(each, kind) for each in (bits, _fold(bits, 1, kind), _fold(bits, 2, kind))], shape)
+    bits = bits[..., None]
+    if kind is _ARRAYS:
+        return _floats(_uniform(np.concatenate([bits, _fold(bits, _ONE_TWO, kind)], axis=-1), kind), shape)
+    return _uniform(torch.cat([bits, _fold(bits, 1, kind), _fold(bits, 2, kind)], dim=-1), kind)
 
 
 @cache
@@ -68,68 +69,65 @@ def word(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
 
 
-def _quick(x: Tensor | int) -> bool:
-    if isinstance(x, int):
-        return True
-    return x.ndim > 0 and x.numel() <= SMALL and x.dtype == torch.int64 and host.on_host(x.device)
+def _fold(key: Word, other: Word, kind: _Kind) -> Word:
+    golden, mix_1, _ = kind.constants
+    return _mix(kind.wrap((key ^ other) + golden), kind) ^ kind.wrap(key * mix_1)
 
 
-# Tensors.
+def _uniform(key: Word, kind: _Kind) -> Any:
+    bits = kind.shift(_mix(kind.wrap(key + kind.constants[0]), kind), 11)
+    return (bits.double() if kind is _TENSORS else bits) * _UNIT
 
 
-def _mix(x: Tensor) -> Tensor:
-    x = (x ^ _shift(x, 30)) * _MIX_1
-    x = (x ^ _shift(x, 27)) * _MIX_2
-    return x ^ _shift(x, 31)
+def _mix(x: Word, kind: _Kind) -> Word:
+    _, mix_1, mix_2 = kind.constants
+    x = kind.wrap((x ^ kind.shift(x, 30)) * mix_1)
+    x = kind.wrap((x ^ kind.shift(x, 27)) * mix_2)
+    return x ^ kind.shift(x, 31)
 
 
-def _shift(x: Tensor, bits: int) -> Tensor:
-    # int64 shifts copy the sign; the mask makes it the logical shift the hash is defined with.
-    return (x >> bits) & ((1 << (64 - bits)) - 1)
+def _shift_int(x: Word, bits: int) -> Word:
+    return x >> bits
 
 
-# Arrays.
-
-_ONES, _UNIT = 2**64 - 1, 2.0**-53
-_WHOLE = [x & _ONES for x in (_GOLDEN, _MIX_1, _MIX_2)]
-_ODD = [np.uint64(x) for x in _WHOLE]
-_SHIFTS, _ELEVEN, _DIGITS = [np.uint64(x) for x in (30, 27, 31)], np.uint64(11), np.array([1, 2], np.uint64)
+def _shift_array(x: Word, bits: int) -> Word:
+    return x >> _BITS[bits]
 
 
-def _uniform(bits: NDArray[np.uint64]) -> NDArray[Any]:
-    return (_mixed(bits + _ODD[0]) >> _ELEVEN) * _UNIT
+def _shift_signed(x: Word, bits: int) -> Word:
+    return (x >> bits) & (_ONES >> bits)  # int64 shifts copy the sign, which the mask takes off
 
 
-def _folded(bits: NDArray[np.uint64], other: Any) -> NDArray[np.uint64]:
-    return _mixed((bits ^ other) + _ODD[0]) ^ (bits * _ODD[1])
+def _wrap_int(x: Word) -> Word:
+    return x & _ONES
 
 
-def _mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    x = (x ^ (x >> _SHIFTS[0])) * _ODD[1]
-    x = (x ^ (x >> _SHIFTS[1])) * _ODD[2]
-    return x ^ (x >> _SHIFTS[2])
+def _wrap_none(x: Word) -> Word:
+    return x  # arrays and tensors drop it by themselves
 
 
-def _bits(x: Tensor) -> NDArray[np.uint64]:
-    return x.numpy().view(np.uint64)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+_BITS = {bits: np.uint64(bits) for bits in (11, 27, 30, 31)}
+_HASH = (_GOLDEN, _MIX_1, _MIX_2)
+_INTS = _Kind(_HASH, _shift_int, _wrap_int)
+_ARRAYS = _Kind(tuple(np.uint64(x) for x in _HASH), _shift_array, _wrap_none)
+_TENSORS = _Kind(tuple(x - 2**64 for x in _HASH), _shift_signed, _wrap_none)
+_ONE_TWO = np.array([1, 2], np.uint64)
 
 
-def _tensor(x: NDArray[Any]) -> Tensor:
-    return torch.from_numpy(x)  # pyright: ignore[reportUnknownMemberType]
+def _read(*words: Tensor | int) -> tuple[_Kind, list[Word]]:
+    """The words as the kind of numbers that is quickest for them."""
+    single = True
+    for each in words:
+        if isinstance(each, int):
+            continue
+        size = each.numel()
+        if size > SMALL or not each.ndim or each.dtype != torch.int64 or not host.on_host(each.device):
+            return _TENSORS, list(words)
+        single = single and size == 1
+    if single:
+        return _INTS, [int(each) & _ONES for each in words]
+    return _ARRAYS, [np.uint64(w & _ONES) if isinstance(w, int) else w.numpy().view(np.uint64) for w in words]
 
 
-# Single numbers.
-
-
-def _uniform_one(one: int) -> float:
-    return (_mixed_one((one + _WHOLE[0]) & _ONES) >> 11) * _UNIT
-
-
-def _folded_one(one: int, other: int) -> int:
-    return _mixed_one(((one ^ other) + _WHOLE[0]) & _ONES) ^ ((one * _WHOLE[1]) & _ONES)
-
-
-def _mixed_one(x: int) -> int:
-    x = ((x ^ (x >> 30)) * _WHOLE[1]) & _ONES
-    x = ((x ^ (x >> 27)) * _WHOLE[2]) & _ONES
-    return x ^ (x >> 31)
+def _floats(x: Any, shape: Any) -> Tensor:
+    return x if isinstance(x, Tensor) else torch.from_numpy(np.asarray(x).reshape(shape))  # pyright: ignore

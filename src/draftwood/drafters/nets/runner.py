@@ -14,7 +14,7 @@ from torch import Tensor
 from draftwood.core.forward import CacheSpec, ForwardInput
 from draftwood.core.host import put
 from draftwood.core.protocols import Cache, Model
-from draftwood.core.sampling.shaping import top
+from draftwood.core.sampling.truncation import top
 from draftwood.models.attention import torch_attention, visible_masks
 from draftwood.models.rope import angles, frequencies
 

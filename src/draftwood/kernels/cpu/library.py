@@ -114,6 +114,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
         c_int64,
         [c_void_p, c_int64, c_int64, c_void_p, c_int, c_int, *5 * [c_void_p]],
     ),
+    "draftwood_pick": (c_int, [c_void_p, c_int64, c_int64, c_void_p, c_int, c_int, *6 * [c_void_p]]),
     "draftwood_nucleus_read": (None, [c_int, c_void_p, c_void_p]),
     "draftwood_beside": (c_int, [c_int, c_int, c_int, c_int, c_void_p, c_void_p, c_int64, *5 * [c_void_p]]),
     "draftwood_embed": (c_int, [POINTER(Matrix), c_void_p, c_int, c_void_p]),

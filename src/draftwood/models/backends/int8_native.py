@@ -37,7 +37,7 @@ class NativeDecoder:
         self._layers = (native.Layer * len(weights.layers))(*(native_layer(w) for w in weights.layers))
         self._shape, self.rotations, self._stores = shape_of(config), Rotations(config), Stores(len(weights.layers))
         self._lock = threading.Lock()  # engines of several threads share one model
-        self._cut = Nucleus(library)
+        self._kernels = Nucleus(library)
         self._subsets: dict[bytes, tuple[Packed, native.Matrix]] = {}
 
     @property
@@ -104,7 +104,7 @@ class NativeDecoder:
             byref(self._head), self.weights.norm.data_ptr(), self.config.rms_eps, h.data_ptr(), want.data_ptr(),
             len(want), logits.data_ptr(), logits.stride(0), best.data_ptr(),
         )  # fmt: skip
-        return ForwardOutput(logits, h, logit_places(want, x.size), features, tokens=x, best=best, cut=self._cut)
+        return ForwardOutput(logits, h, logit_places(want, x.size), features, tokens=x, best=best, kernels=self._kernels)
 
     def _run_together(self, group: range, h: Tensor, run: "_Run", plan: LayerPlan) -> None:
         """Layers whose attentions read the same input, then their MLPs one after another."""

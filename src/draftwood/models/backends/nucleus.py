@@ -1,70 +1,134 @@
-"""The tokens that sampling leaves, found by the kernels: the same distributions as stock operations make, up to rounding."""
+"""Sampling by the kernels: the same distributions and picks as stock operations make, up to rounding."""
 
+from collections.abc import Sequence
 from ctypes import c_double, c_float
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.core.sampling.support import Beside, Few, Uncut
+from draftwood.core.sampling.draft_probs import Aligned
+from draftwood.core.sampling.params import SamplingParams
+from draftwood.core.sampling.probs import TokenProbs
 from draftwood.kernels.cpu.library import Library
 
-_NO_ROW = -2  # said by the kernel
+_OUT_OF_RANGE = -2  # said by the kernel
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Nucleus:
-    """A `Cutter`: the kernels of one level."""
+    """`SamplingKernels` of one instruction set."""
 
     library: Library
 
-    def __call__(self, x: Uncut) -> Few | None:
-        count, total = self._find(x)
+    def probs(
+        self,
+        logits: Float[Tensor, "U V"],
+        at: Int[Tensor, "R"],
+        params: Sequence[SamplingParams],
+        best: Int[Tensor, "U"] | None = None,
+    ) -> TokenProbs | None:
+        count, total = self._find(logits, at, params, best)
         if total < 0:
             return None
         prob, ids = torch.empty(total), torch.empty(total, dtype=torch.int64)
         self.library.calls.draftwood_nucleus_read(len(count), prob.data_ptr(), ids.data_ptr())
-        return Few(prob, ids, count, x.logits.shape[1])
+        return TokenProbs(prob, logits.shape[1], ids, count)
 
-    def beside(
-        self, x: Uncut, tokens: Int[Tensor, "R C"], q: Float[Tensor, "L V"], probs: Int[Tensor, "R"]
-    ) -> Beside | None:
-        count, total = self._find(x)
+    def aligned(
+        self,
+        logits: Float[Tensor, "U V"],
+        at: Int[Tensor, "R"],
+        params: Sequence[SamplingParams],
+        best: Int[Tensor, "U"] | None,
+        tokens: Int[Tensor, "R C"],
+        q: Float[Tensor, "L V"],
+        q_index: Int[Tensor, "R"],
+    ) -> Aligned | None:
+        count, total = self._find(logits, at, params, best)
         if total < 0:
             return None
-        (rows, children), most = tokens.shape, max(1, int(count.max()) if len(count) else 0)
-        p, other = torch.empty(2, rows, most + children + 1, dtype=torch.float64)
-        ids, place = torch.empty(p.shape, dtype=torch.int64), torch.empty_like(tokens)
+        (size, asked), most, vocab_size = tokens.shape, max(1, int(count.max()) if len(count) else 0), logits.shape[1]
+        p, other = torch.empty(2, size, most + asked + 1, dtype=torch.float64)
+        ids, columns = torch.empty(p.shape, dtype=torch.int64), torch.empty_like(tokens)
         said: int = self.library.calls.draftwood_beside(
-            rows, x.logits.shape[1], most, children, tokens.data_ptr(), q.data_ptr(), len(q), probs.data_ptr(),
-            *(each.data_ptr() for each in (p, other, ids, place)),
+            size, vocab_size, most, asked, tokens.data_ptr(), q.data_ptr(), len(q), q_index.data_ptr(),
+            *(each.data_ptr() for each in (p, other, ids, columns)),
         )  # fmt: skip
-        if said == _NO_ROW:
-            raise IndexError(f"there are {len(q)} distributions beside, not {probs.tolist()[:16]}")
-        return Beside(p, other, ids, place)
+        if said == _OUT_OF_RANGE:
+            raise IndexError(f"there are {len(q)} draft distributions, not {q_index.tolist()[:16]}")
+        return Aligned(TokenProbs(p, vocab_size, ids), TokenProbs(other, vocab_size, ids), columns)
 
-    def _find(self, x: Uncut) -> tuple[Int[Tensor, "R"], int]:
-        """How many tokens each row has, and all together; less than none where a row is no distribution. They wait to be read."""
-        rows, vocab_size = len(x.at), x.logits.shape[1]
-        whole = all(each is None or each.dtype == torch.int64 for each in (x.at, x.best))
-        if (
-            x.logits.dtype != torch.float32
-            or not whole
-            or not rows == len(x.temperature) == len(x.top_p) == len(x.min_p)
-        ):
+    def pick(
+        self,
+        logits: Float[Tensor, "U V"],
+        at: Int[Tensor, "R"],
+        params: Sequence[SamplingParams],
+        best: Int[Tensor, "U"] | None,
+        u: Float[Tensor, "R 3"],
+    ) -> Int[Tensor, "R"]:
+        given, token = _Given.of(logits, at, params, best), torch.empty(len(at), dtype=torch.int64)
+        uniforms = u.contiguous()
+        if u.shape != (len(at), 3) or u.dtype != torch.float64:
             raise TypeError(
-                f"kernels read float32 logits, int64 rows and one option for each of {rows} rows; these are "
-                f"{x.logits.dtype}, {x.at.dtype} and {len(x.temperature)}, {len(x.top_p)}, {len(x.min_p)}"
+                f"a pick takes three float64 uniforms for each of {len(at)}, not {u.dtype} {tuple(u.shape)}"
             )
-        at, best = x.at.contiguous(), None if x.best is None else x.best.contiguous()
-        logits = x.logits if x.logits.stride(1) == 1 else x.logits.contiguous()
-        count = torch.empty(rows, dtype=torch.int64)
-        options = (c_float * rows)(*x.temperature), (c_double * rows)(*x.top_p), (c_float * rows)(*x.min_p)
-        total: int = self.library.calls.draftwood_nucleus(
-            logits.data_ptr(), len(logits), logits.stride(0), at.data_ptr(), rows, vocab_size, *options,
-            None if best is None else best.data_ptr(), count.data_ptr(),
-        )  # fmt: skip
-        if total == _NO_ROW:
-            raise IndexError(f"there are {len(logits)} rows of logits, not {at.tolist()[:16]}")
+        if self.library.calls.draftwood_pick(*given.arguments, uniforms.data_ptr(), token.data_ptr()):
+            raise given.out_of_range()
+        return token
+
+    def _find(
+        self,
+        logits: Float[Tensor, "U V"],
+        at: Int[Tensor, "R"],
+        params: Sequence[SamplingParams],
+        best: Int[Tensor, "U"] | None,
+    ) -> tuple[Int[Tensor, "R"], int]:
+        """How many tokens each distribution has, and all together; -1 where a row is none. They wait to be read."""
+        given = _Given.of(logits, at, params, best)
+        count = torch.empty(len(at), dtype=torch.int64)
+        total: int = self.library.calls.draftwood_nucleus(*given.arguments, count.data_ptr())
+        if total == _OUT_OF_RANGE:
+            raise given.out_of_range()
         return count, total
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Given:
+    """Logits and options as the kernels read them."""
+
+    tensors: tuple[Tensor, Tensor, Tensor | None]  # held as long as their addresses are used
+    arguments: tuple[Any, ...]
+
+    @staticmethod
+    def of(
+        logits: Float[Tensor, "U V"],
+        at: Int[Tensor, "R"],
+        params: Sequence[SamplingParams],
+        best: Int[Tensor, "U"] | None,
+    ) -> "_Given":
+        size = len(at)
+        whole = all(each is None or each.dtype == torch.int64 for each in (at, best))
+        if logits.dtype != torch.float32 or not whole or size != len(params):
+            raise TypeError(
+                f"kernels read float32 logits, int64 places and one set of options for each of {size}; "
+                f"these are {logits.dtype}, {at.dtype} and {len(params)}"
+            )
+        at, best = at.contiguous(), None if best is None else best.contiguous()
+        logits = logits if logits.stride(1) == 1 else logits.contiguous()
+        options = (
+            (c_float * size)(*(0.0 if p.greedy else p.temperature for p in params)),
+            (c_double * size)(*(p.top_p for p in params)),
+            (c_float * size)(*(p.min_p for p in params)),
+        )
+        arguments = (
+            logits.data_ptr(), len(logits), logits.stride(0), at.data_ptr(), size, logits.shape[1], *options,
+            None if best is None else best.data_ptr(),
+        )  # fmt: skip
+        return _Given((logits, at, best), arguments)
+
+    def out_of_range(self) -> IndexError:
+        logits, at, _ = self.tensors
+        return IndexError(f"there are {len(logits)} rows of logits, not {at.tolist()[:16]}")

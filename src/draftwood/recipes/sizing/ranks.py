@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from draftwood.core.draw import RULES, Draw, Shape
 from draftwood.core.forward import Needs
-from draftwood.core.legality import RULES, Shape
-from draftwood.core.proposal import Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict

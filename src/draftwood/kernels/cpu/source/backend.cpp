@@ -336,6 +336,10 @@ extern "C" void draftwood_rank(const float* y, int64_t stride, int count, int co
   });
 }
 
+static float peak_of(const float* x, int columns, int64_t top) {
+  return 0 <= top && top < columns ? x[top] : Nucleus::peak(x, columns);
+}
+
 // The tokens that sampling leaves of `count` rows, which are the rows `at` of y (-1: none is asked for), each with temperature, top_p
 // and min_p of its own; `best`: where the greatest number of each row of y stands, if it is known.
 // `kept`: how many each row has; their sum is returned, or -1 if some row is no distribution, or -2 if y has no such row. The tokens themselves wait in the calling
@@ -356,8 +360,7 @@ extern "C" int64_t draftwood_nucleus(const float* y, int64_t there, int64_t stri
     static thread_local Nucleus own;
     own.kept = &rows[i];
     const float* x = y + (size_t)at[i] * stride;
-    const int64_t top = best == nullptr ? -1 : best[at[i]];
-    const float peak = 0 <= top && top < columns ? x[top] : Nucleus::peak(x, columns);
+    const float peak = peak_of(x, columns, best == nullptr ? -1 : best[at[i]]);
     const bool distribution = own.find(x, columns, peak, temperature[i], top_p[i], min_p[i]);
     kept[i] = distribution ? (int64_t)rows[i].prob.size() : -1;
   });
@@ -384,14 +387,25 @@ extern "C" void draftwood_nucleus_read(int count, float* prob, int64_t* tokens) 
   forget();
 }
 
-static double added(const float* x, int n) {
-  double part[8] = {}, all = 0.0;
-  int i = 0;
-  for (; i + 8 <= n; i += 8)
-    for (int k = 0; k < 8; k++) part[k] += x[i + k];
-  for (; i < n; i++) all += x[i];
-  for (double each : part) all += each;
-  return all;
+// A token of each distribution, from three uniforms; -1 where a row is no distribution or none is asked for. 0, or -2 if y has
+// no such row.
+extern "C" int draftwood_pick(const float* y, int64_t there, int64_t stride, const int64_t* at, int count, int columns,
+                              const float* temperature, const double* top_p, const float* min_p, const int64_t* best,
+                              const double* uniforms, int64_t* token) {
+  for (int i = 0; i < count; i++)
+    if (at[i] < -1 || at[i] >= there) return -2;
+  Call call;
+  call.team.each(count, [&](int i, int) {
+    token[i] = -1;
+    if (at[i] < 0) return;
+    static thread_local Nucleus own;
+    static thread_local Kept room;
+    own.kept = &room;
+    const float* x = y + (size_t)at[i] * stride;
+    const float peak = peak_of(x, columns, best == nullptr ? -1 : best[at[i]]);
+    token[i] = own.pick(x, columns, peak, temperature[i], top_p[i], min_p[i], uniforms + 3 * i);
+  });
+  return 0;
 }
 
 // The same as tables, with a second distribution beside each: `most` columns of tokens, then one for each of `children` tokens that

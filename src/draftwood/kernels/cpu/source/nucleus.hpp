@@ -28,6 +28,32 @@ struct Kept {  // tokens of one row in the order of their ids
 };
 
 constexpr double TIMES[] = {64, 16, 4, 0};
+constexpr int NARROW = 64;  // columns that are picked from in one step
+
+static inline double added(const float* x, int n) {
+  double part[8] = {}, all = 0.0;
+  int i = 0;
+  for (; i + 8 <= n; i += 8)
+    for (int k = 0; k < 8; k++) part[k] += x[i + k];
+  for (; i < n; i++) all += x[i];
+  for (double each : part) all += each;
+  return all;
+}
+
+// The first piece whose cumulated mass exceeds u times the total; -1 without mass.
+static inline int chosen(const std::vector<double>& mass, double u) {
+  double total = 0.0, sum = 0.0;
+  for (double m : mass) total += m;
+  if (!(total > 0.0)) return -1;
+  const double goal = u * total;
+  int column = 0, last = 0;
+  for (double m : mass) {
+    sum += m;
+    column += sum <= goal;
+    last += sum < total;  // u < 1, but the product may round up to the total
+  }
+  return std::min(column, last);
+}
 
 struct Nucleus {  // one per thread; room that is used again
   Kept* kept = nullptr;
@@ -115,5 +141,40 @@ struct Nucleus {  // one per thread; room that is used again
       kept->scale(1.0 / kept->sum());
     }
     return true;
+  }
+
+  // A token by inverse CDF over token order, in three steps with a uniform each: a third of a token id's digits at a time,
+  // to the base `side`. The same additions as `random.invert_sparse`. -1: the row is no distribution.
+  int pick(const float* x, int n, float peak, float temperature, double top_p, float min_p, const double* u) {
+    const bool whole = temperature > 0 && top_p >= 1.0 && !(min_p > 0);
+    if (whole) {
+      const double total = weigh(x, n, peak, temperature);
+      if (!(total > 0.0 && total < INFINITY)) return -1;
+    } else if (!find(x, n, peak, temperature, top_p, min_p)) {
+      return -1;
+    }
+    int side = 1, found = 0;
+    while (side * side * side < n) side++;
+    if (n <= NARROW) side = n;
+    for (int unit = n <= NARROW ? 1 : side * side; unit > 0; unit /= side, u++) {
+      mass.assign(side, 0.0);
+      const int first = found * side;  // pieces of `unit` tokens, those of the piece found so far
+      if (whole) {
+        for (int i = 0; i < side; i++) {
+          const int begin = std::min((first + i) * unit, n), end = std::min((first + i + 1) * unit, n);
+          mass[i] = added(weight.data() + begin, end - begin);
+        }
+      } else {
+        for (size_t j = 0; j < kept->token.size(); j++) {
+          const int piece = kept->token[j] / unit - first;
+          if (0 <= piece && piece < side) mass[piece] += kept->prob[j];
+        }
+      }
+      const int piece = chosen(mass, *u);
+      if (piece < 0) return -1;
+      found = first + piece;
+      if (side == 1) break;
+    }
+    return found;
   }
 };

@@ -6,7 +6,8 @@ import torch
 
 from draftwood.core.round import TARGET, Round
 from draftwood.core.sampling.keys import digits, fold
-from draftwood.core.sampling.noise import Keyed, Places, invert
+from draftwood.core.sampling.probs import TokenProbs
+from draftwood.core.sampling.random import Keyed, invert
 from draftwood.testing.contracts import toy_round
 
 
@@ -64,18 +65,20 @@ def test_a_row_draws_the_same_alone_and_in_a_batch() -> None:
     assert together.tolist() == alone
 
 
-def test_a_pick_among_few_tokens_is_the_pick_of_the_whole_row() -> None:
+def test_a_pick_from_a_sparse_distribution_is_the_pick_from_the_dense_one() -> None:
     noise = torch.Generator().manual_seed(5)
     for vocab_size in (40, 500, 49_152):
         ids = torch.rand(64, vocab_size, generator=noise).topk(30).indices.sort(dim=1).values
         ids[:, 25:] = vocab_size  # columns that stand for no token, whatever they hold
-        probs = torch.rand(64, 30, generator=noise)
-        probs[3] = 0
-        places, key = Places(ids, vocab_size), fold(torch.arange(64), vocab_size)
+        prob = torch.rand(64, 30, generator=noise)
+        prob[3] = 0
+        table, key = TokenProbs(prob, vocab_size, ids), fold(torch.arange(64), vocab_size)
+        packed = TokenProbs(prob[:, :25].flatten(), vocab_size, ids[:, :25].flatten(), torch.full((64,), 25))
         where = torch.arange(64) % 5 > 0
-        few = Keyed().pick(key, probs, where, range(64), places)
-        assert torch.equal(few, Keyed().pick(key, places.spread(probs), where, range(64)))
-        assert few[3] == -1 and (few[~where] == -1).all() and (few >= 0).sum() > 40
+        for sparse in (table, packed):
+            few = Keyed().pick(key, sparse, where, range(64))
+            assert torch.equal(few, Keyed().pick(key, sparse.dense(), where, range(64)))
+            assert few[3] == -1 and (few[~where] == -1).all() and (few >= 0).sum() > 40
 
 
 def test_few_columns_do_not_feel_empty_ones_behind_them() -> None:

@@ -1,18 +1,17 @@
-"""Chance, handed over: counter-based coins and picks, keyed so that nothing depends on batch, order or device.
+"""Keyed coins and picks: random numbers that depend on their key and on nothing else, not on batch, order or device.
 
 One uniform comes from one key (`keys.py`). The target's own sample is keyed by (seed, position) alone, so plain and
-speculative decoding draw the same token there. Nothing here ever makes noise as wide as the vocabulary: a pick is an
-inverse CDF in float64 over token order, taken in three steps (in one where there are few columns).
+speculative decoding draw the same token there. No random numbers are made for a whole vocabulary: a pick is an inverse CDF
+in float64 over token order, taken in three steps (in one where there are few columns).
 
 Three steps, because rounding shifts a CDF by a millionth, and the thousands of improbable tokens of a vocabulary are
-narrower than that: with one step, two passes that differ in their last bits disagree every few hundred tokens. A third of
-the vocabulary's digits at a time, each with a uniform of its own, no piece is that narrow.
+narrower than that: with one step, two passes that differ in their last bits disagree every few hundred tokens. With a
+third of the digits of a token id at a time, each with a uniform of its own, no piece is that narrow.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -23,26 +22,14 @@ from torch import Tensor
 from draftwood.core import host
 from draftwood.core.sampling.keys import SMALL, digits, uniform
 
-_NARROW = 64  # columns none of which is narrower than a CDF's rounding
+if TYPE_CHECKING:
+    from draftwood.core.sampling.probs import TokenProbs
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Places:
-    """Which token each column of a distribution stands for. A column of id `vocab_size` stands for none."""
-
-    ids: Int[Tensor, "B W"]
-    vocab_size: int
-
-    def spread(self, probs: Float[Tensor, "B W"]) -> Float[Tensor, "B V"]:
-        """The same distribution over the whole vocabulary, so that a pick from it does not depend on how many columns there were."""
-        real = torch.where(self.ids < self.vocab_size, probs, 0.0)
-        return probs.new_zeros(len(probs), self.vocab_size).scatter_add_(
-            1, self.ids.clamp_max(self.vocab_size - 1), real
-        )
+NARROW = 64  # columns none of which is narrower than a CDF's rounding
 
 
 class Noise(Protocol):
-    """Where coins and picks are answered. The engine holds `Keyed`; the exact tester forks every answer."""
+    """What answers coins and picks. The engine holds `Keyed`; the exact tester forks every answer."""
 
     def coin(
         self, key: Int[Tensor, "B *S"], prob: Float[Tensor, "B *S"], where: Bool[Tensor, "B *S"], who: Sequence[int]
@@ -53,13 +40,16 @@ class Noise(Protocol):
     def pick(
         self,
         key: Int[Tensor, "B *S"],
-        probs: Float[Tensor, "B *S W"] | Int[Tensor, "B *S W"],
+        probs: "Float[Tensor, 'B *S W'] | Int[Tensor, 'B *S W'] | TokenProbs",
         where: Bool[Tensor, "B *S"],
         who: Sequence[int],
-        places: Places | None = None,
     ) -> Int[Tensor, "B *S"]:
-        """A column drawn from `probs` (any positive total); -1 where `where` is False or nothing has mass. With `places`, the
-        token that the distribution would have given if it were spread out."""
+        """A column drawn from `probs` (any positive total), of TokenProbs a token; -1 where `where` is False or nothing has
+        mass."""
+        ...
+
+    def uniforms(self, key: Int[Tensor, "B"]) -> Float[Tensor, "B 3"] | None:
+        """The uniforms that decide a pick, for kernels that pick by themselves. None: only `pick` may be asked."""
         ...
 
 
@@ -74,21 +64,23 @@ class Keyed:
     def pick(
         self,
         key: Int[Tensor, "B *S"],
-        probs: Float[Tensor, "B *S W"] | Int[Tensor, "B *S W"],
+        probs: "Float[Tensor, 'B *S W'] | Int[Tensor, 'B *S W'] | TokenProbs",
         where: Bool[Tensor, "B *S"],
         who: Sequence[int],
-        places: Places | None = None,
     ) -> Int[Tensor, "B *S"]:
-        if places is not None:
-            return invert_among(probs, places, digits(key), where)
-        return torch.where(where, invert(probs, digits(key)), -1)
+        if isinstance(probs, Tensor):
+            return torch.where(where, invert(probs, digits(key)), -1)
+        return probs.pick(digits(key), where)
+
+    def uniforms(self, key: Int[Tensor, "B"]) -> Float[Tensor, "B 3"] | None:
+        return digits(key)
 
 
 def invert(probs: Float[Tensor, "*S W"] | Int[Tensor, "*S W"], u: Float[Tensor, "*S 3"]) -> Int[Tensor, "*S"]:
-    """A column of a distribution (any positive total) from three uniforms: a stretch of columns, a stretch of that, a column.
-    -1 when there is no mass. Few columns, and whole numbers, which have no rounding, take one step, which does not feel
-    empty ones behind them."""
-    if probs.shape[-1] <= _NARROW or not probs.is_floating_point():
+    """A column of a distribution (any positive total) from three uniforms: a stretch of columns, a stretch of that, a
+    column. -1 when there is no mass. Few columns, and whole numbers, which have no rounding, take one step, so that empty
+    columns behind them change nothing."""
+    if probs.shape[-1] <= NARROW or not probs.is_floating_point():
         return choose(probs.double(), u[..., 0])
     cube = split(probs)
     first = choose(cube.sum((-1, -2), dtype=torch.float64), u[..., 0])
@@ -115,28 +107,27 @@ def _side(columns: int) -> int:
     return side
 
 
-def invert_among(
-    probs: Float[Tensor, "B W"], places: Places, u: Float[Tensor, "B 3"], where: Bool[Tensor, "B"]
-) -> Int[Tensor, "B"]:
-    """The same token from a distribution over a few, without spreading it out; -1 where nobody asks."""
-    if places.vocab_size <= _NARROW or not host.on_host(probs.device):
-        return torch.where(where, invert(places.spread(probs), u), -1)
-    asked: NDArray[Any] = np.flatnonzero(_array(where))
-    every = len(asked) == len(probs)
-    distributions, tokens, uniforms = (_array(x) if every else _array(x)[asked] for x in (probs, places.ids, u))
-    rows, side = len(asked), _side(places.vocab_size)
-    held = (distributions > 0) & (tokens < places.vocab_size)  # other columns stand for no token
-    row, mass, rest = np.nonzero(held)[0], distributions[held].astype(np.float64), tokens[held]
-    token, found = np.full(len(probs), -1), np.zeros(rows, np.int64)
+def invert_sparse(
+    owner: Int[Tensor, "Z"],
+    prob: Float[Tensor, "Z"],
+    ids: Int[Tensor, "Z"],
+    vocab_size: int,
+    u: Float[Tensor, "R 3"],
+    where: Bool[Tensor, "R"],
+) -> Int[Tensor, "R"]:
+    """The same token from R distributions of which only some entries are listed, each with its distribution and its token;
+    more than NARROW tokens, on the host. -1 where nothing is asked for."""
+    which, mass, rest, uniforms = _array(owner), _array(prob).astype(np.float64), _array(ids), _array(u)
+    size, side = len(uniforms), _side(vocab_size)
+    found: NDArray[Any] = np.zeros(size, np.int64)
     for step, unit in enumerate((side * side, side, 1)):
         digit = rest // unit
-        pieces: NDArray[Any] = np.bincount(row * side + digit, weights=mass, minlength=rows * side)
-        piece = _chosen(pieces.reshape(rows, side), uniforms[:, step])
+        pieces: NDArray[Any] = np.bincount(which * side + digit, weights=mass, minlength=size * side)
+        piece = _chosen(pieces.reshape(size, side), uniforms[:, step])
         found = np.where(piece < 0, -1, found * side + piece)  # without mass in the first step there is none later
-        stay = digit == piece[row]
-        row, mass, rest = row[stay], mass[stay], rest[stay] - digit[stay] * unit
-    token[asked] = found
-    return _tensor(token)
+        stay = digit == piece[which]
+        which, mass, rest = which[stay], mass[stay], rest[stay] - digit[stay] * unit
+    return _tensor(np.where(_array(where), found, -1))
 
 
 def take(pieces: Float[Tensor, "..."], index: Int[Tensor, "*S"]) -> Float[Tensor, "..."]:

@@ -1,4 +1,4 @@
-"""Pairs of distributions over few columns: exact for every rule, whatever truncation leaves of p and of q."""
+"""p and q over few columns: exact for every rule, whatever truncation leaves of p and of q."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 
 import native_levels
+from draftwood.core.draw import Draw, Shape
 from draftwood.core.forward import ForwardOutput
-from draftwood.core.legality import Shape
-from draftwood.core.proposal import DraftProbs, Draw, Proposal
+from draftwood.core.proposal import Proposal
 from draftwood.core.recipe import Recipe
+from draftwood.core.sampling import draft_probs
+from draftwood.core.sampling.draft_probs import Aligned, DraftProbs
 from draftwood.core.sampling.params import SamplingParams
-from draftwood.core.sampling.support import Beside
 from draftwood.models.backends.nucleus import Nucleus
 from draftwood.testing.contracts import Always
 from draftwood.testing.exact import first_token, joint_error, leaves
@@ -21,7 +22,6 @@ from draftwood.testing.table_model import Conditional, TableModel, context_free,
 from draftwood.trees.chain import Chain
 from draftwood.trees.paths import Paths
 from draftwood.trees.static import Static
-from draftwood.verifiers import pair
 from draftwood.verifiers.block import Block
 from draftwood.verifiers.match import Match
 from draftwood.verifiers.path_block import PathBlock
@@ -98,14 +98,14 @@ def test_what_truncation_leaves_comes_out_exactly(rule: Any, policy: Any, option
 def test_control_a_draft_whose_mass_elsewhere_is_forgotten_fails(
     rule: Any, policy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = pair._read
+    read = draft_probs.with_rest
 
     def forgetful(distributions: DraftProbs, rows: Any, ids: Any, vocab_size: int) -> Any:
         q = read(distributions, rows, ids, vocab_size)
         q[:, -1] = 0
         return q
 
-    monkeypatch.setattr(pair, "_read", forgetful)
+    monkeypatch.setattr(draft_probs, "with_rest", forgetful)
     assert max(error(rule, policy, options, seed) for options in CUTS[:2] for seed in range(4)) > 0.01
 
 
@@ -117,8 +117,8 @@ MIXED: list[dict[str, Any]] = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("rule", "policy"), RULES, ids=name)
-def test_a_row_gets_the_same_beside_rows_with_other_options(rule: Any, policy: Any) -> None:
-    """Beside one that leaves every token, distributions of all are over the whole vocabulary; alone they are over few columns."""
+def test_a_sequence_gets_the_same_in_a_batch_with_other_options(rule: Any, policy: Any) -> None:
+    """With one in the batch that leaves every token, all distributions are dense; alone they are sparse."""
     p, q = random_probs(7, 3), random_probs(7, 53)
     depth = len(policy.widths) if isinstance(policy, Static) else 2
     made = Recipe(drafter=TableDrafter(q), policy=policy, verifier=rule, controller=Always(depth, 6))
@@ -152,7 +152,7 @@ def test_control_what_is_missing_to_one_is_not_what_is_left(monkeypatch: pytest.
         q[:, -1] = (1 - q.sum(-1)).clamp_min(0)
         return q
 
-    monkeypatch.setattr(pair, "_read", missing)
+    monkeypatch.setattr(draft_probs, "with_rest", missing)
     p = [0.02, 0.49, 0.49]
     found = peaked(Rejection(), p, [1 - 4.5e-8, 4.5e-8, 4.5e-20], {"top_k": 3})
     assert max(abs(a - b) for a, b in zip(found, p, strict=True)) > 0.05
@@ -162,15 +162,15 @@ def test_control_what_is_missing_to_one_is_not_what_is_left(monkeypatch: pytest.
 
 
 class Backend(TableModel):
-    """Tables whose distributions the kernels cut."""
+    """Tables whose distributions the kernels make."""
 
-    def __init__(self, probs: Conditional, cutter: Any) -> None:
+    def __init__(self, probs: Conditional, kernels: Any) -> None:
         super().__init__(VOCAB, probs)
-        self.cutter = cutter
+        self.kernels = kernels
 
     def forward(self, x: Any, cache: Any, **more: Any) -> ForwardOutput:
         output = super().forward(x, cache, **more)
-        return replace(output, logits=output.logits.float(), cut=self.cutter)
+        return replace(output, logits=output.logits.float(), kernels=self.kernels)
 
 
 class Single(TableDrafter):
@@ -184,24 +184,24 @@ class Watched(Nucleus):
 
     asked = 0
 
-    def beside(self, *given: Any) -> Beside | None:
+    def aligned(self, *given: Any) -> Aligned | None:
         Watched.asked += 1
-        return super().beside(*given)
+        return super().aligned(*given)
 
 
 class Forgetful(Nucleus):
-    def beside(self, *given: Any) -> Beside | None:
-        found = super().beside(*given)
+    def aligned(self, *given: Any) -> Aligned | None:
+        found = super().aligned(*given)
         assert found is not None
-        found.q[:, -1] = 0
+        found.q.prob[:, -1] = 0
         return found
 
 
-def error_on_backend(rule: Any, policy: Any, cutter: Any, seed: int = 1) -> float:
+def error_on_backend(rule: Any, policy: Any, kernels: Any, seed: int = 1) -> float:
     p, q = random_probs(VOCAB, seed), random_probs(VOCAB, seed + 50)
     depth = len(policy.widths) if isinstance(policy, Static) else 2
     made = lambda: Recipe(drafter=Single(q), policy=policy, verifier=rule, controller=Always(depth, 6))  # noqa: E731
-    found = leaves(Backend(p, cutter), made, params=SamplingParams(temperature=1.0, top_p=0.7))
+    found = leaves(Backend(p, kernels), made, params=SamplingParams(temperature=1.0, top_p=0.7))
     return joint_error(found, truncated(p, top_p=0.7), VOCAB, depth + 1)
 
 
@@ -218,5 +218,5 @@ def test_what_kernels_leave_comes_out_exactly(rule: Any, policy: Any) -> None:
     ids=name,
 )
 def test_control_kernels_that_forget_mass_elsewhere_fail(rule: Any, policy: Any) -> None:
-    cutter = Forgetful(native_levels.opened(native_levels.BEST))
-    assert max(error_on_backend(rule, policy, cutter, seed) for seed in range(4)) > 0.01
+    kernels = Forgetful(native_levels.opened(native_levels.BEST))
+    assert max(error_on_backend(rule, policy, kernels, seed) for seed in range(4)) > 0.01
