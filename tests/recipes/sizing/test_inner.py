@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from draftwood import recipes
-from draftwood.core.proposal import Draw
+from draftwood.core.draw import Draw
 from draftwood.drafters.autoregressive import Autoregressive
 from draftwood.drafters.ngram import NGram
 from draftwood.drafters.nothing import Nothing
