@@ -350,7 +350,7 @@ def test_dict_is_params(llm: LLM) -> None:
         ({"recipe": 3}, "recipe cannot be 3"),
         ({"model": None}, "model cannot be None\nhint: a name such as 'smollm2'"),
         ({"device": "tpux"}, "device cannot be 'tpux'"),
-        ({"device": "cuda:77"}, "device cannot be 'cuda:77': .*\nhint: device='cpu'"),
+        ({"device": "cuda:77"}, "device cuda:77 cannot be used: .*\nhint: "),
     ],
 )
 def test_arguments_that_make_no_model_are_refused(options: dict[str, Any], said: str) -> None:
@@ -360,7 +360,9 @@ def test_arguments_that_make_no_model_are_refused(options: dict[str, Any], said:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")
 def test_missing_gpu_is_said() -> None:
-    with pytest.raises(OptionError, match=r"device cannot be 'cuda': .*\nhint: device='cpu'"):
+    with pytest.raises(
+        OptionError, match=r"device cuda cannot be used: .*\nhint: .*leave out device to run on the CPU"
+    ):
         LLM(device="cuda")
 
 

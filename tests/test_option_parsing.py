@@ -151,7 +151,7 @@ def test_python_values_are_checked_against_the_signature(key, good, wrong, said)
 
 
 def test_words_of_a_command_line_are_checked_in_the_same_way():
-    known = {key: inspect.signature(declared).parameters[key] for key in declared.__kwdefaults__}
+    known = {key: inspect.signature(declared).parameters[key] for key in declared.__kwdefaults__ or ()}
     assert converted("r", declared, known, ["nodes=64", "widths=3,1"]) == {"nodes": 64, "widths": (3, 1)}
     for word in ("nodes=65", "share=nan", "widths=3,0", "method=d"):
         with pytest.raises(OptionError, match="cannot be"):

@@ -26,7 +26,7 @@ from draftwood.drafters.heads import Heads
 from draftwood.drafters.nothing import Nothing
 from draftwood.testing.runs import make_engine, serve
 from draftwood.testing.tiny import CONFIG, tiny_decoder
-from draftwood.train.loop.capture import decoder_features
+from draftwood.train.loop.teacher import decoder_features
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match

@@ -1,5 +1,6 @@
 """Recipes are found by name, explain themselves, and refuse what would bias the output."""
 
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -242,3 +243,47 @@ def test_lender_is_the_recipe_whose_drafter_it_is(name: str, lends: str) -> None
 @pytest.mark.parametrize("name", [name for name in _BORROWERS if name != "speculative_sampling"])
 def test_every_recipe_that_borrows_is_unwrapped(name: str) -> None:
     assert recipes.lender(f"{name}:inner=prompt_lookup") == "prompt_lookup"
+
+
+GOOD = """
+from draftwood.core.recipe import Paper
+from draftwood.recipes.autoregressive import build as plain
+PAPER = Paper(title="Foreign")
+def build(target, *, depth: int = 2, what: "NoSuchName" = None):
+    {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("1 / 0", "cannot be imported: ZeroDivisionError"),
+        ("import sys; sys.exit(3)", "cannot be imported: SystemExit: 3"),
+        ("import no_such_package", "cannot be imported: ModuleNotFoundError"),
+        ("x = 1", "is no recipe: it needs PAPER"),
+        ("PAPER = 'Foreign'\ndef build(target): ...", "is no recipe: it needs PAPER"),
+        (GOOD.format("return 1 / 0"), "cannot be built: ZeroDivisionError"),
+        (GOOD.format("return None"), "is no recipe: build.. returns NoneType"),
+    ],
+)
+def test_a_broken_plug_in_is_named_and_other_recipes_work(
+    tmp_path: Path, monkeypatch: Any, source: str, said: str
+) -> None:
+    install(source, tmp_path, monkeypatch)
+    with pytest.raises(OptionError, match=f"recipe 'foreign' of the plug-in 'foreign_.*' {said}(.|\n)*hint: update or"):
+        recipes.build("foreign", tiny_decoder())
+    assert "foreign" in recipes.names() and recipes.build("prompt_lookup", tiny_decoder()).lossless
+
+
+def test_a_recipe_of_another_package_is_built(tmp_path: Path, monkeypatch: Any) -> None:
+    install(GOOD.format("return plain(target)"), tmp_path, monkeypatch)
+    assert recipes.build("foreign:depth=3", tiny_decoder()).lossless and recipes.paper("foreign").title == "Foreign"
+
+
+def install(source: str, folder: Path, monkeypatch: Any) -> None:
+    """A plug-in that adds the recipe `foreign`, and one that would replace a recipe of ours."""
+    module = f"foreign_{abs(hash(source))}"
+    (folder / f"{module}.py").write_text(source)
+    monkeypatch.syspath_prepend(str(folder))
+    points = {name: EntryPoint(name, module, recipes.GROUP) for name in ("foreign", "prompt_lookup")}
+    monkeypatch.setattr(recipes, "_plugins", lambda: points)

@@ -24,7 +24,7 @@ from draftwood.core.sampling.params import SamplingParams
 from draftwood.engine.engine import Engine
 from draftwood.engine.shared import Running, SharedEngine
 from draftwood.errors import OptionError
-from draftwood.models.loading.load import Loaded, load
+from draftwood.models.loading.load import Loaded, check_device, load
 from draftwood.progress import progress_bar
 from draftwood.prompts import Conversation, messages_of, split_conversations, split_prompts, token_ids
 from draftwood.results import Chunk, Logprob, Piece, Prompt, Result, pieces_of
@@ -50,7 +50,7 @@ class LLM:
         **options: Any,
     ) -> None:
         _check_arguments(model, recipe, options)
-        self.device = _usable(device)
+        self.device = check_device(device)
         self.loaded = model if isinstance(model, Loaded) else load(os.fspath(model), dtype=dtype, device=self.device)
         self.tokenizer = self.loaded.tokenizer
         self.config = EngineConfig() if config is None else config
@@ -350,18 +350,3 @@ def _check_arguments(model: Any, recipe: Any, options: Mapping[str, Any]) -> Non
         raise OptionError(
             f"recipe cannot be {recipe!r}\nhint: a name such as 'auto' (or 'autoregressive' for plain decoding), or a Recipe"
         )
-
-
-def _usable(device: str | torch.device) -> torch.device:
-    """The device, if this computer has it."""
-    try:
-        found = torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise OptionError(f"device cannot be {device!r}: {error}\nhint: 'cpu' or 'cuda'") from None
-    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
-        have = torch.cuda.device_count()
-        reason = (
-            f"{have} CUDA device{'' if have == 1 else 's'} found" if torch.version.cuda else "torch has no CUDA here"
-        )
-        raise OptionError(f"device cannot be {str(found)!r}: {reason}\nhint: device='cpu'")
-    return found

@@ -81,7 +81,7 @@ def keywords(build: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 def marked(build: Callable[..., Any], mark: Any) -> set[str]:
     """The options whose annotation carries this mark."""
-    hints = get_type_hints(build, include_extras=True)
+    hints = _hints(build)
     return {key for key in keywords(build) if mark in _marks(hints.get(key))}
 
 
@@ -91,7 +91,7 @@ def converted(
     """Options of `build` from KEY=VALUE words. OptionError lists the options there are."""
     chosen = pairs(words, "--option")
     _refuse_unknown(name, known, chosen)
-    hints = get_type_hints(build, include_extras=True) if chosen else {}
+    hints = _hints(build)
     return {key: _fitted(f"{name}: {key}", _hint(hints, known[key]), text, _parsed) for key, text in chosen.items()}
 
 
@@ -99,7 +99,7 @@ def checked(name: str, build: Callable[..., Any], chosen: Mapping[str, Any]) -> 
     """Options given as Python values. A list may be spelt as on the command line: "2,2"."""
     known = keywords(build)
     _refuse_unknown(name, known, chosen)
-    hints = get_type_hints(build, include_extras=True) if chosen else {}
+    hints = _hints(build)
     values = {key: _fitted(f"{name}: {key}", _hint(hints, known[key]), v, _same) for key, v in chosen.items()}
     for key, value in values.items():
         for mark in _marks(hints.get(key)):
@@ -120,7 +120,7 @@ def checked(name: str, build: Callable[..., Any], chosen: Mapping[str, Any]) -> 
 
 def excluded(build: Callable[..., Any], chosen: Mapping[str, Any]) -> set[str]:
     """Options that cannot be given together with the chosen ones."""
-    hints = get_type_hints(build, include_extras=True) if chosen else {}
+    hints = _hints(build)
     marks = [mark for key in chosen for mark in _marks(hints.get(key))]
     return {option for mark in marks if isinstance(mark, NotWith) for option in mark.options}
 
@@ -169,6 +169,14 @@ def _fitted(where: str, kind: Any, given: Any, read: Callable[[Any, Any], Any]) 
         return _checked(kind, read(kind, given))
     except _Unfit:
         raise OptionError(f"{where} cannot be {given!r}\nhint: {wanted(kind)}") from None
+
+
+def _hints(build: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations. Those of another package that cannot be resolved are not checked."""
+    try:
+        return get_type_hints(build, include_extras=True)
+    except (NameError, TypeError, AttributeError):
+        return {}
 
 
 def _hint(hints: Mapping[str, Any], parameter: inspect.Parameter) -> Any:

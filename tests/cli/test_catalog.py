@@ -54,6 +54,30 @@ def test_recipe_of_another_package_is_read_too(tmp_path, monkeypatch):
     assert (entry.title, entry.lossless, entry.options) == ("Foreign", False, (("depth", "a whole number", "2"),))
 
 
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (None, "ModuleNotFoundError"),
+        ("def build(:", "SyntaxError"),
+        ("x = 1", "there is no PAPER"),
+        ("1/0", "no PAPER"),
+    ],
+)
+def test_a_broken_plug_in_is_listed_as_such_and_hides_nothing(tmp_path, monkeypatch, draftwood, source, said):
+    from importlib.metadata import EntryPoint
+
+    name = f"broken_{abs(hash(source))}"
+    if source is not None:
+        (tmp_path / f"{name}.py").write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = name if source is not None else "no_such_package.recipe"
+    monkeypatch.setattr(catalog, "_plugins", lambda: {"broken": EntryPoint("broken", module, catalog.GROUP)})
+    shown = draftwood("papers")
+    assert shown.exit_code == 0 and said in shown.stdout
+    assert all(other in shown.stdout for other in recipes.names())
+    assert draftwood("papers", "tree").exit_code == 0 and draftwood("papers", "broken").exit_code == 0
+
+
 def test_page_is_shown_where_there_is_one(tmp_path, monkeypatch):
     monkeypatch.setattr(catalog, "PACKAGE", tmp_path / "src" / "draftwood")
     assert catalog.page("auto") is None

@@ -9,7 +9,7 @@ from draftwood.cli.main import app
 from draftwood.models.loading.load import load_weights
 from draftwood.testing.folder import write_folder
 from draftwood.testing.heads import random_head, write_head
-from draftwood.train.formats import roundtrip as proof
+from draftwood.train.formats import roundtrip
 
 
 class Shape:
@@ -41,12 +41,12 @@ def test_rounding_is_said(tmp_path: Path, model: Path):
     status, said = run(
         tmp_path / "there", "--to", "draftwood", "--out", tmp_path / "b.safetensors", "--layer-ids", "sglang"
     )
-    assert status == 0 and "rounded as asked" in said and "SGLang's convention" in said
+    assert status == 0 and "rounded as requested" in said and "SGLang's convention" in said
 
 
 def test_a_head_that_changed_is_not_kept(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch):
     source = write_head(tmp_path / "head.safetensors", random_head("eagle", Shape(model)))
-    monkeypatch.setattr(proof, "largest_difference", lambda *_: (0.5, 7))
+    monkeypatch.setattr(roundtrip, "largest_difference", lambda *_: (0.5, 7))
     status, said = run(source, "--to", "eagle", "--out", tmp_path / "there")
     assert status == 1 and "was not kept" in said and not (tmp_path / "there").exists()
 

@@ -51,7 +51,7 @@ def test_progress_counts_dialogues_and_ends_where_there_is_nothing_more_to_say()
     [
         (["--mix", "chess=1"], "unknown kind of dialogue: 'chess'"),
         (["--mix", "chat=much"], "--mix cannot hold 'chat=much'"),
-        (["--mix", "chat=0"], "leaves nothing to write"),
+        (["--mix", "chat=0"], "has no share above 0"),
         (["--mix", "math=1,math=2"], "cannot hold"),
         (["--text", "no-such-file"], "there is no such file or folder"),
         (["--exclude", "no-such-file"], "cannot be read"),

@@ -12,10 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 from draftwood.cli.main import app
-from draftwood.cli.train_recipe import beside
+from draftwood.cli.train_recipe import reference
 from draftwood.testing import folder
 from draftwood.testing.folder import write_folder
-from draftwood.train.data.run import Settings, make_data
+from draftwood.train.data.make_dataset import DatasetSettings, make_dataset
 from draftwood.train.loop import checkpoint
 from tiny_run import write_data
 
@@ -32,7 +32,19 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def words(made: Path, out: Path, name: str = "medusa", *more: str, steps: int | None = 3) -> list[str]:
     chosen = [] if steps is None else ["--steps", f"{steps}"]
     where = ["--target", str(made / "model"), "--data", str(made / "data"), "--out", str(out)]
-    return ["train", name, *where, *chosen, "--rows", "64", "--batch-tokens", "256", "--prompts", "1", *more]
+    return [
+        "train",
+        name,
+        *where,
+        *chosen,
+        "--draft-vocab-size",
+        "64",
+        "--batch-tokens",
+        "256",
+        "--prompts",
+        "1",
+        *more,
+    ]
 
 
 def losses(out: Path) -> list[tuple[int, dict[str, float]]]:
@@ -53,11 +65,11 @@ def test_weights_and_a_table(made: Path, tmp_path: Path) -> None:
     assert again.exit_code == 0 and again.stdout == done.stdout
 
 
-def test_a_loss_stands_beside_what_it_is_held_against() -> None:
+def test_a_loss_is_printed_with_its_reference() -> None:
     """Guessed tokens where there are such; a net that decides has none, and is held against the best constant."""
-    assert beside({"hit0": 0.42, "hit1": 0.3}) == " (hit 0.42)"
-    assert beside({"kept": 0.6, "constant": 0.5771}) == " (best constant 0.577)"
-    assert beside({}) == ""
+    assert reference({"hit0": 0.42, "hit1": 0.3}) == " (hit 0.42)"
+    assert reference({"kept": 0.6, "constant": 0.5771}) == " (best constant 0.577)"
+    assert reference({}) == ""
 
 
 def test_what_is_measured_on_learned_prompts_is_not_called_held_out(made: Path, tmp_path: Path) -> None:
@@ -66,7 +78,7 @@ def test_what_is_measured_on_learned_prompts_is_not_called_held_out(made: Path, 
     chosen = [w if w != str(made / "data") else str(tmp_path / "few.jsonl") for w in words(made, tmp_path / "out")]
     done = CliRunner().invoke(app, chosen)
     assert done.exit_code == 0, done.output
-    assert "too few to hold any out" in done.stderr and "tokens per pass on prompts it learns from" in done.stderr
+    assert "too few to hold any out" in done.stderr and "tokens per pass on prompts of the training data" in done.stderr
     assert "held-out" not in done.stderr
     other = CliRunner().invoke(app, words(made, tmp_path / "other"))
     assert "tokens per pass on held-out prompts" in other.stderr
@@ -104,13 +116,13 @@ def test_interrupted_minutes_are_saved_and_go_on_with_the_same_steps(
     made: Path, tmp_path: Path, number: int, start: Any
 ) -> None:
     out = tmp_path / "out"
-    more = words(made, out, "medusa", "--minutes", "0.2", "--save-every", "0.0005", steps=None)
+    more = words(made, out, "medusa", "--minutes", "0.5", "--save-every", "0.0005", steps=None)
     process = start(*more)
     while process.poll() is None and steps_done(out) < 1:
         time.sleep(0.02)
     process.send_signal(number)
     said = process.communicate()[1].decode()
-    assert process.returncode == 130 and "saved: the same command goes on" in said, said
+    assert process.returncode == 130 and "saved: the same command resumes" in said, said
     first = checkpoint.read(out / "checkpoint")
     assert first is not None and 0 < first[1]["step"] < first[1]["steps"] and f"after {first[1]['step']} steps" in said
     if number == signal.SIGTERM:
@@ -184,38 +196,68 @@ def test_corrupt_checkpoint_and_one_of_another_run(made: Path, tmp_path: Path) -
     file = out / "checkpoint" / checkpoint.FILE
     file.write_bytes(file.read_bytes()[:-100])
     done = CliRunner().invoke(app, words(made, out))
-    assert done.exit_code == 2 and "is no checkpoint" in done.stderr and "hint: delete it" in done.stderr
+    assert done.exit_code == 2 and "is not a checkpoint" in done.stderr and "hint: delete it" in done.stderr
+
+
+def without_data(place: Path, *more: str, steps: int | None = 3) -> list[str]:
+    """The words of a run that makes its data first, with a model that it writes."""
+    write_folder(place / "model")
+    chosen = words(place, place / "out", "medusa", *more, steps=steps)
+    return [w for w in chosen if w not in ("--data", str(place / "data"))]
 
 
 @pytest.mark.slow
-def test_run_without_data_makes_its_own_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("draftwood.cli.train_recipe.OWN_TOKENS", 300)
+def test_run_without_data_makes_as_much_as_its_steps_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder, "CONFIG", replace(folder.CONFIG, max_positions=1024))
-    write_folder(tmp_path / "model")
-    chosen = [w for w in words(tmp_path, tmp_path / "out") if w not in ("--data", str(tmp_path / "data"))]
+    chosen = without_data(tmp_path, steps=3)
     done = CliRunner().invoke(app, chosen)
     assert done.exit_code == 0, done.output
-    written = (tmp_path / "out" / "data" / "train.jsonl").read_bytes()
-    assert "writes its own into" in done.stderr
+    data = tmp_path / "out" / "data"
+    record, written = json.loads((data / "record.json").read_text()), (data / "train.jsonl").read_bytes()
+    needed = 3 * 256 // 2  # half of the batches' positions
+    assert "writes dialogues into" in done.stderr and f"{needed} answer tokens" in done.stderr
+    assert record["lines"]["train"] >= 4 and needed <= record["answer_tokens"] < needed + 4 * 768
     again = CliRunner().invoke(app, chosen)
-    assert again.exit_code == 0 and "writes its own" not in again.stderr
-    assert (tmp_path / "out" / "data" / "train.jsonl").read_bytes() == written
+    assert again.exit_code == 0 and "writes dialogues" not in again.stderr
+    assert (data / "train.jsonl").read_bytes() == written
+
+
+@pytest.mark.slow
+def test_many_steps_do_not_make_more_than_the_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("draftwood.cli.train_recipe.MOST_TOKENS", 300)
+    monkeypatch.setattr(folder, "CONFIG", replace(folder.CONFIG, max_positions=1024))
+    done = CliRunner().invoke(app, without_data(tmp_path, steps=5))
+    assert done.exit_code == 0 and "300 answer tokens" in done.stderr, done.output
+
+
+def test_a_useless_drafter_is_called_so(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from draftwood.drafters.nets.store import read
+    from draftwood.train.loop import head_record, measure
+
+    done = CliRunner().invoke(app, words(made, tmp_path / "out", steps=1))
+    assert done.exit_code == 0, done.output
+    assert "the drafter medusa is not useful yet: 1.0" in done.stderr and "on held-out prompts" in done.stderr
+    assert "hint: train longer" in done.stderr
+    record = read(tmp_path / "out" / "medusa.safetensors").record
+    assert 1 <= record["tokens_per_pass"] < measure.LEAST_USEFUL and record["useful"] is False
+    for module in (measure, head_record):  # a twin: nothing is said of a drafter that has what it needs
+        monkeypatch.setattr(module, "LEAST_USEFUL", 0.5)
+    other = CliRunner().invoke(app, words(made, tmp_path / "other", steps=1))
+    assert other.exit_code == 0 and "not useful" not in other.stderr
+    assert read(tmp_path / "other" / "medusa.safetensors").record["useful"] is True
 
 
 @pytest.mark.slow
 def test_time_that_was_spent_without_a_dialogue_is_not_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that used all its minutes for data and ended none goes on writing, by the same command."""
     monkeypatch.setattr(folder, "CONFIG", replace(folder.CONFIG, max_positions=1024))
-    write_folder(tmp_path / "model")
-    out = tmp_path / "out"
-    make_data(str(tmp_path / "model"), out / "data", Settings(tokens=None, minutes=1e-5))
+    out, chosen = tmp_path / "out", without_data(tmp_path, "--minutes", "0.01", steps=None)
+    make_dataset(str(tmp_path / "model"), out / "data", DatasetSettings(tokens=None, minutes=1e-5))
     file = out / "data" / "record.json"
     record = json.loads(file.read_text())
     assert record["answer_tokens"] == 0 and (out / "data" / "train.jsonl").read_bytes() == b""
     file.write_text(json.dumps({**record, "seconds": 999.0}))
-    chosen = [w for w in words(tmp_path, out, "medusa", "--minutes", "0.01", steps=None) if w != "--data"]
-    chosen.remove(str(tmp_path / "data"))
     done = CliRunner().invoke(app, chosen)
     assert done.exit_code == 0, done.output
-    assert "writes its own into" in done.stderr and "were too few for 4 dialogues" in done.stderr
+    assert "writes dialogues into" in done.stderr and "were too few for 4 dialogues" in done.stderr
     assert json.loads(file.read_text())["lines"]["train"] >= 4

@@ -1,4 +1,4 @@
-"""Whatever the judge says, the output has the target's distribution; and a judge that takes back what it has seen is caught."""
+"""Whatever the judge says, the output has the target's distribution; a judge that takes back what it has seen is caught."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

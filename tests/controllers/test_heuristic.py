@@ -18,7 +18,10 @@ class CostEstimate:
     def pass_seconds(self, tokens: int, context: int = 0) -> float:
         return 1 + self.slope * (tokens - 1)
 
-    def draft_seconds(self, passes: int) -> float:
+    def draft_seconds(self, passes: int, nodes: int | None = None) -> float:
+        return 0.0
+
+    def rest_seconds(self) -> float:
         return 0.0
 
     def observe(self, times: Times) -> None:

@@ -16,14 +16,24 @@ from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.feature_chain import in_one_call
 from draftwood.drafters.nets.native_runner import Int8Runner
 from draftwood.drafters.nets.run import feature_drafter
+from draftwood.engine import drafting
 from draftwood.models.backends import int8_weights
 from draftwood.models.backends.int8_native import NativeDecoder
 from draftwood.testing.heads import random_head
 from draftwood.testing.runs import make_engine, serve
 from draftwood.testing.tiny import CONFIG
 from draftwood.trees.best_first import BestFirst
+from draftwood.trees.chain import Chain
 from draftwood.trees.grow import NO_NUMBERS
+from draftwood.trees.paths import Paths
+from draftwood.trees.static import Static
+from draftwood.verifiers.block import Block
 from draftwood.verifiers.match import Match
+from draftwood.verifiers.path_block import PathBlock
+from draftwood.verifiers.rejection import Rejection
+from draftwood.verifiers.selection import Selection
+from draftwood.verifiers.transport import Transport
+from draftwood.verifiers.traversal import Traversal
 from native_levels import BEST, kept_weights, opened
 
 SHAPE = replace(CONFIG, num_heads=6, num_kv_heads=2, head_dim=48, hidden_size=96, intermediate_size=160)
@@ -93,3 +103,46 @@ def test_text_and_accounts_are_those_of_the_loop(kind: str, monkeypatch: pytest.
         calls.clear()
         monkeypatch.setattr(Int8Runner, "line", lambda *_: None)
         assert texts(temperature) == quick
+
+
+@pytest.mark.parametrize(
+    ("policy", "rule"),
+    [
+        (Chain(), Rejection()),
+        (Chain(), Block()),
+        (Paths(2), Transport()),
+        (Paths(2), Selection()),
+        (Paths(2), PathBlock()),
+        (Static((1, 1, 1)), Traversal()),
+    ],
+    ids=lambda part: type(part).__name__,
+)
+def test_chains_that_would_be_drawn_take_the_one_call_for_greedy_requests_alone(
+    policy: Any, rule: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = NativeDecoder(SHAPE, int8_weights.from_tensors(SHAPE, kept_weights(SHAPE)), opened(BEST))
+    head = random_head("eagle3", target, rows=37)
+    monkeypatch.setattr(drafting, "SLOW_SECONDS", float("inf"))  # a busy machine is no reason to stop here
+    calls: list[int] = []
+    line = Int8Runner.line
+
+    def counted(self: Int8Runner, x: ForwardInput, *more: Any) -> Any:
+        calls.append(x.size)
+        return line(self, x, *more)
+
+    def texts(temperature: float) -> Any:
+        drafter, size = feature_drafter(head, target), Fixed(depth=3, nodes=6)
+        recipe = Recipe(drafter=drafter, policy=policy, verifier=rule, controller=size)
+        params = SamplingParams(temperature=temperature, seed=0, max_tokens=24)
+        found = serve(make_engine(target, recipe), [[5, 6, 7, 8]], params)
+        assert all(r.stats.disabled is None for r in found)
+        return [(r.output, r.stats.accepted) for r in found]
+
+    monkeypatch.setattr(Int8Runner, "line", counted)
+    quick = texts(0.0)
+    assert calls, "a greedy request draws nothing"
+    calls.clear()
+    texts(0.8)
+    assert not calls, "a drawn chain has a distribution, which the one call would not show"
+    monkeypatch.setattr(Int8Runner, "line", lambda *_: None)
+    assert texts(0.0) == quick

@@ -78,7 +78,7 @@ def test_rows_after_every_round_are_those_of_a_fresh_head(target: Any, kind: str
     rounds = 0
     while e.has_work:
         e.step()
-        if not e.drafter_state.rows:
+        if not e.drafter_state.slots:
             break
         size = e.drafter_state.cache.length(0)
         if not size:
@@ -166,7 +166,7 @@ def test_texts_that_are_read_together_are_fused_in_one_call_and_have_their_own_r
         ours, theirs = e.drafter_state, other.drafter_state
         size = len(prompts[slot]) - 1
         assert ours.cache.text(slot) == theirs.cache.text(0) == prompts[slot][1:]
-        torch.testing.assert_close(ours.rows[slot].waiting, theirs.rows[0].waiting, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(ours.slots[slot].waiting, theirs.slots[0].waiting, rtol=1e-9, atol=1e-9)
         for name in ("k0", "v0"):
             pair = ours.cache.store(name)[slot, :, :size], theirs.cache.store(name)[0, :, :size]
             torch.testing.assert_close(*pair, rtol=1e-9, atol=1e-9)

@@ -322,7 +322,7 @@ def test_a_drafter_far_slower_than_the_target_is_disabled_with_the_reason(
     reasons = [r.stats.disabled for r in got]
     assert [why is not None and "more than 2 times the target's pass" in why for why in reasons] == [disabled] * 2
     if disabled:
-        assert all(r.stats.drafted[0] <= 4 < r.stats.target_passes for r in got), "three rounds in a row, then none"
+        assert all(r.stats.drafted[0] < r.stats.target_passes for r in got), "the rest is undrafted"
 
 
 def test_options_that_leave_no_token_end_that_request_alone(model: Decoder) -> None:

@@ -15,6 +15,7 @@ from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.ngram import NGram
+from draftwood.engine.interrupt import HeldInterrupt
 from draftwood.engine.shared import Running, SharedEngine
 from draftwood.errors import EngineError
 from draftwood.models.decoder import Decoder
@@ -114,6 +115,17 @@ def test_interrupt_of_one_round_of_a_stream_cancels_it(model: Decoder, where: st
             pass
     assert only.request.finish_reason == "cancelled" and not engine.engine.has_work
     assert outputs(engine, running(2)) == wanted
+
+
+def test_without_holding_the_round_would_be_cut_off(model: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The twin: an interrupt that is not held costs the engine, cache included."""
+    for method in ("__enter__", "__exit__"):
+        monkeypatch.setattr(HeldInterrupt, method, lambda self, *_: self if not _ else None)
+    engine = shared(model, Trap("verify", interrupt))
+    made = engine.engine
+    with pytest.raises(KeyboardInterrupt):
+        engine.run(running(4, tokens=40), lambda done: None)
+    assert made.closed and engine.engine is not made
 
 
 def test_round_cut_off_by_a_second_interrupt_leaves_a_fresh_engine(model: Decoder) -> None:

@@ -13,8 +13,8 @@ from torch import Tensor
 from draftwood.drafters.nets.store import Head
 from draftwood.testing.heads import random_head
 from draftwood.testing.tiny import CONFIG, tiny_decoder, tiny_weights
-from draftwood.train.formats import Exchange, convert, read, write
-from draftwood.train.formats.exchange import Target
+from draftwood.train.formats.conversion import Target
+from draftwood.train.formats.convert import Conversion, convert, read, write
 from draftwood.train.formats.roundtrip import Input, columns, logits, random_input
 
 VOCAB = CONFIG.vocab_size
@@ -36,9 +36,9 @@ def head(kind: str, *, rows: int | None = None, seed: int = 3, **more: Any) -> H
     return replace(made, ids=None) if rows is None else made
 
 
-def folder_of(form: str, out: Path, made: Head | None = None, exchange: Exchange | None = None) -> Path:
+def folder_of(form: str, out: Path, made: Head | None = None, conversion: Conversion | None = None) -> Path:
     """A folder in this format, which the tests of damage then damage."""
-    write(made or head(KINDS[form]), form, out, exchange or Exchange(target()))
+    write(made or head(KINDS[form]), form, out, conversion or Conversion(target()))
     return out
 
 
@@ -59,5 +59,5 @@ def shown(made: Head, to: Target | None, seed: int = 1) -> Input:
 
 
 __all__ = [
-    "KINDS", "VOCAB", "Exchange", "columns", "convert", "edit", "folder_of", "head", "logits", "read", "shown", "target",
+    "KINDS", "VOCAB", "Conversion", "columns", "convert", "edit", "folder_of", "head", "logits", "read", "shown", "target",
 ]  # fmt: skip

@@ -15,7 +15,7 @@ INNER = "speculative_sampling:draft=first:1"
 
 def test_draws_are_paths_or_a_tree_but_not_both() -> None:
     target = tiny_decoder()
-    assert recipes.build("canonical_multi_draft", target, inner=INNER, paths=2).policy == Paths(2)
+    assert recipes.build("canonical_multi_draft", target, inner=INNER, paths=3).policy == Paths(3)
     recipe = recipes.build(
         "canonical_multi_draft:widths=2,2:solver=lp:size=3:inner=speculative_sampling:draft=first:1", target
     )
@@ -23,4 +23,4 @@ def test_draws_are_paths_or_a_tree_but_not_both() -> None:
     for both in ({"depth": 3}, {"paths": 3}, {"depth": 4}):  # given is what was given, be it the default
         with pytest.raises(OptionError, match="exclude each other"):
             recipes.build("canonical_multi_draft", target, inner=INNER, widths=(2, 2), **both)
-    assert recipes.build("canonical_multi_draft", target, inner=INNER).policy == Paths(3)
+    assert recipes.build("canonical_multi_draft", target, inner=INNER).policy == Paths(2)

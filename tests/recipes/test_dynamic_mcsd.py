@@ -85,7 +85,7 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
     for name, wrong in (("roots", "both"), ("verifier", "match"), ("width", 0), ("depth", 0)):
         with pytest.raises(OptionError, match=f"{name} cannot be"):
             recipes.build("dynamic_mcsd", TARGET, inner=HALF, weights="none", **{name: wrong})
-    with pytest.raises(OptionError, match="'traversal' would be lost"):
+    with pytest.raises(OptionError, match="'traversal' would have no effect"):
         recipes.build("dynamic_mcsd", TARGET, inner=HALF, weights="none", roots="target", verifier="traversal")
     with pytest.raises(CompositionError, match=r"NGram shows none|NGram supplies"):
         recipes.build("dynamic_mcsd", TARGET, inner="prompt_lookup", weights=net_file(tmp_path))

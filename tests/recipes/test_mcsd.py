@@ -14,6 +14,6 @@ INNER = "speculative_sampling:draft=first:1"
 def test_the_tree_is_drawn_as_asked() -> None:
     for draw in ("distinct", "iid"):
         recipe = recipes.build("mcsd", tiny_decoder(), inner=INNER, draw=draw)
-        assert recipe.policy == Static((4, 2, 2), Draw(draw))
+        assert recipe.policy == Static((2, 1), Draw(draw))
     with pytest.raises(OptionError, match="draw cannot be 'given'"):
         recipes.build("mcsd", tiny_decoder(), inner=INNER, draw="given")

@@ -18,11 +18,11 @@ def test_paths_take_the_place_of_the_tree() -> None:
     tree: Any = recipes.build("traversal_verification", target, inner=INNER, widths=(3, 1))
     assert tree.policy == Static((3, 1)) and (tree.controller.depth, tree.controller.nodes) == (2, 6)
     paths: Any = recipes.build(f"traversal_verification:paths=4:inner={INNER}", target)
-    assert paths.policy == Paths(4) and (paths.controller.depth, paths.controller.nodes) == (4, 16)
+    assert paths.policy == Paths(4) and (paths.controller.depth, paths.controller.nodes) == (3, 12)
     short: Any = recipes.build("traversal_verification", target, inner=INNER, paths=4, depth=2)
     assert (short.controller.depth, short.controller.nodes) == (2, 8)
     plain: Any = recipes.build("traversal_verification", target, inner=INNER)
-    assert plain.policy == Static((2, 2, 1, 1))
+    assert plain.policy == Static((2, 1))
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,8 @@ def warning(seen: dict[str, Any]) -> str | None:
     if foreign < BUSY:
         return None
     names = ", ".join(f"{b['name']} ({b['cores']:.1f})" for b in seen.get("busiest", []))
+    busiest = f": {names}" if names else ""
     return (
-        f"WARNING: {foreign:.1f} of {os.cpu_count()} cores are used by other processes" + (f": {names}" if names else "") + "\n"
+        f"WARNING: {foreign:.1f} of {os.cpu_count()} cores are used by other processes{busiest}\n"
         "times will be wrong, most of all those of methods that use all cores; the run continues and this is recorded"
     )

@@ -45,23 +45,36 @@ class Entry:
 
 def names() -> list[str]:
     """All recipes, ours and those of installed plug-ins, in alphabetical order."""
-    own = {path.stem for path in (PACKAGE / "recipes").glob("*.py") if not path.stem.startswith("_")}
-    return sorted(own | set(_plugins()))
+    return sorted(_own() | set(_plugins()))
 
 
 def entry(name: str) -> Entry:
     """One recipe by name; UnknownNameError knows the nearest ones."""
     if name not in names():
         raise UnknownNameError("recipe", name, names())
-    plugin = _plugins().get(name)
-    path = PACKAGE / "recipes" / f"{name}.py" if plugin is None else _source(plugin)
-    tree = ast.parse(path.read_text("utf-8") if path is not None else "")
+    path = PACKAGE / "recipes" / f"{name}.py"
+    if name in _own():
+        return _read(name, path, ast.parse(path.read_text("utf-8")))
+    try:
+        path = _source(_plugins()[name])
+        tree = ast.parse(path.read_text("utf-8"))
+    except (
+        ImportError,
+        ValueError,
+        SyntaxError,
+        OSError,
+    ) as error:  # one broken plug-in must not hide the other recipes
+        return Entry(name, "", "", f"broken plug-in: {type(error).__name__}: {error}", "", False, "", (), ())
+    return _read(name, path, tree)
+
+
+def _read(name: str, path: Path, tree: ast.Module) -> Entry:
     paper = _paper(tree)
     return Entry(
         name=name,
-        file=_shown(path) if path is not None else "",
+        file=_shown(path),
         about=ast.get_docstring(tree) or "",
-        title=str(paper.get("title", "")),
+        title=str(paper.get("title", "no recipe: there is no PAPER")),
         arxiv=str(paper.get("arxiv", "")),
         lossless=bool(paper.get("lossless", True)),
         lossy_with=str(paper.get("lossy_with", "")),
@@ -78,14 +91,20 @@ def page(name: str) -> str | None:
         return None
 
 
+def _own() -> set[str]:
+    return {path.stem for path in (PACKAGE / "recipes").glob("*.py") if not path.stem.startswith("_")}
+
+
 @cache
 def _plugins() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
-def _source(plugin: EntryPoint) -> Path | None:
+def _source(plugin: EntryPoint) -> Path:
     spec = importlib.util.find_spec(plugin.module)
-    return Path(spec.origin) if spec is not None and spec.origin and spec.origin.endswith(".py") else None
+    if spec is None or not spec.origin or not spec.origin.endswith(".py"):
+        raise ImportError(f"no source file of {plugin.module}")
+    return Path(spec.origin)
 
 
 def _shown(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""draftwood train: what drafters learn from, and learning."""
+"""draftwood train: make training data, train drafters."""
 
 from typing import Any
 
@@ -10,17 +10,17 @@ from draftwood.cli.train_recipe import learn
 
 
 class Names(TyperGroup):
-    """`train data` makes data; any other word names recipes: `train eagle2`, `train eagle2,eagle3`."""
+    """`train data` makes data; any other word names recipes to train: `train eagle2,eagle3`."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and not args[0].startswith("-") and args[0] not in self.commands:
-            return "", self.commands["learn"], args  # without a name: the next word names what is trained
+            return "", self.commands["learn"], args  # the word is the command's first argument
         return super().resolve_command(ctx, args)
 
 
 HELP = """Make training data, train drafters.
 
-draftwood train data --out data: the target writes dialogues to learn from.
+draftwood train data --out data: the target writes dialogues to train on.
 
 draftwood train RECIPE[,RECIPE...]: trains eagle, eagle2, eagle3, medusa, hydra, mlp_speculator, fast_draft,
 dynamic_mcsd or vocab_trim; `draftwood train eagle3 --help` lists the options.

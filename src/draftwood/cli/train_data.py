@@ -1,4 +1,4 @@
-"""draftwood train data: the target writes its own training set. Nothing is downloaded."""
+"""draftwood train data: the target writes training data. Nothing is downloaded."""
 
 import sys
 from collections.abc import Callable
@@ -14,17 +14,17 @@ from draftwood.cli.interrupt import STATUS, until_interrupted
 from draftwood.cli.screen import Screen, table
 
 if TYPE_CHECKING:
-    from draftwood.train.data.folder import Folder
+    from draftwood.train.data.dataset_folder import Folder
 
-EVERY = 30.0  # seconds between two lines where nobody watches
+EVERY = 30.0  # seconds between two lines if stderr is not a terminal
 
 
 def data(
-    out: Annotated[Path, typer.Option("--out", help="The folder to write; the same command goes on with it.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder to write; the same command resumes it.")],
     target: Annotated[
-        str, typer.Option("--target", help="The model that speaks: an alias, a folder, a name.")
+        str, typer.Option("--target", help="The model that writes: an alias, a folder, a name.")
     ] = "smollm2",
-    tokens: Annotated[int | None, typer.Option("--tokens", min=1, help="Answer tokens wanted in all.")] = None,
+    tokens: Annotated[int | None, typer.Option("--tokens", min=1, help="Answer tokens in total.")] = None,
     minutes: Annotated[float | None, typer.Option("--minutes", help="Stop after so many minutes.")] = None,
     text: Annotated[
         list[Path] | None, typer.Option("--text", help="A file or folder to take passages from. Repeatable.")
@@ -32,12 +32,12 @@ def data(
     exclude: Annotated[
         list[Path] | None,
         typer.Option(
-            "--exclude", help="Questions (.jsonl, .gz) of which no 13 tokens in a row may appear. Repeatable."
+            "--exclude", help="Benchmark questions (.jsonl, .gz) to keep out: no 13 tokens in a row. Repeatable."
         ),
     ] = None,
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Dialogues written at the same time.")] = 16,
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Dialogues written at once.")] = 16,
     max_tokens: Annotated[
-        int, typer.Option("--max-tokens", min=8, help="Tokens of an answer; of an article three times.")
+        int, typer.Option("--max-tokens", min=8, help="Tokens of an answer; an article may have three times as many.")
     ] = 256,
     device: Annotated[str, typer.Option("--device", help="cpu or cuda.")] = "cpu",
     dtype: Annotated[
@@ -46,20 +46,21 @@ def data(
     ] = "auto",
     seed: Annotated[int, typer.Option("--seed", help="The same seed writes the same dialogues.")] = 0,
     mix: Annotated[
-        str | None, typer.Option("--mix", help="Shares of kinds, e.g. chat=0.5,math=0.5. Others are left out.")
+        str | None, typer.Option("--mix", help="Shares of kinds, e.g. chat=0.5,math=0.5; other kinds are left out.")
     ] = None,
     own: Annotated[
-        float, typer.Option("--own", help="Share of prompts over texts that are over the model's own, beside --text.")
+        float,
+        typer.Option("--own", help="With --text: share of the prompts over texts that use the model's own texts."),
     ] = 0.5,
 ) -> None:
-    """Let a model write dialogues to train its drafter on: chats it makes up, questions, sums, texts, documents, code.
+    """Let a model write dialogues to train its drafter on: chats, questions, arithmetic, texts, documents, code.
 
-    With neither --tokens nor --minutes it writes 200000 answer tokens. Killed at any moment, the same command goes on.
+    With neither --tokens nor --minutes it writes 200000 answer tokens. After an interruption the same command resumes.
     """
-    from draftwood.train.data.run import MIX, Settings, make_data, parse_mix
+    from draftwood.train.data.make_dataset import MIX, DatasetSettings, make_dataset, parse_mix
 
     wanted = 200_000 if tokens is None and minutes is None else tokens
-    settings = Settings(
+    settings = DatasetSettings(
         tokens=wanted,
         minutes=minutes,
         texts=tuple(text or ()),
@@ -70,15 +71,15 @@ def data(
         mix=MIX if mix is None else parse_mix(mix),
         own=own,
     )
-    with until_interrupted() as until, watch(wanted) as say:
-        record = make_data(target, out, settings, device=device, dtype=dtype, until=until, say=say)
+    with until_interrupted() as until, watch(wanted) as progress:
+        record = make_dataset(target, out, settings, device=device, dtype=dtype, until=until, progress=progress)
     show(Screen(), record, out)
     if until.is_set():
         raise typer.Exit(STATUS)
 
 
 def show(screen: Screen, record: dict[str, Any], out: Path) -> None:
-    """What the folder holds now."""
+    """Prints what the folder holds."""
     rows = table("kind", "dialogues", "prompt tokens", "answer tokens", "held out", numbers={
         "dialogues", "prompt tokens", "answer tokens", "held out",
     })  # fmt: skip
@@ -97,7 +98,7 @@ def show(screen: Screen, record: dict[str, Any], out: Path) -> None:
 
 
 class watch:  # noqa: N801  used as a function in a with statement
-    """Progress on stderr: a bar on a terminal, elsewhere a line now and then."""
+    """Progress on stderr: a bar on a terminal, otherwise a line from time to time."""
 
     def __init__(
         self, wanted: int | None, stream: TextIO | None = None, clock: Callable[[], float] = monotonic

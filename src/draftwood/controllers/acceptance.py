@@ -1,7 +1,7 @@
 """How many drafted tokens a tree of some depth and size is expected to yield: measured tables, shifted by what is seen live.
 
-A table holds the mean number of accepted tokens of chains by depth and of trees by depth and nodes, at temperature 0 and
-1. A size's mean E stands for one chance a per level, E = a + a^2 + .. + a^depth, and a text on which the draft does better or
+A table holds the mean number of accepted tokens of chains by depth and of trees by depth and nodes, at one temperature. The
+mean E of a size stands for one chance a per level, E = a + a^2 + .. + a^depth. A text on which the draft does better or
 worse than the table moves the log-odds of every a by the same shift.
 """
 

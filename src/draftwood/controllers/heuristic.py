@@ -1,7 +1,7 @@
 """Heuristic: longer after a full acceptance, shorter after a miss, and a pause when guessing does not pay here.
 
 It never slows a request for long: every drafted round is priced with the machine's own measured pass times, and when the
-running gain falls below 1 the row decodes plainly for a while before it is tried again, each time for longer.
+running gain falls below 1 the sequence decodes plainly for a while before it is tried again, each time for longer.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from draftwood.errors import need_at_least
 
 
 @dataclass(slots=True)
-class _Row:
+class _Sequence:
     depth: int
     gain: float = 1.0  # running (tokens per pass) / (pass time in units of a plain pass)
     rounds: int = 0  # drafted rounds behind `gain`
@@ -25,7 +25,7 @@ class _Row:
 
 @dataclass(slots=True)
 class _State:
-    rows: dict[int, _Row] = field(default_factory=dict[int, _Row])
+    sequences: dict[int, _Sequence] = field(default_factory=dict[int, _Sequence])
     cost_model: CostEstimate | None = None
 
 
@@ -54,37 +54,39 @@ class Heuristic:
         state.cost_model = load.cost_model
         depth: list[int] = []
         for slot in rnd.slots.tolist():
-            row = state.rows.setdefault(slot, _Row(min(self.start, self.most)))
-            depth.append(0 if row.pause else row.depth)
+            own = state.sequences.setdefault(slot, _Sequence(min(self.start, self.most)))
+            depth.append(0 if own.pause else own.depth)
         return Limit.of(depth, [self.nodes] * rnd.batch, rnd.device)
 
     def update(self, state: _State, rnd: Round, outcome: Outcome) -> None:
         for slot, nodes, deep, kept in zip(
             rnd.slots.tolist(), outcome.drafted, outcome.deepest, outcome.verdict.count.tolist(), strict=True
         ):
-            row = state.rows.get(slot)
-            if row is None:
+            own = state.sequences.get(slot)
+            if own is None:
                 continue
-            if row.pause:
-                row.pause -= 1
+            if own.pause:
+                own.pause -= 1
             elif nodes:
-                self._learn(row, state, rnd.batch, outcome, nodes, deep, kept)
+                self._learn(own, state, rnd.batch, outcome, nodes, deep, kept)
 
-    def _learn(self, row: _Row, state: _State, batch: int, outcome: Outcome, nodes: int, deep: int, kept: int) -> None:
-        row.depth = min(row.depth + 2, self.most) if kept == deep else max(row.depth - 1, self.least)
+    def _learn(
+        self, own: _Sequence, state: _State, batch: int, outcome: Outcome, nodes: int, deep: int, kept: int
+    ) -> None:
+        own.depth = min(own.depth + 2, self.most) if kept == deep else max(own.depth - 1, self.least)
         assert state.cost_model is not None
         context = outcome.seconds.context
         plain = state.cost_model.pass_seconds(batch, context)
         wide = state.cost_model.pass_seconds(batch + batch * nodes, context) + outcome.seconds["propose"]
-        row.rounds += 1
-        rate = max(1 / row.rounds, 1 / self.window)
-        row.gain += rate * ((kept + 1) * plain / wide - row.gain)
-        if row.rounds >= 3 and row.gain < 1:
-            row.pause, row.rest = row.rest, min(2 * row.rest, self.longest_pause)
-            row.rounds, row.depth = 0, self.least
-        elif row.gain > 1.2:
-            row.rest = 4
+        own.rounds += 1
+        rate = max(1 / own.rounds, 1 / self.window)
+        own.gain += rate * ((kept + 1) * plain / wide - own.gain)
+        if own.rounds >= 3 and own.gain < 1:
+            own.pause, own.rest = own.rest, min(2 * own.rest, self.longest_pause)
+            own.rounds, own.depth = 0, self.least
+        elif own.gain > 1.2:
+            own.rest = 4
 
     def free(self, state: _State, slots: Sequence[int]) -> None:
         for slot in slots:
-            state.rows.pop(slot, None)
+            state.sequences.pop(slot, None)

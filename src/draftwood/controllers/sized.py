@@ -20,7 +20,7 @@ from draftwood.core.verdict import Outcome, Times
 
 PLAIN: Size = (0, 0)
 NEAR = 0.9  # of the best size's speed: what is tried now and then
-LONGEST = 96  # choices in a row without a draft
+LONGEST = 96  # consecutive choices without a draft
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class _State:
     chosen: tuple[tuple[int, ...], int] | None = None  # for which slots, and rounds left until the next choice
     cost_model: CostEstimate | None = None
     choices: int = 0
-    plain: int = 0  # choices in a row that no size was worth
+    plain: int = 0  # consecutive choices that no size was worth
     pause: int = 12  # of them until the next trial
 
 
@@ -92,7 +92,7 @@ class Sized:
         return near[state.choices // self.explore % len(near)]
 
     def _probe(self, state: _State, size: Size) -> Size:
-        """Plain decoding, and now and then a trial of the best size, in case times or text have changed; ever more rarely."""
+        """Plain decoding, and ever more rarely a trial of the best size, in case times or text have changed."""
         state.plain += 1
         if state.plain % state.pause:
             return PLAIN

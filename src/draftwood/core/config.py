@@ -69,7 +69,7 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """How much one engine may hold at once."""
+    """How much one engine may hold at once, and whether it gives up on slow drafters."""
 
     max_num_seqs: int = 8  # sequences resident at the same time
     max_model_len: int | None = None  # tokens of one sequence: prompt, output and draft; None = the model's context
@@ -77,6 +77,7 @@ class EngineConfig:
     max_cache_tokens: int | None = None
     max_prefill_tokens: int = 512  # prompt tokens in one pass
     max_num_waiting: int = 4096  # requests that may wait before Engine.add refuses; LLM.generate queues any number
+    disable_slow_drafts: bool = True  # a drafter far slower than the target is disabled; False where drafts are studied
 
     def __post_init__(self) -> None:
         for name in ("max_num_seqs", "max_model_len", "max_cache_tokens", "max_prefill_tokens", "max_num_waiting"):

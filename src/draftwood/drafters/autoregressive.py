@@ -70,11 +70,13 @@ class Autoregressive:
             return
         bare = Proposal.roots(torch.tensor([c.tokens[-1] for c in chains], device=rnd.device))
         tokens, _ = assemble(chains, HostTree.of(bare.tree), rnd.device)
-        self.model.forward(replace(tokens, want=tokens.want[:0]), state.cache)  # rows only: the head is dear
+        self.model.forward(
+            replace(tokens, want=tokens.want[:0]), state.cache
+        )  # cache entries only: the head is expensive
         state.cache.commit([c.slot for c in chains], [list(range(len(c.tokens))) for c in chains])
 
     def _chains(self, state: _State, rnd: Round) -> list[Chain]:
-        """Known tokens that this model has not output, per row, the root being the last."""
+        """Known tokens that this model has not run yet, per sequence, the root being the last."""
         chains: list[Chain] = []
         for slot, length, request in zip(rnd.slots.tolist(), rnd.lengths.tolist(), rnd.requests, strict=True):
             if state.owner.get(slot) is not request:
@@ -95,7 +97,7 @@ class Autoregressive:
         )  # at most: a level's frontier is never wider than the budget
         state.cache.reserve([c.slot for c in chains], [len(c.tokens) + staged for c in chains])
         seconds = 0.0
-        # Staged row (-1: none) and position of every node that was run.
+        # Staged entry (-1: none) and position of every node that was run.
         table = torch.tensor([[len(c.tokens) - 1, c.done + len(c.tokens) - 1] for c in chains], device=rnd.device)
         run = [table.T[..., None]]
 
@@ -141,7 +143,7 @@ class Autoregressive:
         run: list[Tensor],
         rows: Int[Tensor, "W"] | None,
     ) -> tuple[Float[Tensor, "B F W"], Float[Tensor, "B F H"]]:
-        """One draft pass over the frontier, each node behind the staged row of its parent; zeros where there is none."""
+        """One draft pass over the frontier, each node behind the staged entry of its parent; zeros where there is none."""
         table = torch.nn.functional.pad(run[0], (0, tree.num_nodes - run[0].shape[2]), value=-1)  # [2, B, N]
         real = frontier >= 0
         node = frontier.clamp_min(0)
@@ -165,9 +167,9 @@ class Autoregressive:
         return logits, hidden
 
     @staticmethod
-    def _remember(state: _State, rnd: Round, tree: TokenTree, rows: Int[Tensor, "B M"]) -> None:
-        """Own tree by token, for `commit`: (parent, token) -> node, staged row of each node, length of the chain."""
-        table = torch.nn.functional.pad(rows, (0, tree.num_nodes - rows.shape[1]), value=-1).tolist()
+    def _remember(state: _State, rnd: Round, tree: TokenTree, entries: Int[Tensor, "B M"]) -> None:
+        """Own tree by token, for `commit`: (parent, token) -> node, staged entry of each node, length of the chain."""
+        table = torch.nn.functional.pad(entries, (0, tree.num_nodes - entries.shape[1]), value=-1).tolist()
         for slot, parents, tokens, live, run in zip(
             rnd.slots.tolist(), tree.parents.tolist(), tree.tokens.tolist(), tree.live.tolist(), table, strict=True
         ):
@@ -175,7 +177,7 @@ class Autoregressive:
             state.grown[slot] = (children, run, run[0] + 1)
 
     def commit(self, state: _State, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
-        """Keep the rows of the accepted tokens as far as they were run here. The next root is never kept: its own row
+        """Keep the entries of the accepted tokens as far as they were run here. The next root is never kept: its own entry
         is what the next draft starts from."""
         slots: list[int] = []
         kept: list[list[int]] = []
@@ -185,14 +187,14 @@ class Autoregressive:
             if slot not in state.grown:
                 continue
             children, run, chain = state.grown.pop(slot)
-            rows, node = list(range(chain)), 0
+            entries, node = list(range(chain)), 0
             for token in emitted[:count]:
                 node = children.get((node, token), -1)
                 if node < 0 or run[node] < 0:
                     break
-                rows.append(run[node])
+                entries.append(run[node])
             slots.append(slot)
-            kept.append(rows)
+            kept.append(entries)
         state.cache.commit(slots, kept)
 
     def free(self, state: _State, slots: Sequence[int]) -> None:

@@ -22,11 +22,11 @@ from draftwood.errors import CompositionError, OptionError
 class VocabTrim:
     """A drafter that guesses among the tokens `keep` alone, so that its head has fewer rows to multiply.
 
-    q is a distribution over `keep`, with nothing outside; the rules know that. A token outside is never guessed and emitted as
-    ever: p is not touched. None keeps all.
+    q is a distribution over `keep` and zero elsewhere, and rules take it as such. A token outside is never guessed but
+    emitted as before: p is not changed. None keeps all.
 
-    Wraps drafters with `trims = True`, which promise to ask their head for `rnd.columns` and to return distributions over them.
-    Ids rise, as in the whole vocabulary: guesses that share the target's uniform rely on the order.
+    Wraps drafters with `trims = True`, which multiply only the LM-head rows of `rnd.columns` and return distributions over
+    them. Ids rise, as in the whole vocabulary: guesses that share the target's uniform rely on the order.
     """
 
     drafter: Drafter

@@ -34,9 +34,9 @@ class Draft:
         self.model, self.cache, self.rnd, self.chain = model, cache, rnd, chain
         self.ranked, self.temperature, self.most, self.only = ranked, temperature, most, only
         self.slots: list[int] = rnd.slots.tolist()
-        # By row: node -> staged row, place among `outputs`, position. The root's are those of the chain's last pair.
+        # By sequence: node -> staged entry, place among `outputs`, position. The root's are those of the chain's last pair.
         self.run: list[dict[int, tuple[int, int, int]]] = [{} for _ in self.slots]
-        self.last = [0] * len(self.slots)  # the last staged row
+        self.last = [0] * len(self.slots)  # the last staged entry
         order = {slot: i for i, slot in enumerate(counts)}
         for b, (slot, length) in enumerate(zip(self.slots, rnd.lengths.tolist(), strict=True)):
             if slot in order:
@@ -57,7 +57,7 @@ class Draft:
         return self._distributions(found, real, tree, frontier), None
 
     def _level(self, tree: TokenTree, frontier: Int[Tensor, "B F"]) -> tuple[Float[Tensor, "U W"], list[int]]:
-        """One pass over the frontier, each node behind the staged row of its parent and reading its parent's output; the
+        """One pass over the frontier, each node behind the staged entry of its parent and reading its parent's output; the
         logits of its real nodes, and their places in it."""
         assert self.outputs is not None
         tokens, parents = host(tree.tokens), host(tree.parents)
@@ -90,7 +90,7 @@ class Draft:
     def _distributions(
         self, found: Float[Tensor, "U W"], real: list[int], tree: TokenTree, frontier: Int[Tensor, "B F"]
     ) -> DraftProbs:
-        """Child distributions of the whole frontier. Nodes that were not run have nothing to say: a distribution of zeros, no children."""
+        """Child distributions of the whole frontier. Nodes that were not run get zeros, and so no children."""
         batch, width = frontier.shape
         ids = self.model.ids if self.only is None else self.only
         if self.temperature is not None:

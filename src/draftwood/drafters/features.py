@@ -1,7 +1,7 @@
 """Features: a head that reads the target's features drafts token by token, through the one growing loop.
 
-It keeps rows of its own, one per pair (feature of index t, token t + 1), and only for pairs whose feature came from the
-target: what it wrote behind its own guesses is dropped every round, and the accepted tokens are run again with the
+It keeps cache entries of its own, one per pair (feature of index t, token t + 1), and only for pairs whose feature is the
+target's: what it wrote behind its own guesses is dropped every round, and the accepted tokens are run again with the
 target's features before the next guess.
 
     known   x0 x1 x2 x3      root x3
@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.core.draw import Draw
+from draftwood.core.draw import Draw, Shape
 from draftwood.core.forward import ForwardInput, ForwardOutput, HostInput, Needs
 from draftwood.core.host import put
 from draftwood.core.limit import Limit, always
@@ -30,12 +30,12 @@ from draftwood.drafters.feature_draft import Draft
 from draftwood.drafters.nets.runner import FeatureModel
 from draftwood.trees.grow import grow
 
-MARGIN = 1024  # staged rows beyond the longest text
+MARGIN = 1024  # staged entries beyond the longest text
 
 
 @dataclass(slots=True)
-class _Row:
-    """One slot: whose it is, and fused features that have no row yet, from index `cache.length` on."""
+class _Slot:
+    """One slot: whose it is, and fused features that have no cache entry yet, from index `cache.length` on."""
 
     owner: Request
     waiting: Float[Tensor, "k d"] | None = None
@@ -51,13 +51,13 @@ class _Row:
 @dataclass(slots=True)
 class _State:
     cache: Cache
-    rows: dict[int, _Row] = field(default_factory=dict[int, _Row])
+    slots: dict[int, _Slot] = field(default_factory=dict[int, _Slot])
     trimmed: tuple[Tensor, Tensor] | None = None  # columns asked for last, and those of them that the head has
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Features:
-    """`model` runs the head; `make_cache(slots)` gives it rows for texts as long as the target's."""
+    """`model` runs the head; `make_cache(slots)` gives it a cache for texts as long as the target's."""
 
     model: FeatureModel
     make_cache: Callable[[int], Cache]
@@ -75,20 +75,20 @@ class Features:
         """Pairs that are here already; from there on the target must show its features again."""
         self.free(state, [slot])
         known = request.known
-        # A row is known by its pair's token, so the first token has none, and yet every feature depends on it.
+        # An entry is known by its pair's token, so the first token has none, and yet every feature depends on it.
         shared = state.cache.admit(slot, known[1:], before=known[:1])
-        state.rows[slot] = _Row(request)
+        state.slots[slot] = _Slot(request)
         return shared
 
     def begin(self, state: _State, rnd: Round, output: ForwardOutput) -> None:
-        """Features of a chunk: all pairs but the newest become rows at once, so no draft waits for a whole prompt."""
+        """Features of a chunk: all pairs but the newest become entries at once, so no draft waits for a whole prompt."""
         x = output.tokens
         assert x is not None
         there = dict.fromkeys(x.to_host().slots)  # tokens of one slot stand together, in the order of their positions
         # Positions [first, end) of each slot are new; of those that nobody asked about, and of padding (-1), none.
         first, end = ([0] * (max(there) + 2) for _ in range(2))
         for slot, length in zip(rnd.slots.tolist(), rnd.lengths.tolist(), strict=True):
-            first[slot], end[slot] = min(state.cache.length(slot) + state.rows[slot].held, length), length
+            first[slot], end[slot] = min(state.cache.length(slot) + state.slots[slot].held, length), length
         new = put([first, end], rnd.device)[:, x.slots]
         places = ((x.positions >= new[0]) & (x.positions < new[1])).nonzero()[:, 0]
         counts = {slot: end[slot] - first[slot] for slot in there if end[slot] > first[slot]}
@@ -97,23 +97,23 @@ class Features:
             return
         fused = self._fused(output, places).split(list(counts.values()))
         for slot, part in zip(counts, fused, strict=True):
-            state.rows[slot].add(part)
-        self._run(state, [slot for slot in counts if state.rows[slot].held > 1])
+            state.slots[slot].add(part)
+        self._run(state, [slot for slot in counts if state.slots[slot].held > 1])
 
     def _fused(self, output: ForwardOutput, places: Int[Tensor, "k"]) -> Float[Tensor, "k d"]:
         return self.model.fuse([output.features[tap].index_select(0, places) for tap in self.model.taps])
 
     def _run(self, state: _State, slots: list[int]) -> None:
-        """Rows for all waiting pairs but the newest."""
+        """Entries for all waiting pairs but the newest."""
         if not slots:
             return
-        chains = {slot: state.rows[slot].held - 1 for slot in slots}
+        chains = {slot: state.slots[slot].held - 1 for slot in slots}
         self.model.forward(self._chains(state, chains, wanted=False), state.cache)
         state.cache.commit(slots, [list(range(count)) for count in chains.values()])
         for slot, count in chains.items():
-            row = state.rows[slot]
-            assert row.waiting is not None
-            row.waiting = row.waiting[count:].clone()
+            own = state.slots[slot]
+            assert own.waiting is not None
+            own.waiting = own.waiting[count:].clone()
 
     def _chains(self, state: _State, counts: dict[int, int], wanted: bool = True) -> ForwardInput:
         """The first `count` waiting pairs of each slot, logits wanted at the last of each."""
@@ -123,14 +123,14 @@ class Features:
         hidden: list[Tensor] = []
         want: list[int] = []
         for slot, count in counts.items():
-            row, done = state.rows[slot], state.cache.length(slot)
-            assert row.waiting is not None
-            ids += row.owner.known_from(done + 1, done + 1 + count)
+            own, done = state.slots[slot], state.cache.length(slot)
+            assert own.waiting is not None
+            ids += own.owner.known_from(done + 1, done + 1 + count)
             at += range(done, done + count)
             host_input.slots.extend([slot] * count)
             host_input.entries.extend(range(count))
             host_input.parents.extend(range(-1, count - 1))
-            hidden.append(row.waiting[:count])
+            hidden.append(own.waiting[:count])
             want.append(len(ids) - 1)
         joined = hidden[0] if len(hidden) == 1 else torch.cat(hidden)
         return ForwardInput.of(host_input, at, want if wanted else [], joined.device, joined)
@@ -138,7 +138,7 @@ class Features:
     def propose(self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
         slots, lengths = rnd.slots.tolist(), rnd.lengths.tolist()
         # A text whose features have not been shown yet (its first pass) has nothing to draft from.
-        held = {slot: state.rows[slot].held for slot in slots if slot in state.rows}
+        held = {slot: state.slots[slot].held for slot in slots if slot in state.slots}
         counts = {
             slot: held[slot]
             for slot, length in zip(slots, lengths, strict=True)
@@ -154,19 +154,19 @@ class Features:
         most, temperature = (0, None) if reads is None else (reads(limit), rnd.temperature())
         chain = self._chains(state, counts)
         proposal = None
-        if most == 1 and temperature is not None and rnd.batch == 1:
-            proposal = in_one_call(self.model, state.cache, base, limit, chain, temperature[0], only)
+        if rnd.batch == 1 and (most == 1 or _best_tokens_alone(policy, rnd, limit)) and (divisor := rnd.temperature()):
+            proposal = in_one_call(self.model, state.cache, base, limit, chain, divisor[0], only)
         kept = list(counts.values())
         if proposal is None:
             draft = Draft(self.model, state.cache, rnd, chain, counts, policy.draw.ranked, temperature, most, only)
             grown = grow(base, limit, policy, rnd, draft.step)
             proposal = replace(grown, pass_seconds=draft.seconds)
             kept = kept if draft.outputs is not None else [0] * len(counts)
-        # Rows behind guesses go. The pairs of known tokens stay: their features are the target's own.
+        # Entries behind guesses go. The pairs of known tokens stay: their features are the target's own.
         state.cache.commit(list(counts), [list(range(count)) for count in kept])
         for slot, count in zip(counts, kept, strict=True):
-            row = state.rows[slot]
-            row.waiting = None if row.waiting is None or count == row.held else row.waiting[count:]
+            own = state.slots[slot]
+            own.waiting = None if own.waiting is None or count == own.held else own.waiting[count:]
         return proposal
 
     def _only(self, state: _State, rnd: Round) -> Int[Tensor, "W"] | None:
@@ -185,25 +185,32 @@ class Features:
         assert output.token_index is not None
         paths, counts = outcome.verdict.path.tolist(), outcome.verdict.count.tolist()
         places: list[int] = []
-        taken: list[tuple[_Row, int]] = []
+        taken: list[tuple[_Slot, int]] = []
         where = output.token_index.tolist()
         for b, (slot, length) in enumerate(zip(rnd.slots.tolist(), rnd.lengths.tolist(), strict=True)):
-            row = state.rows.get(slot)
-            if row is None:
+            own = state.slots.get(slot)
+            if own is None:
                 continue
-            skip = state.cache.length(slot) + row.held - (length - 1)  # begin may have taken the root's already
+            skip = state.cache.length(slot) + own.held - (length - 1)  # begin may have taken the root's already
             nodes = paths[b][max(skip, 0) : counts[b] + 1]
             places += [where[b][node] for node in nodes]
-            taken.append((row, len(nodes)))
+            taken.append((own, len(nodes)))
         if not places:
             return
         fused = self._fused(output, torch.tensor(places, device=rnd.device))
         at = 0
-        for row, count in taken:
-            row.add(fused[at : at + count])
+        for own, count in taken:
+            own.add(fused[at : at + count])
             at += count
 
     def free(self, state: _State, slots: Sequence[int]) -> None:
         for slot in slots:
-            if state.rows.pop(slot, None) is not None:
+            if state.slots.pop(slot, None) is not None:
                 state.cache.free([slot])
+
+
+def _best_tokens_alone(policy: TreePolicy, rnd: Round, limit: Limit) -> bool:
+    """Whether the policy grows a chain of best tokens: greedy requests draw nothing, so a drawn chain is one, and all
+    independent paths are the same one. Every rule accepts a given token if the target emits it."""
+    drawn = policy.shape in (Shape.CHAIN, Shape.PATHS) and policy.draw is not Draw.GIVEN
+    return drawn and limit.proceed is always and all(request.params.greedy for request in rnd.requests)

@@ -103,7 +103,7 @@ class _Draft:
         return DraftProbs(probs.flatten(0, 1), self.columns), None
 
     def _levels(self, tree: TokenTree, frontier: Tensor, depth: Tensor, speaks: Tensor) -> Float[Tensor, "B F W"]:
-        """All heads in one product; a level's nodes share its logits, and their distribution too unless an option reads paths."""
+        """All heads in one product. The nodes of a level share its logits, and its distribution if no option reads paths."""
         stages, plain = self.model.stages, all(r.params.plain for r in self.rnd.requests)
         if self.level_distributions is None:
             root = tree.tokens[:, 0]
@@ -121,17 +121,19 @@ class _Draft:
         node = frontier.clamp_min(0)
         self.place = torch.nn.functional.pad(self.place, (0, tree.num_nodes - self.place.shape[1]))
         above = self.place.gather(1, tree.parents.gather(1, node).clamp_min(0)).flatten()
-        row = torch.arange(tree.batch, device=node.device)[:, None].expand_as(node).flatten()
+        sequence = torch.arange(tree.batch, device=node.device)[:, None].expand_as(node).flatten()
         tokens = tree.tokens.gather(1, node).flatten()
         places: list[Tensor] = []
         outputs: list[Tensor] = []
         stages: list[Tensor] = []
         for k in sorted(set(depth[speaks].tolist())):  # one, where the policy grows level by level
             at = (speaks & (depth == k)).flatten().nonzero()[:, 0]
-            before = self.start[row[at]] if k == 0 else self.carries[k - 1][above[at]]
+            before = self.start[sequence[at]] if k == 0 else self.carries[k - 1][above[at]]
             carry, y = self.model.step(k, before, tokens[at])
             held = self.carries.get(k, carry[:0])
-            self.place[row[at], node.flatten()[at]] = torch.arange(len(held), len(held) + len(at), device=at.device)
+            self.place[sequence[at], node.flatten()[at]] = torch.arange(
+                len(held), len(held) + len(at), device=at.device
+            )
             self.carries[k] = torch.cat([held, carry])
             places.append(at)
             outputs.append(y)

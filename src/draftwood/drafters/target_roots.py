@@ -1,4 +1,4 @@
-"""TargetRoots: the first tokens of a draft are drawn from the target's own row, which the last pass has left behind.
+"""TargetRoots: the first tokens of a draft are drawn from the target's own distribution, which the last pass left behind.
 
     last pass     ... x ── y ── z        y was kept, z was not: p after y is known, and so is what z left of it
     next round    y ─┬─ a ── drafted     root y; a, b from norm((p - q)+) after y, given to the rule
@@ -39,7 +39,7 @@ class _State:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TargetRoots:
-    """Everything below the first level is `drafter`'s. Rows at temperature 0 begin with the best tokens of the row."""
+    """Everything below the first level is `drafter`'s. Sequences at temperature 0 begin with its best tokens."""
 
     drafter: Drafter
 
@@ -90,8 +90,8 @@ class TargetRoots:
             whole = TokenProbs(p, p.shape[1])
             q = proposal.q.over(whole, torch.where(rejected, index, -1))
             p = whole.put(whole.residual(q), rejected).prob
-        rows = zip(rnd.slots.tolist(), rnd.lengths.tolist(), verdict.count.tolist(), end.tolist(), strict=True)
-        for b, (slot, length, count, at) in enumerate(rows):
+        each = zip(rnd.slots.tolist(), rnd.lengths.tolist(), verdict.count.tolist(), end.tolist(), strict=True)
+        for b, (slot, length, count, at) in enumerate(each):
             state.left.pop(slot, None)
             if at >= 0:
                 state.left[slot] = rnd.requests[b], length + count + 1, p[b].clone()
@@ -104,7 +104,7 @@ class TargetRoots:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Begun:
-    """A policy whose first level is taken from `probs` in the rows that have one; as many nodes as it would draw itself."""
+    """A policy whose first level comes from `probs` in the sequences that have one; as many nodes as it would draw."""
 
     policy: TreePolicy
     probs: Float[Tensor, "B V"]

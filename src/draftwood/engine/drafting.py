@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("draftwood")
 
 SLOW = 10  # target passes that a draft may take
-SLOW_SECONDS = 0.05  # a draft of less is never called slow
-SLOW_ROUNDS = 3  # in a row
+SLOW_SECONDS = 0.1  # a draft of less is never called slow
+SLOW_ROUNDS = 5  # in a row
 
 
 def propose(e: "Engine", rnd: Round, limit: Limit) -> Proposal:
@@ -120,6 +120,8 @@ def disable(e: "Engine", rnd: Round, reasons: dict[int, str]) -> None:
 
 def disable_slow(e: "Engine", rnd: Round, times: Times) -> None:
     """Take the drafter off these sequences when it has been far slower than the target's pass for some rounds."""
+    if not e.config.disable_slow_drafts:
+        return
     draft, scored = times["propose"], times["score"] + times["verify"]  # an accelerator is waited for in verify
     slow = draft > max(SLOW * scored, SLOW_SECONDS)
     e.slow_rounds = e.slow_rounds + 1 if slow else 0

@@ -13,8 +13,8 @@ from typing import Any, Self
 class HeldInterrupt:
     """A context that keeps one interrupt back. `deliver` hands it to the handler that was there before.
 
-    A second interrupt is handed on at once, so that a round that never ends can be stopped. In other threads than the main
-    one, and where the process ignores interrupts, nothing changes.
+    A second interrupt is handed on at once, so that a round that never ends can be stopped. Inside another such context, in
+    other threads than the main one, and where the process ignores interrupts, nothing changes.
     """
 
     def __init__(self) -> None:
@@ -24,18 +24,16 @@ class HeldInterrupt:
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             before = signal.getsignal(signal.SIGINT)
-            if callable(before):
+            nested = isinstance(getattr(before, "__self__", None), HeldInterrupt)
+            if callable(before) and not nested:
                 self._before = before
                 signal.signal(signal.SIGINT, self._hold)
         return self
 
     def _hold(self, number: int, frame: FrameType | None) -> None:
-        if not self._pending:
-            self._pending = True
-            return
-        self._pending = False
-        self._before(number, frame)  # the held one, then this one: an outer context holds the first of them
-        self._before(number, frame)
+        if self._pending:
+            self._before(number, frame)
+        self._pending = True
 
     def deliver(self) -> None:
         """Call the former handler if an interrupt is held. It usually raises KeyboardInterrupt."""

@@ -19,17 +19,16 @@ from typing import Any
 from draftwood.core.draw import Draw
 from draftwood.core.protocols import Drafter, Model
 from draftwood.core.recipe import Paper, Recipe
-from draftwood.errors import CompositionError, OptionError, UnknownNameError
+from draftwood.errors import CompositionError, DraftwoodError, OptionError, UnknownNameError
 from draftwood.option_parsing import DRAFTER, checked, converted, excluded, keywords, marked
-from draftwood.recipes.sizing.inner import AUTO, candidates
+from draftwood.recipes.sizing.inner import AUTO, candidates, warnings
 
 GROUP = "draftwood.recipes"
 
 
 def names() -> list[str]:
     """All recipes, ours and those of installed plug-ins, in alphabetical order."""
-    own = {path.stem for path in Path(__file__).parent.glob("*.py") if not path.stem.startswith("_")}
-    return sorted(own | set(_plugins()))
+    return sorted(_own() | set(_plugins()))
 
 
 def parted(name: str) -> tuple[str, list[str]]:
@@ -41,12 +40,19 @@ def parted(name: str) -> tuple[str, list[str]]:
 
 
 def load(name: str) -> ModuleType:
-    """The module of one recipe: its PAPER and its build()."""
+    """The module of one recipe: its PAPER and its build(). A plug-in cannot take the name of a recipe of ours."""
     name = name.partition(":")[0]
+    if name in _own():
+        return importlib.import_module(f"{__name__}.{name}")
     if name not in names():
         raise UnknownNameError("recipe", name, names())
-    plugin = _plugins().get(name)
-    return importlib.import_module(f"{__name__}.{name}") if plugin is None else plugin.load()
+    try:
+        module = _plugins()[name].load()
+    except (Exception, SystemExit) as error:  # whatever the code of another package can raise
+        raise _broken(name, f"cannot be imported: {type(error).__name__}: {error}") from error
+    if not isinstance(getattr(module, "PAPER", None), Paper) or not callable(getattr(module, "build", None)):
+        raise _broken(name, "is no recipe: it needs PAPER = Paper(...) and a function build(target, *, ...)")
+    return module
 
 
 def paper(name: str) -> Paper:
@@ -65,15 +71,16 @@ def build(name: str, target: Model, **chosen: Any) -> Recipe:
     make = load(name).build
     chosen = checked(name, make, {**converted(name, make, options(name), words), **chosen})
     if not _leaves_inner_open(make, chosen):
-        return _built(name, target, chosen)
+        recipe = _built(name, target, chosen)
+        return recipe if chosen else replace(recipe, notes=(*recipe.notes, *warnings(recipe, name, target)))
     refused: CompositionError | None = None
-    for inner, note in candidates(target):
+    for inner, note in _candidates(target):
         try:
             recipe = _built(name, target, {**chosen, "inner": inner})
         except CompositionError as error:  # for example, the rule needs draws that this drafter cannot supply
             refused = refused or error
         else:
-            return replace(recipe, notes=(note, *recipe.notes))
+            return replace(recipe, notes=(note, *recipe.notes, *warnings(recipe, inner, target)))
     assert refused is not None
     raise refused
 
@@ -82,7 +89,7 @@ def drafter(name: str, target: Model, draws: frozenset[Draw] = frozenset()) -> D
     """The drafter of a recipe, for another recipe with its own tree and rule; "auto": the most promising one that supplies
     these draws. Options of the lender's tree and rule are refused, because they would have no effect."""
     if name == AUTO:
-        found = [drafter(inner, target) for inner, _ in candidates(target)]
+        found = [drafter(inner, target) for inner, _ in _candidates(target)]
         return next((each for each in found if draws <= each.draws), found[0])
     inner = name
     while inner and inner != AUTO:
@@ -113,6 +120,10 @@ def _chosen(name: str) -> tuple[str, dict[str, str]]:
     return name, {key: value for key, _, value in (word.partition("=") for word in words)}
 
 
+def _candidates(target: Model) -> list[tuple[str, str]]:
+    return candidates(target, lambda name: drafter(name, target))
+
+
 def _leaves_inner_open(make: Callable[..., Recipe], chosen: Mapping[str, Any]) -> bool:
     known = keywords(make)
     inner = chosen.get("inner", known["inner"].default) if "inner" in known else None
@@ -120,7 +131,7 @@ def _leaves_inner_open(make: Callable[..., Recipe], chosen: Mapping[str, Any]) -
 
 
 def _built(name: str, target: Model, chosen: Mapping[str, Any]) -> Recipe:
-    recipe: Recipe = load(name).build(target, **chosen)
+    recipe = _made(name, target, chosen)
     try:
         recipe.check(target)
     except CompositionError as error:
@@ -128,6 +139,32 @@ def _built(name: str, target: Model, chosen: Mapping[str, Any]) -> Recipe:
             raise
         raise CompositionError(f"{error}\n      or another inner: inner=auto, inner=eagle3, inner=fast_draft") from None
     return recipe
+
+
+def _made(name: str, target: Model, chosen: Mapping[str, Any]) -> Recipe:
+    make = load(name).build
+    if name in _own():
+        return make(target, **chosen)
+    try:
+        recipe = make(target, **chosen)
+    except DraftwoodError:
+        raise
+    except Exception as error:
+        raise _broken(name, f"cannot be built: {type(error).__name__}: {error}") from error
+    if not isinstance(recipe, Recipe):
+        raise _broken(name, f"is no recipe: build() returns {type(recipe).__name__}")
+    return recipe
+
+
+def _broken(name: str, how: str) -> OptionError:
+    plugin = _plugins()[name]
+    package = plugin.module.partition(".")[0] if plugin.dist is None else plugin.dist.name
+    return OptionError(f"recipe {name!r} of the plug-in {package!r} {how}\nhint: update or uninstall {package}")
+
+
+@cache
+def _own() -> frozenset[str]:
+    return frozenset(path.stem for path in Path(__file__).parent.glob("*.py") if not path.stem.startswith("_"))
 
 
 @cache

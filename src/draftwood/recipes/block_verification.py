@@ -11,7 +11,7 @@ from draftwood.verifiers.block import Block
 PAPER = Paper(title="Block Verification Accelerates Speculative Decoding", arxiv="2403.10444")
 
 
-def build(target: Model, *, inner: OfDrafter[str] = "auto", depth: Size = 4) -> Recipe:
+def build(target: Model, *, inner: OfDrafter[str] = "auto", depth: Size = 3) -> Recipe:
     """`inner`: the recipe whose drafter guesses: fast_draft, speculative_sampling:draft=first:10."""
     return Recipe(
         drafter=recipes.drafter(inner, target), policy=Chain(), verifier=Block(), controller=Fixed(depth=depth)

@@ -1,4 +1,4 @@
-"""DynaSD: several candidates, and a small net that stops drafting when it believes in none of the newest ones."""
+"""DynaSD: several candidates, and a small net that stops drafting when none of the newest ones is likely to be kept."""
 
 from typing import Literal
 
@@ -40,9 +40,11 @@ def build(
     """`weights`: the net that decides, or none; `width`: chains below the root; `roots=target` is LOSSY: the first
     candidates are the target's own, and the chain that gets furthest wins."""
     if roots == "target" and verifier != "rejection":
-        raise OptionError(f"roots=target has a rule of its own, {verifier!r} would be lost\nhint: leave out verifier")
+        raise OptionError(
+            f"roots=target has a rule of its own, {verifier!r} would have no effect\nhint: leave out verifier"
+        )
     if weights == NONE and threshold != 0.4:
-        raise OptionError(f"without a net nobody asks for threshold {threshold!r}\nhint: leave out one of the two")
+        raise OptionError(f"threshold {threshold!r} has no effect without a net\nhint: leave out one of the two")
     drafter: Drafter = recipes.drafter(inner, target)
     policy = Static((width, *(1,) * (depth - 1)))
     size = depth, policy.num_nodes

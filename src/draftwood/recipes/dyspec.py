@@ -18,8 +18,8 @@ def build(
     target: Model,
     *,
     inner: OfDrafter[str] = "auto",
-    nodes: Size = 12,
-    depth: Size = 8,
+    nodes: Size = 3,
+    depth: Size = 3,
     threshold: Annotated[Share | None, NotWith(("ahead",))] = None,
     ahead: Count = 4,
 ) -> Recipe:

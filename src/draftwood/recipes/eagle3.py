@@ -45,19 +45,19 @@ def training(
     muon: bool = True,
     inner: int | None = None,
     taps: tuple[int, ...] = (),
-    own_rows: bool = False,
+    own_lm_head: bool = False,
     norm_features: bool = True,
     seed: int = 0,
 ) -> TrainPlan:
     """`taps`: layers whose features are fused, by default an early, a middle and a late one; `norm_features`: each normed
-    first; `own_rows`: a head of its own instead of the target's rows; `noise`: on the features, as a share of their size;
+    first; `own_lm_head`: an LM head of its own instead of the target's; `noise`: on the features, as a share of their size;
     `inner`: width of the MLP, by default the target's; `muon`: the optimiser of matrices (AdamW wants
     a quarter of the rate)."""
     more: dict[str, Any] = {
         "noise": noise,
         "muon": muon,
         "inner": inner,
-        "target_rows": not own_rows,
+        "target_rows": not own_lm_head,
         "norm_features": norm_features,
     }
     chosen = tuple(taps) or middle_taps(target)

@@ -25,7 +25,7 @@ def build(
     target: Model,
     *,
     weights: OfDrafter[str] = "auto",
-    depth: Size = 4,
+    depth: Size = 2,
     verifier: Literal["rejection", "match"] = "rejection",
 ) -> Recipe:
     """`depth`: tokens drafted in a round."""

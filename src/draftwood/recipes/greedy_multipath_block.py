@@ -14,7 +14,7 @@ PAPER = Paper(
 
 
 def build(
-    target: Model, *, inner: OfDrafter[str] = "auto", paths: Count = 2, depth: Size = 4, counted: bool = False
+    target: Model, *, inner: OfDrafter[str] = "auto", paths: Count = 2, depth: Size = 3, counted: bool = False
 ) -> Recipe:
     """`counted`: the rule looks at how many paths share a node, which keeps it exact even if one path ends another. Here
     every path ends at `depth` or by its own tokens, so the published rule, which does not look, is exact."""

@@ -29,8 +29,8 @@ def build(
     beam: Count | None = None,
     nodes: Size | None = None,
 ) -> Recipe:
-    """`nodes`: drafted tokens that the target checks in one pass. `depth`: the number of heads at most. `depth`, `beam`, `nodes` that are
-    not given are chosen for this target and machine; `size=paper` takes the published ones."""
+    """`nodes`: drafted tokens that the target checks in one pass. `depth`: the number of heads at most. Those of `depth`,
+    `beam` and `nodes` that are not given are chosen for this target and machine; `size=paper` takes the published ones."""
     head = load_head(weights, target, "hydra", "hydra")
     return best_first(
         "hydra",

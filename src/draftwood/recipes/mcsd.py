@@ -18,7 +18,7 @@ def build(
     target: Model,
     *,
     inner: OfDrafter[str] = "auto",
-    widths: tuple[Count, ...] = (4, 2, 2),
+    widths: tuple[Count, ...] = (2, 1),
     draw: Literal["distinct", "iid"] = "distinct",
 ) -> Recipe:
     """`widths`: children of every node, level by level; `draw`: without replacement, or independent draws."""

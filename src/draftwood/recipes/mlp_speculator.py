@@ -29,8 +29,8 @@ def build(
     beam: Count | None = None,
     nodes: Size | None = None,
 ) -> Recipe:
-    """`nodes`: drafted tokens that the target checks in one pass. `depth`: its trained steps at most. `depth`, `beam`, `nodes` that are
-    not given are chosen for this target and machine; `size=paper` takes the published ones.
+    """`nodes`: drafted tokens that the target checks in one pass. `depth`: its trained steps at most. Those of `depth`,
+    `beam` and `nodes` that are not given are chosen for this target and machine; `size=paper` takes the published ones.
 
     The paper expands 5, 4 and 3 children and keeps the 5 best paths; BestFirst is the general form of that search.
     """

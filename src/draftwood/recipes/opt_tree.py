@@ -17,9 +17,9 @@ def build(
     target: Model,
     *,
     inner: OfDrafter[str] = "auto",
-    nodes: Size = 12,
+    nodes: Size = 5,
     delta: Annotated[float, Range(0)] = 0.5,
-    depth: Size = 6,
+    depth: Size = 4,
 ) -> Recipe:
     """`inner`: the recipe whose drafter is used, with its options. `delta`: tokens that another level must promise."""
     return Recipe(

@@ -22,9 +22,9 @@ def build(
     *,
     inner: OfDrafter[str] = "auto",
     method: Literal["c", "s"] = "s",
-    widths: Annotated[tuple[Count, ...], OnlyWith("method", "c")] = (2, 2, 1),
-    beam: Annotated[Count, OnlyWith("method", "s")] = 3,
-    depth: Annotated[Size, OnlyWith("method", "s")] = 4,
+    widths: Annotated[tuple[Count, ...], OnlyWith("method", "c")] = (2, 1),
+    beam: Annotated[Count, OnlyWith("method", "s")] = 2,
+    depth: Annotated[Size, OnlyWith("method", "s")] = 2,
 ) -> Recipe:
     """`method`: c, a tree with `widths` children per node and level, or s, a beam of `beam` nodes over `depth` levels."""
     if method == "c":

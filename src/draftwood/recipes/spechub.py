@@ -11,7 +11,7 @@ from draftwood.verifiers.rejection import Rejection
 PAPER = Paper(title="SpecHub: Provable Acceleration to Multi-Draft Speculative Decoding", arxiv="2411.05289")
 
 
-def build(target: Model, *, inner: OfDrafter[str] = "auto", depth: Size = 3) -> Recipe:
+def build(target: Model, *, inner: OfDrafter[str] = "auto", depth: Size = 2) -> Recipe:
     """`depth`: levels, each twice as wide as the one before."""
     policy = BestAndOne((2,) * depth)
     return Recipe(

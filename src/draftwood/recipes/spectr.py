@@ -11,7 +11,7 @@ from draftwood.verifiers.transport import Transport
 PAPER = Paper(title="SpecTr: Fast Speculative Decoding via Optimal Transport", arxiv="2310.15141")
 
 
-def build(target: Model, *, inner: OfDrafter[str] = "auto", paths: Count = 4, depth: Size = 4) -> Recipe:
+def build(target: Model, *, inner: OfDrafter[str] = "auto", paths: Count = 2, depth: Size = 3) -> Recipe:
     """`draft`: a model, or "first:N"; `inner`: another recipe whose drafter is used instead: eagle, fast_draft."""
     return Recipe(
         drafter=recipes.drafter(inner, target),

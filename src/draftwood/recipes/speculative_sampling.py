@@ -54,17 +54,20 @@ def draft_model(draft: str, target: Model) -> Model:
         if cut is None:
             raise OptionError(
                 f"draft {draft!r}: {type(target).__name__} cannot run its first layers alone\n"
-                "hint: a model's name or path, draft=NAME, or inner=eagle3:weights=FILE"
+                "hint: draft=NAME, a model's name or path, or inner=eagle3:weights=FILE"
             )
         if not count.isdecimal() or not 0 < int(count) <= target.num_layers:
             raise OptionError(
                 f"draft {draft!r}: cannot cut that from a target of {target.num_layers} layers\n"
-                f"hint: 'first:N' with N from 1 to {target.num_layers}, or a model's name or path"
+                f"hint: draft=first:N with N from 1 to {target.num_layers}, or draft=NAME, a model's name or path"
             )
         return cut(int(count))
     model: Model = load(draft, dtype=like(target)).model
     if model.vocab_size != target.vocab_size:
-        raise CompositionError(f"draft model {draft!r} has {model.vocab_size} tokens, the target {target.vocab_size}")
+        raise CompositionError(
+            f"draft {draft!r} has a vocabulary of {model.vocab_size} tokens, the target one of {target.vocab_size}\n"
+            "hint: draft=NAME, a model of the same family with the same tokenizer"
+        )
     return model
 
 

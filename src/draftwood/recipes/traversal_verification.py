@@ -18,9 +18,9 @@ def build(
     target: Model,
     *,
     inner: OfDrafter[str] = "auto",
-    widths: tuple[Count, ...] = (2, 2, 1, 1),
+    widths: tuple[Count, ...] = (2, 1),
     paths: Annotated[Count | None, NotWith(("widths",))] = None,
-    depth: Annotated[Count, OnlyWith("paths")] = 4,
+    depth: Annotated[Count, OnlyWith("paths")] = 3,
 ) -> Recipe:
     """`widths`: children of every node, level by level. `paths`: so many independent paths instead, `depth` tokens each."""
     tree = Static(widths) if paths is None else Paths(paths)

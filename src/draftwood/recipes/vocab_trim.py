@@ -45,6 +45,9 @@ def _count(target: Model, dialogues: Any) -> Made:
 
 
 def trimmed(inner: str, target: Model, keep: Int[Tensor, "W"]) -> Recipe:
-    """A recipe by name whose drafter guesses among `keep` alone."""
-    recipe = recipes.build(inner, target)
+    """A recipe by name whose drafter guesses among `keep` alone. Without options it drafts a chain of 3: sizes that were
+    chosen for a whole head do not fit a trimmed one."""
+    name, words = recipes.parted(inner)
+    chain = {} if words else {key: 3 for key in ("depth", "nodes") if key in recipes.options(name)}
+    recipe = recipes.build(inner, target, **chain)
     return replace(recipe, drafter=VocabTrim(recipe.drafter, keep))

@@ -170,7 +170,7 @@ def _run(
     params: SamplingParams,
 ) -> list[Request]:
     cache = target.make_cache(len(branches))
-    config = EngineConfig(max_num_seqs=len(branches))
+    config = EngineConfig(max_num_seqs=len(branches), disable_slow_drafts=False)
     engine = Engine(target, cache, recipe, cost_model=Free(), config=config, noise=Forking(branches))
     length = 32 if tokens is None else tokens
     requests = [Request(i, list(prompt), replace(params, max_tokens=length), target.vocab_size) for i in branches]

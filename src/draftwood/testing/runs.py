@@ -24,7 +24,7 @@ def make_engine(
 ) -> Engine:
     """An engine with a dense cache of its own."""
     cache: Cache = DenseCache(model.cache_specs, slots=slots, capacity=capacity, max_cache_tokens=max_cache_tokens)
-    config = EngineConfig(max_num_seqs=slots, max_prefill_tokens=chunk)
+    config = EngineConfig(max_num_seqs=slots, max_prefill_tokens=chunk, disable_slow_drafts=False)
     return Engine(model, cache, recipe, cost_model=Free(), config=config)
 
 

@@ -1,1 +1,1 @@
-"""Teaching drafters to speak like their target: data, capture, objectives, trainer."""
+"""Training of drafters: data, training loop, objectives, file formats."""

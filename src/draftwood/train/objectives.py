@@ -1,10 +1,10 @@
-"""Losses: small named functions on aligned tensors. They know shapes and nothing else.
+"""Losses: functions of aligned tensors.
 
-Rows are positions that count. f is the target's feature, R the target's head rows, h the draft's, W its head rows:
+Rows of h and f are positions. f is the target's feature and R its LM head, h the draft's output and W its LM head:
 
     P = softmax(f R^T)    Q = softmax(h W^T)
 
-A vocabulary is long, so nothing of shape [positions, vocabulary] outlives a chunk of positions.
+A vocabulary is large, so no tensor of shape [positions, vocabulary] outlives a chunk of positions.
 """
 
 from collections.abc import Callable
@@ -19,19 +19,19 @@ CHUNK = 8192  # positions whose logits exist at the same time
 _CPU_CHUNK = 512
 
 
-# What the target wants of a chunk of positions: given log Q it says the best token of each position and sum P log Q,
-# and leaves Q - P, the slope of the loss in the logits, where log Q was: no further tensor of this size.
+# The goal of a chunk of positions: given log Q, returns the best token of each position and sum P log Q, and overwrites
+# log Q with Q - P, the gradient of the loss by the logits, to save a tensor of this size.
 _Goal = Callable[[slice, Tensor], tuple[Tensor, Tensor]]
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """The gradient is made together with the loss: Q - P per position, never stored beyond its chunk."""
+    """Computes the gradient together with the loss: Q - P per position, never stored beyond its chunk."""
 
     @staticmethod
     def forward(
         ctx: Any, h: Tensor, W: Tensor, goal: _Goal, need: tuple[bool, bool], kind: torch.dtype
     ) -> tuple[Tensor, Tensor]:
-        wide = torch.promote_types(kind, torch.float32)  # sums over a vocabulary need it
+        wide = torch.promote_types(kind, torch.float32)  # for sums over the vocabulary
         w = W.detach().to(kind)
         dh = torch.zeros_like(h) if need[0] else None
         dw = torch.zeros(W.shape, dtype=wide, device=W.device) if need[1] else None
@@ -67,7 +67,7 @@ class _CrossEntropy(torch.autograd.Function):
 def soft_cross_entropy(
     h: Float[Tensor, "N d"], W: Float[Tensor, "V d"], f: Float[Tensor, "N e"], R: Float[Tensor, "V e"]
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """-mean sum_v P(v) log Q(v), and the share of positions where both have the same best token."""
+    """-mean sum_v P(v) log Q(v), and the share of positions where P and Q have the same best token."""
     r = R.detach().to(f.dtype)
 
     def goal(at: slice, log_q: Tensor) -> tuple[Tensor, Tensor]:
@@ -99,7 +99,7 @@ def _cross_entropy(h: Tensor, W: Tensor, goal: _Goal, kind: torch.dtype) -> tupl
 
 
 def smooth_l1(g: Float[Tensor, "N d"], f: Float[Tensor, "N d"]) -> Float[Tensor, ""]:
-    """Mean over positions and numbers of the Huber distance; 0 where there are none."""
+    """Mean Huber distance over positions and components; 0 without positions."""
     wide = torch.promote_types(f.dtype, torch.float32)
     return F.smooth_l1_loss(g.to(wide), f.to(wide), reduction="sum") / max(g.numel(), 1)
 
@@ -112,7 +112,7 @@ def shifted(x: Tensor, by: int) -> Tensor:
 
 
 def inverse(keep: Int[Tensor, "W"], vocab_size: int) -> Int[Tensor, "V"]:
-    """Place of every id among the kept ones, -1 if it is not."""
+    """Index of every token id in `keep`, -1 if it is not there."""
     places = torch.full((vocab_size,), -1, dtype=torch.int64, device=keep.device)
     places[keep] = torch.arange(len(keep), device=keep.device)
     return places

@@ -1,4 +1,4 @@
-"""BestFirst: the tree whose paths the draft itself believes in most."""
+"""BestFirst: the tree of the paths that the draft gives the highest probability."""
 
 import math
 from dataclasses import dataclass, replace
@@ -28,29 +28,29 @@ WIDE = 10  # beam of a tree that may choose its own, as published
 class _Carry:
     score: Float[Tensor, "B F"]  # of the frontier nodes
     best: Float[Tensor, "B nodes"]  # the best scores stored so far, in falling order; -inf where there are fewer
-    floor: Float[Tensor, "B 1"]  # the row's last place in `best`: nothing new at or below it is ever selected
+    floor: Float[Tensor, "B 1"]  # the last place in `best`: nothing new at or below it is ever selected
     last: Int[Tensor, "B 1"]  # that place
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Lists:
-    """The whole growth of a few rows on a CPU: lists take them faster than thirty tensor operations a level."""
+    """The whole growth of a few sequences on a CPU: lists take it faster than thirty tensor operations a level."""
 
     nodes: list[list[tuple[float, int, int]]]  # score, parent, token; score -inf pads
     score: list[list[float]]  # of the frontier nodes
     best: list[list[float]]  # as above, without the places that nothing fills
     last: list[int]
 
-    def floor(self, row: int) -> float:
-        best, last = self.best[row], self.last[row]
+    def floor(self, b: int) -> float:
+        best, last = self.best[b], self.last[b]
         return best[last] if last < len(best) else -math.inf
 
     def tree(self, base: TokenTree) -> TokenTree:
         """Given nodes, of source 0, below bare roots."""
-        parents, tokens = ([[n[i] for n in row] for row in self.nodes] for i in (1, 2))
-        none = [[0] * len(row) for row in tokens]
-        source = [[-1, *row[1:]] for row in none]
-        score = put([[n[0] for n in row] for row in self.nodes], base.tokens.device, base.score.dtype)
+        parents, tokens = ([[n[i] for n in each] for each in self.nodes] for i in (1, 2))
+        none = [[0] * len(each) for each in tokens]
+        source = [[-1, *each[1:]] for each in none]
+        score = put([[n[0] for n in each] for each in self.nodes], base.tokens.device, base.score.dtype)
         whole = put([tokens, parents, none, none, source], base.tokens.device).unbind(0)
         names = ("tokens", "parents", "role", "copies", "source")
         return TokenTree(live=score > -torch.inf, score=score, **dict(zip(names, whole, strict=True)))
@@ -63,7 +63,7 @@ class BestFirst:
 
         score(child) = score(parent) + log q(child | path)
 
-    Scores only fall along a path, so what does not beat the row's current `nodes`-th best has no future: such children
+    Scores only fall along a path, so what does not beat a sequence's current `nodes`-th best has no future: such children
     are not stored, such nodes not expanded, and growth ends when none is left. The outcome is that of the full search.
 
     Children are given, never drawn: their scores contain their own tokens, and ranking draws by those would bias.
@@ -157,9 +157,9 @@ class BestFirst:
         first = growth.tree.num_nodes
         grown = [old + new for old, new in zip(carry.nodes, _even(nodes, (-math.inf, 0, 0)), strict=True)]
         then = _Lists(grown, [], best, carry.last)
-        ahead = [[s for s, _, _ in row[:beam] if s > then.floor(b)] for b, row in enumerate(nodes)]
+        ahead = [[s for s, _, _ in each[:beam] if s > then.floor(b)] for b, each in enumerate(nodes)]
         then.score.extend(_even(ahead, -math.inf))
-        deeper = put(_even([[*range(first, first + len(row))] for row in ahead], -1), growth.frontier.device)
+        deeper = put(_even([[*range(first, first + len(each))] for each in ahead], -1), growth.frontier.device)
         return growth.deeper(then.tree(growth.tree) if any(nodes) else growth.tree, deeper, then)
 
     def select(self, tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
@@ -170,10 +170,10 @@ def _budget(limit: Limit) -> int:
     return max(limit.tier.nodes - 1, 1)
 
 
-def _even(rows: list[list[Any]], fill: Any) -> list[list[Any]]:
+def _even(lists: list[list[Any]], fill: Any) -> list[list[Any]]:
     """All as long as the longest."""
-    longest = max(map(len, rows))
-    return [row + [fill] * (longest - len(row)) for row in rows]
+    longest = max(map(len, lists))
+    return [each + [fill] * (longest - len(each)) for each in lists]
 
 
 def _tokens(columns: Int[Tensor, "R k"], q: DraftProbs) -> Int[Tensor, "R k"]:
@@ -186,7 +186,7 @@ def _ahead(
     score: Float[Tensor, "B F"], goes_on: Bool[Tensor, "B F"], first: int
 ) -> tuple[Int[Tensor, "B G"], Float[Tensor, "B G"]]:
     """The next frontier and its scores. Those that go on stand first, so on a CPU, where looking is free, the frontier is
-    no wider than the widest row."""
+    no wider than the widest sequence needs."""
     if goes_on.device.type == "cpu":
         width = int(goes_on.any(0).sum())
         score, goes_on = score[:, :width], goes_on[:, :width]

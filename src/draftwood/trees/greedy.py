@@ -73,8 +73,8 @@ class BestAndOne:
 def _parted(
     growth: Growth, q: DraftProbs, count: int, allowed: Bool[Tensor, "B F"], rnd: Round
 ) -> tuple[DraftProbs, DraftProbs]:
-    """The `count` best tokens of each distribution, nothing else left in it, and the distribution of the others. Cut out of one another, so
-    that among equals no token can be in both."""
+    """The `count` best tokens of each distribution, nothing else left in it, and the distribution of the others. One is
+    cut out of the other, so that among equals no token can be in both."""
     at = growth.frontier.clamp_min(0)
     probs = q.prob.view(*at.shape, -1)
     columns = rnd.draw(at, probs, count, Draw.GIVEN, allowed).view(len(q.prob), -1)

@@ -143,7 +143,7 @@ def with_distributions(growth: Growth, q: DraftProbs, drawn: Bool[Tensor, "B F"]
 
 
 def tokens_at(q: DraftProbs, places: Int[Tensor, "B M"]) -> Int[Tensor, "B M"]:
-    """Tokens of columns that are counted through all distributions of a row, W to a node; -1 stays -1."""
+    """Tokens of columns that are counted through all distributions of a sequence, W to a node; -1 stays -1."""
     at = places.clamp_min(0)
     width = q.prob.shape[1]
     if q.ids is None:
@@ -156,7 +156,7 @@ def tokens_at(q: DraftProbs, places: Int[Tensor, "B M"]) -> Int[Tensor, "B M"]:
 
 
 def by_score(tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
-    """The best `limit.nodes` drafted nodes of each row by score, older nodes first among equals.
+    """The best `limit.nodes` drafted nodes of each sequence by score, older nodes first among equals.
 
     Scores never grow along a path and siblings are in draw order, so the set is closed under parents and earlier drawn
     siblings; and a score was known before its token, so cutting cannot bias. Merged iid draws are the exception: a node
@@ -169,7 +169,7 @@ def by_score(tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
 
 
 def best_of(tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
-    """`by_score` for trees that no row has grown beyond its depth."""
+    """`by_score` for trees that no sequence has grown beyond its depth."""
     score = tree.score.masked_fill(~tree.live, -torch.inf)
     order = score[:, 1:].sort(dim=1, descending=True, stable=True).indices[:, : limit.tier.nodes - 1] + 1
     rank = torch.arange(order.shape[1], device=order.device)
@@ -179,12 +179,12 @@ def best_of(tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
 
 
 def _shared_depth(limit: Limit) -> int:
-    """Levels that every row may reach. On an accelerator none is known: asking would stop the device."""
+    """Levels that every sequence may reach. On an accelerator none is known: asking would stop the device."""
     return int(limit.depth.min()) if limit.depth.device.type == "cpu" and len(limit.depth) else 0
 
 
 def _open(growth: Growth, limit: Limit) -> Int[Tensor, "B F"]:
-    """The frontier less the nodes at their row's full depth."""
+    """The frontier less the nodes at their sequence's full depth."""
     if growth.level is not None:
         return torch.where((growth.level < limit.depth)[:, None], growth.frontier, -1)
     depth = growth.tree.depths().gather(1, growth.frontier.clamp_min(0))

@@ -29,7 +29,7 @@ class _Carry:
 
 @dataclass(frozen=True, slots=True)
 class OptTree:
-    """The search of `BestFirst` with a beam as wide as the budget, so that nothing worth keeping is ever missed. A row stops
+    """The search of `BestFirst` with a beam as wide as the budget, so that nothing worth keeping is missed. A sequence stops
     when its newest level made its best tree worth at most `delta` tokens more."""
 
     delta: float = 0.5

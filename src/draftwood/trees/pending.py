@@ -5,7 +5,7 @@ siblings are all rejected, if a token is kept with its draft probability.
 
     value(next child of n) = q(path to n) * (1 - q of n's children so far)
 
-The value is known before the token, so a budget may look at it: what does not fit are draws, never tokens. A greedy row
+The value is known before the token, so a budget may look at it: what does not fit are draws, never tokens. A greedy sequence
 draws nothing, and its next child is known to be the best token left: it is worth that token's probability.
 """
 
@@ -38,9 +38,9 @@ class _Carry:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A heap of draws, the most valuable first, until the budget is used. A token's distribution needs a draft pass, a further child
-    of the same node does not. `ahead`: nodes run in one pass, the most valuable ones; it changes the number of passes and
-    nothing else."""
+    """A heap of draws, the most valuable first, until the budget is used. A distribution takes a draft pass, a further
+    child of the same node does not. `ahead`: nodes run in one pass, the most valuable ones; it changes the number of passes
+    and nothing else."""
 
     ahead: int = 1
 
@@ -99,19 +99,19 @@ class Pending:
 
 
 def _top(growth: Growth, limit: Limit) -> tuple[Int[Tensor, "B"], Bool[Tensor, "B"]]:
-    """The node of each row's most valuable draw, the oldest among equals, and whether it can happen now."""
+    """The node of each sequence's most valuable draw, the oldest among equals, and whether it can happen now."""
     value, node = growth.carry.value.max(dim=1)
     known = growth.q_index.gather(1, node[:, None])[:, 0] >= 0
     return node, known & (value > 0) & (growth.tree.num_drafted() < limit.nodes)
 
 
 def _pop(growth: Growth, node: Int[Tensor, "B"], ready: Bool[Tensor, "B"], limit: Limit, rnd: Round) -> Growth:
-    """One more child of `node` in the ready rows, and the values of the two draws that it makes possible."""
+    """One more child of `node` in the ready sequences, and the values of the two draws that it makes possible."""
     carry, tree, q, at = growth.carry, growth.tree, growth.q, node[:, None]
     assert q is not None
-    row = growth.q_index.gather(1, at)[:, 0].clamp_min(0)
+    index = growth.q_index.gather(1, at)[:, 0].clamp_min(0)
     elder = tree.live & (tree.parents == at)
-    probs = _without(q.prob[row].double(), torch.where(elder, carry.column, -1))  # [B, W]
+    probs = _without(q.prob[index].double(), torch.where(elder, carry.column, -1))  # [B, W]
     new = tree.num_drafted()[:, None] + 1
     column = rnd.sample(new[:, 0], probs, ready)[:, None]
     drew = column >= 0
@@ -125,7 +125,7 @@ def _pop(growth: Growth, node: Int[Tensor, "B"], ready: Bool[Tensor, "B"], limit
     further = torch.where(drew, torch.minimum(left, value), 0.0)
     deeper = torch.where(depth + 1 < limit.depth[:, None], torch.minimum(own, value), 0.0)
     values = carry.value.scatter(1, at, torch.where(ready[:, None], further, value))
-    grown = place(tree, new, drew, parents=at, tokens=_tokens(q, row, column), score=value.log())
+    grown = place(tree, new, drew, parents=at, tokens=_tokens(q, index, column), score=value.log())
     carry = _Carry(
         _set(values, new, drew, deeper, grown.num_nodes),
         _set(carry.reach, new, drew, own, grown.num_nodes),
@@ -137,7 +137,7 @@ def _pop(growth: Growth, node: Int[Tensor, "B"], ready: Bool[Tensor, "B"], limit
 
 
 def _set(x: Tensor, at: Int[Tensor, "B 1"], where: Bool[Tensor, "B 1"], new: Tensor, width: int) -> Tensor:
-    """One entry per row written where `where` says so, in `width` columns."""
+    """One entry per sequence written where `where` says so, in `width` columns."""
     spare = torch.nn.functional.pad(x, (0, width + 1 - x.shape[1]))
     return spare.scatter(1, torch.where(where, at, width), new)[:, :width]
 
@@ -149,8 +149,8 @@ def _without(probs: Float[Tensor, "B W"], columns: Int[Tensor, "B M"]) -> Float[
     return spare.scatter(1, torch.where(columns >= 0, columns, width), 0.0)[:, :width]
 
 
-def _tokens(q: DraftProbs, row: Int[Tensor, "B"], column: Int[Tensor, "B 1"]) -> Int[Tensor, "B 1"]:
+def _tokens(q: DraftProbs, index: Int[Tensor, "B"], column: Int[Tensor, "B 1"]) -> Int[Tensor, "B 1"]:
     if q.ids is None:
         return column
     at = column.clamp_min(0)
-    return q.ids[at] if q.ids.ndim == 1 else q.ids[row].gather(1, at)
+    return q.ids[at] if q.ids.ndim == 1 else q.ids[index].gather(1, at)

@@ -1,6 +1,6 @@
-"""Drawn nodes set where each row wants them: for trees whose rows grow by different numbers of nodes.
+"""Drawn nodes set where each sequence wants them: for trees that grow by different numbers of nodes.
 
-A row numbers its nodes one after another, as it would alone. So it asks for the same random numbers alone and in a batch.
+A sequence numbers its nodes one after another, as it would alone: it asks for the same random numbers alone and in a batch.
 """
 
 from dataclasses import fields

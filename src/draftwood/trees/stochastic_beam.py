@@ -50,7 +50,7 @@ class StochasticBeam:
         return replace(growth, carry=torch.ones_like(growth.frontier, dtype=torch.float64))
 
     def expand(self, growth: Growth, q: DraftProbs, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
-        # Deeper nodes are the first to be cut, so a row whose budget is used up draws no more.
+        # Deeper nodes are the first to be cut, so a sequence whose budget is used up draws no more.
         allowed = allowed & (growth.tree.num_drafted() < limit.nodes)[:, None]
         weight: Float[Tensor, "B F"] = growth.carry  # q of the path to each frontier node, those in order of arrival
         places, reached = self._race(q, allowed, weight, rnd, growth.tree.num_nodes)
@@ -69,7 +69,7 @@ class StochasticBeam:
     def _race(
         self, q: DraftProbs, allowed: Bool[Tensor, "B F"], weight: Float[Tensor, "B F"], rnd: Round, first: int
     ) -> tuple[Int[Tensor, "B beam"], Float[Tensor, "B beam"]]:
-        """The columns that arrive first, counted through all distributions of a row, and the probability of the path to each."""
+        """The columns that arrive first, counted through a sequence's distributions, and the probability of each path."""
         batch, width = allowed.shape
         left = torch.where(allowed[..., None], q.prob.view(batch, width, -1).double(), 0.0)  # [B, F, W] not yet arrived
         waits = (left > 0).any(-1)  # beginnings without a child so far; who can have none is passed over

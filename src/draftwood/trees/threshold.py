@@ -85,7 +85,7 @@ class Threshold:
         greedy = rnd.sampler.greedy()[:, None]
 
         def worth(left: Float[Tensor, "B F W"], whole: Float[Tensor, "B F"]) -> Float[Tensor, "B F"]:
-            """Of the next draw: what is left of the distribution; of a greedy row the best of it, which is what it takes."""
+            """Of the next draw: what is left of the distribution; of a greedy sequence the best of it."""
             mass = torch.where(greedy, left.amax(-1), whole) if rnd.sampler.any_greedy else whole
             return carry.reach * mass
 
@@ -112,7 +112,7 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Drawn:
-    place: Int[Tensor, "B F k"]  # column of each draw, counted through the row's distributions; -1: not drawn
+    place: Int[Tensor, "B F k"]  # column of each draw, counted through the sequence's distributions; -1: not drawn
     value: Float[Tensor, "B F k"]
     reach: Float[Tensor, "B F k"]  # of the new node
     best: Float[Tensor, "B nodes"]

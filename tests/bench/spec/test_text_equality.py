@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from draftwood import recipes
-from draftwood.bench.spec.text_equality import following, not_compared
+from draftwood.bench.spec.text_equality import NEAR, difference, following, not_compared
 from draftwood.core.protocols import Model
+from draftwood.core.sampling.params import SamplingParams
 from draftwood.testing.tiny import tiny_decoder
 from draftwood.verifiers.match import Match
 
@@ -56,3 +57,27 @@ def test_a_rule_that_draws_for_itself_owes_the_distribution_and_not_the_text(
 def test_a_lossy_rule_owes_nothing_at_any_temperature(target: Model):
     recipe = replace(recipes.build("autoregressive", target), verifier=replace(Match(), lossless=False))
     assert not_compared(recipe, 0.0) == not_compared(recipe, 1.0) == "Match is LOSSY"
+
+
+GREEDY = SamplingParams(temperature=0.0, seed=0, max_tokens=8)
+
+
+def test_equal_texts_have_no_difference(target: Model):
+    assert difference(target, [1, 2], [3, 4], [3, 4], GREEDY) is None
+
+
+def test_a_text_that_ended_earlier_is_never_near(target: Model):
+    found = difference(target, [1, 2], [3], [3, 4], GREEDY)
+    assert found is not None and (found.position, found.tokens) == (1, (-1, 4)) and not found.near
+    assert str(found) == "token 1: -1 instead of 4, margin inf"
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_token_that_the_target_does_not_choose_is_no_near_tie(target: Model, temperature: float):
+    params = replace(GREEDY, temperature=temperature)
+    margins = []
+    for token in range(8):
+        found = difference(target, [1, 2], [3, token], [3, 8], params)
+        assert found is not None and found.position == 1
+        margins.append(found.margin)
+    assert max(margins) > NEAR and all(margin >= 0 for margin in margins)

@@ -69,5 +69,5 @@ def test_lucky_siblings_are_together_accepted_no_more_often_than_always() -> Non
 
 
 def test_options_that_only_the_recipes_own_tree_would_heed_are_refused(loaded: Loaded) -> None:
-    with pytest.raises(OptionError, match="'depth' would be lost"):
+    with pytest.raises(OptionError, match="'depth' would have no effect"):
         measure(loaded, "speculative_sampling:depth=2:draft=first:1", [[1, 2]])

@@ -55,14 +55,14 @@ def test_texts_are_given_to_recipes_that_cannot_do_without(monkeypatch: pytest.M
 
     def build(name: str, target: Any, **options: Any) -> Any:
         if name in ("fr_spec", "hydra"):
-            raise OptionError(f"{name} needs something\nhint: give it")
+            raise OptionError(f"{name}: needs something\nhint: give it")
         return real("autoregressive", target)
 
     monkeypatch.setattr(recipes, "build", build)
     loaded, names = load(str(folder)), ["fr_spec", "hydra", "prompt_lookup"]
     assert able_recipes(loaded, names, None) == (
         ["prompt_lookup"],
-        {"fr_spec": "fr_spec needs something", "hydra": "hydra needs something"},
+        {"fr_spec": "needs something", "hydra": "needs something"},
     )
     able, left_out = able_recipes(loaded, names, Path("t.txt"))
     assert able == ["fr_spec:texts=t.txt", "prompt_lookup"] and list(left_out) == ["hydra"]

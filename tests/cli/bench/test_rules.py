@@ -167,7 +167,7 @@ def test_a_stopped_run_keeps_the_cells_it_has(bench, tmp_path: Path, monkeypatch
         (["--prompts", "3"], "has no option --prompts\nhint: --count: Number of questions"),
         (["--temperatures=1"], "has no option --temperatures\nhint: --temperature"),
         (["--drafters", "prompt_lookup", "--trees", "paths"], "cannot fill the tree paths"),
-        (["--drafters", f"{DRAFT}:depth=3"], "would be lost"),
+        (["--drafters", f"{DRAFT}:depth=3"], "would have no effect"),
         (["--trees", "paths", "--temperature", "0"], "nothing to compare at 0"),
         (["--out", "nowhere/r.json"], "no folder"),
         (["--markdown", "nowhere/r.md"], "no folder"),

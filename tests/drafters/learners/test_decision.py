@@ -15,7 +15,7 @@ from draftwood.errors import CompositionError, OptionError
 from draftwood.recipes import dynamic_mcsd
 from draftwood.testing.heads import random_head
 from draftwood.testing.tiny import CONFIG, tiny_decoder
-from draftwood.train.loop.capture import Teacher, decoder_features
+from draftwood.train.loop.teacher import Teacher, decoder_features
 
 INNER = "speculative_sampling:draft=first:2"
 KEEP = torch.arange(CONFIG.vocab_size)

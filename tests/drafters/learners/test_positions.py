@@ -12,7 +12,7 @@ from draftwood.drafters.learners.parallel import Parallel
 from draftwood.drafters.learners.positions import Taught, imitate, positions, prompt_positions, taught
 from draftwood.drafters.learners.unrolled import Unrolled
 from draftwood.testing.tiny import CONFIG, tiny_decoder
-from draftwood.train.loop.capture import Teacher
+from draftwood.train.loop.teacher import Teacher
 from draftwood.train.objectives import inverse, soft_cross_entropy
 from tiny_heads import random_net
 

@@ -12,7 +12,7 @@ from draftwood.drafters.nets.runner import FloatRunner
 from draftwood.errors import OptionError
 from draftwood.recipes import eagle, eagle2, eagle3
 from draftwood.testing.tiny import CONFIG, tiny_decoder
-from draftwood.train.loop.capture import Teacher
+from draftwood.train.loop.teacher import Teacher
 from tiny_heads import KEEP, random_net
 
 

@@ -26,7 +26,7 @@ from draftwood.testing.contracts import Always, check_drafter
 from draftwood.testing.heads import random_head
 from draftwood.testing.runs import make_engine, serve
 from draftwood.testing.tiny import CONFIG, tiny_decoder, tiny_weights
-from draftwood.train.loop.capture import Teacher
+from draftwood.train.loop.teacher import Teacher
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 from draftwood.trees.static import Static

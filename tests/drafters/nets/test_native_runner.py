@@ -334,7 +334,7 @@ def test_rows_after_every_round_are_those_of_a_fresh_head(name: str) -> None:
     rounds = 0
     while e.has_work:
         e.step()
-        size = e.drafter_state.cache.length(0) if e.drafter_state.rows else 0
+        size = e.drafter_state.cache.length(0) if e.drafter_state.slots else 0
         if not size:
             continue
         fresh = engine(drafter, Chain(draw=Draw.GIVEN), depth=0)

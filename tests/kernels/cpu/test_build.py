@@ -122,7 +122,7 @@ def test_failing_compiler_is_told_and_leaves_nothing(use, folder, caplog):
 
 def test_compiler_that_never_ends_is_given_up(use, folder, caplog, monkeypatch):
     use("#!/bin/sh\nexec sleep 60\n")
-    monkeypatch.setattr(build, "PATIENCE", 0.2)
+    monkeypatch.setattr(build, "TIMEOUT", 0.2)
     assert build.library(LEVEL, folder) is None
     assert "timed out" in caplog.text
     assert list(folder.iterdir()) == []
@@ -135,7 +135,7 @@ def test_library_that_fails_its_trial_is_not_kept(use, folder, caplog, monkeypat
     use(COMPILER)
     monkeypatch.setattr(build, "TRY", trial)
     assert build.library(LEVEL, folder) is None
-    assert f"the some kernels failed their trial with status {status}" in caplog.text
+    assert f"the some kernels failed their self-test with status {status}" in caplog.text
     assert list(folder.iterdir()) == []
 
 
@@ -156,7 +156,7 @@ def test_whatever_it_is_made_from_is_in_the_name(use, folder, tmp_path, monkeypa
     seen = [build.library(LEVEL, folder)]
     monkeypatch.setattr(build, "SOURCES", sources)
     assert build.library(LEVEL, folder) == seen[0]
-    (sources / "rows.hpp").write_text("// other\n")
+    (sources / "activations.hpp").write_text("// other\n")
     seen.append(build.library(LEVEL, folder))
     seen.append(build.library(Level("some", ("-mother",), frozenset()), folder))
     monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, "-g"))

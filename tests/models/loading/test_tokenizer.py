@@ -128,9 +128,7 @@ def test_a_model_without_template_still_reads_plain_text(write_folder, tiny: Mod
 def test_a_tokenizer_that_fits_passes_and_a_larger_one_does_not(tokenizer: Tokenizer, tiny: ModelConfig):
     tokenizer.check(tiny)
     tokenizer.check(replace(tiny, vocab_size=300))  # a vocabulary padded for speed is usual
-    with pytest.raises(
-        TokenizerError, match=r"(?s)'Ġwo' has id 263, the model's vocabulary has 263 tokens.*hint:"
-    ):
+    with pytest.raises(TokenizerError, match=r"(?s)'Ġwo' has id 263, the model's vocabulary has 263 tokens.*hint:"):
         tokenizer.check(replace(tiny, vocab_size=263))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from draftwood.errors import OptionError
 from draftwood.models.loading.load import Loaded
-from draftwood.train.data.exclude import RUN, Exclusion, hash_windows, read_exclusion, windows_of
+from draftwood.train.data.exclude import WINDOW, Exclusion, hash_windows, read_exclusion, windows_of
 
 QUESTION = "How many letters does this question have?"
 
@@ -26,22 +26,24 @@ def test_a_run_of_thirteen_is_found_wherever_it_stands(exclusion: Exclusion, tin
     run = tiny.tokenizer.encode(QUESTION)[start : start + count]
     for before, after in ((0, 0), (3, 40), (200, 0)):
         noise = np.random.default_rng(0).integers(128, 256, before + after).tolist()
-        assert exclusion.hits(noise[:before] + run + noise[before:]) is caught
+        assert exclusion.overlaps(noise[:before] + run + noise[before:]) is caught
 
 
 def test_short_question_is_known_by_its_words(exclusion: Exclusion):
-    assert exclusion.says("why  SO") and exclusion.says(QUESTION) and not exclusion.says("Why not?")
+    assert (
+        exclusion.is_question("why  SO") and exclusion.is_question(QUESTION) and not exclusion.is_question("Why not?")
+    )
 
 
 def test_nothing_excluded_hits_nothing():
-    assert not Exclusion().hits(list(range(100))) and not Exclusion().says("")
+    assert not Exclusion().overlaps(list(range(100))) and not Exclusion().is_question("")
 
 
 def test_equal_hashes_are_compared_token_by_token():
-    windows = windows_of(np.arange(RUN, dtype=np.int32))
-    other = np.arange(RUN, dtype=np.int32)[::-1].copy()
+    windows = windows_of(np.arange(WINDOW, dtype=np.int32))
+    other = np.arange(WINDOW, dtype=np.int32)[::-1].copy()
     forged = Exclusion(hash_windows(windows_of(other)), windows)  # the hash of one, the tokens of the other
-    assert not forged.hits(other) and Exclusion(hash_windows(windows), windows).hits(np.arange(RUN))
+    assert not forged.overlaps(other) and Exclusion(hash_windows(windows), windows).overlaps(np.arange(WINDOW))
 
 
 def test_files_are_recorded_by_name_and_checksum(tmp_path, tiny: Loaded):
@@ -51,7 +53,7 @@ def test_files_are_recorded_by_name_and_checksum(tmp_path, tiny: Loaded):
     found = read_exclusion([file], tiny.tokenizer)
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     assert found.files == ({"name": "q.jsonl.gz", "sha256": digest, "questions": 1},)
-    assert found.hits(tiny.tokenizer.encode("so: def f(x): return"))
+    assert found.overlaps(tiny.tokenizer.encode("so: def f(x): return"))
 
 
 @pytest.mark.parametrize("text", ["", "{}", "x", '{"turns": "a"}', '{"prompt": 3}'])

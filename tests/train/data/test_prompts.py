@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
+from draftwood.train.data.passages import Passage, Texts
 from draftwood.train.data.prompts import MADE, OVER_TEXT, Prompts, held_out
-from draftwood.train.data.texts import Passage, Texts
 
 PASSAGES = tuple(
     Passage(f"The mill of {name} was built in {year}. It grinds corn for the valley. The valley needs corn.")

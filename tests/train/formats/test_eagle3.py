@@ -8,7 +8,7 @@ import torch
 
 import plain_eagle3
 from draftwood.errors import OptionError, WeightsError
-from format_heads import VOCAB, Exchange, columns, edit, folder_of, head, logits, read, shown, target
+from format_heads import VOCAB, Conversion, columns, edit, folder_of, head, logits, read, shown, target
 
 VARIANTS = ["norm_before_residual", "norm_output", "norm_features", "norm_fused"]
 
@@ -23,7 +23,7 @@ def test_a_written_folder_drafts_what_the_head_drafts(tmp_path: Path, form: str,
     plain = plain_eagle3.logits(folder, given.features, given.embedded)
     assert torch.equal(plain_eagle3.tokens(folder, VOCAB), columns(made))
     torch.testing.assert_close(plain, logits(made, columns(made), given), rtol=1e-4, atol=1e-4)
-    back = read(folder, Exchange(target()))[1]
+    back = read(folder, Conversion(target()))[1]
     torch.testing.assert_close(logits(back, columns(made), given), plain, rtol=1e-4, atol=1e-4)
 
 
@@ -71,9 +71,9 @@ def damaged(d2t: Any = None, t2d: Any = None) -> Any:
         (damaged(lambda x: x - 1), "out of range"),
         (damaged(lambda x: torch.zeros_like(x) - torch.arange(20) // 2), "two columns to token"),
         (damaged(t2d=lambda x: ~x), "t2d and d2t disagree"),
-        (damaged(d2t=lambda x: x.float()), "whole numbers"),
+        (damaged(d2t=lambda x: x.float()), "integers"),
         (damaged(d2t=lambda x: x[:-1]), r"d2t is \[19\]"),
-        (lambda _, t: t.pop("d2t"), "d2t, which says which, is missing"),
+        (lambda _, t: t.pop("d2t"), "but d2t is missing"),
         (lambda c, _: c.update(draft_vocab_size=21), r"lm_head.weight is \[20, 32\], config.json asks for \[21, 32\]"),
         (lambda c, _: c.update(norm_before_residual="yes"), "should be true or false"),
         (lambda c, _: c.update(fc_norm=True, norm_before_fc=True), "exclude each other"),
@@ -91,22 +91,22 @@ def damaged(d2t: Any = None, t2d: Any = None) -> Any:
 def test_damage_is_refused_by_name(tmp_path: Path, change: Any, why: str):
     folder = edit(folder_of("eagle3", tmp_path / "h", head("eagle3", rows=20)), change)
     with pytest.raises(WeightsError, match=why):
-        read(folder, Exchange())
+        read(folder, Conversion())
 
 
 def test_a_draft_narrower_than_its_target_is_refused(tmp_path: Path):
     folder = folder_of("eagle3", tmp_path / "h")
     wide = lambda c, t: (c.update(target_hidden_size=64), t.update({"fc.weight": torch.randn(32, 192)}))  # noqa: E731
     with pytest.raises(WeightsError, match="32 wide and its target 64"):
-        read(edit(folder, wide), Exchange())
+        read(edit(folder, wide), Conversion())
 
 
 def test_a_missing_head_is_the_target_s(tmp_path: Path):
     folder = edit(folder_of("eagle3", tmp_path / "h", head("eagle3", rows=20)), lambda _, t: t.pop("lm_head.weight"))
     with pytest.raises(WeightsError, match=r"missing lm_head.weight\nhint: .*--target"):
-        read(folder, Exchange())
-    back = read(folder, Exchange(target()))[1]
-    assert back.ids is not None and torch.equal(back.tensors["lm_head.weight"], target().rows[back.ids])
+        read(folder, Conversion())
+    back = read(folder, Conversion(target()))[1]
+    assert back.ids is not None and torch.equal(back.tensors["lm_head.weight"], target().lm_head[back.ids])
 
 
 def test_layers_that_nobody_named_need_the_target(tmp_path: Path):
@@ -115,7 +115,7 @@ def test_layers_that_nobody_named_need_the_target(tmp_path: Path):
 
     folder = edit(folder_of("eagle3", tmp_path / "h"), forget)
     with pytest.raises(OptionError, match="names no layers"):
-        read(folder, Exchange())
-    exchange = Exchange(target())
-    assert read(folder, exchange)[1].config.taps == (2, 4, 5)
-    assert any("default 2, L // 2, L - 3" in line for line in exchange.said)
+        read(folder, Conversion())
+    conversion = Conversion(target())
+    assert read(folder, conversion)[1].config.taps == (2, 4, 5)
+    assert any("default is 2, L // 2, L - 3" in line for line in conversion.notes)

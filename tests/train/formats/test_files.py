@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from draftwood.errors import ModelError, WeightsError
 from draftwood.train.formats.files import read_folder, read_tensors
-from format_heads import KINDS, Exchange, edit, folder_of, read
+from format_heads import KINDS, Conversion, edit, folder_of, read
 
 
 class Trap:
@@ -32,8 +32,8 @@ class Trap:
 def test_a_pickle_with_code_in_it_is_refused_and_runs_nothing(tmp_path: Path, save: Any, name: str):
     (tmp_path / "config.json").write_text("{}")
     save({"fc.weight": torch.ones(2), "more": Trap(tmp_path / "sprung")}, tmp_path / name)
-    with pytest.raises(WeightsError, match=r"holds more than tensors.*\nhint: nothing was run"):
-        read(tmp_path, Exchange())
+    with pytest.raises(WeightsError, match=r"holds more than tensors.*\nhint: no code was run"):
+        read(tmp_path, Conversion())
     assert not (tmp_path / "sprung").exists()
 
 
@@ -43,7 +43,7 @@ def test_the_trap_has_teeth(tmp_path: Path):
 
 
 @pytest.mark.parametrize("form", KINDS)
-@pytest.mark.parametrize(("value", "said"), [(float("nan"), "undefined"), (float("inf"), "infinite")])
+@pytest.mark.parametrize(("value", "said"), [(float("nan"), "NaN"), (float("inf"), "infinite")])
 def test_a_weight_that_is_no_number_is_refused_by_name(tmp_path: Path, form: str, value: float, said: str):
     folder, spoilt = folder_of(form, tmp_path / "h"), []
 
@@ -53,14 +53,14 @@ def test_a_weight_that_is_no_number_is_refused_by_name(tmp_path: Path, form: str
 
     edit(folder, change)
     with pytest.raises(WeightsError, match=f"{spoilt[0]} holds {said}"):
-        read(folder, Exchange())
+        read(folder, Conversion())
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_other_precisions_become_float32(tmp_path: Path, dtype: torch.dtype):
     folder = folder_of("eagle", tmp_path / "h")
     edit(folder, lambda _, t: t.update({name: x.to(dtype) for name, x in t.items()}))
-    assert all(t.dtype == torch.float32 for t in read(folder, Exchange())[1].tensors.values())
+    assert all(t.dtype == torch.float32 for t in read(folder, Conversion())[1].tensors.values())
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_other_precisions_become_float32(tmp_path: Path, dtype: torch.dtype):
         ({"config.json": "[]", "model.safetensors": ""}, "should hold a JSON object"),
         ({"config.json": "{}", "model.safetensors": "short"}, "cannot be read"),
         ({"config.json": "{}", "pytorch_model.bin": ""}, "cannot be read|more than tensors"),
-        ({"config.json": "{}", "model.safetensors.index.json": '{"weight_map": {"a": "../b"}}'}, "not lie beside it"),
+        ({"config.json": "{}", "model.safetensors.index.json": '{"weight_map": {"a": "../b"}}'}, "not in its folder"),
         ({"config.json": "{}", "model.safetensors.index.json": "{}"}, "no weight_map"),
     ],
 )
@@ -108,10 +108,8 @@ def test_a_pickle_of_something_else_is_refused(tmp_path: Path, held: Any, why: s
 def test_a_quantised_head_is_refused(tmp_path: Path):
     folder = folder_of("eagle", tmp_path / "h")
     edit(folder, lambda _, t: t.update({"fc.weight": t["fc.weight"].to(torch.float8_e4m3fn)}))
-    with pytest.raises(
-        WeightsError, match=r"fc.weight has type torch.float8.*\nhint: use the head that was not quantised"
-    ):
-        read(folder, Exchange())
+    with pytest.raises(WeightsError, match=r"fc.weight has type torch.float8.*\nhint: use the unquantised head"):
+        read(folder, Conversion())
     edit(folder, lambda _, t: t.update({"fc.weight": torch.ones(32, 64, dtype=torch.int32)}))
     with pytest.raises(WeightsError, match=r"fc.weight has type torch.int32, it should hold floats"):
-        read(folder, Exchange())
+        read(folder, Conversion())

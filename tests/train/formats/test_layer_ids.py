@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from draftwood.errors import WeightsError
-from draftwood.train.formats.exchange import Exchange
+from draftwood.train.formats.conversion import Conversion
 from draftwood.train.formats.layer_ids import read_taps, write_ids
 
 KEY = "eagle_aux_hidden_state_layer_ids"
@@ -30,22 +30,22 @@ def config(top: Any = None, nested: Any = None) -> dict[str, Any]:
     ],
 )
 def test_the_convention_is_used_and_named(top: Any, nested: Any, way: Any, taps: Any, said: str):
-    exchange = Exchange(layer_ids=way)
-    assert read_taps(config(top, nested), exchange, "config.json") == taps
-    assert f"{said}'s convention" in exchange.said[0]
-    assert (len(exchange.said) == 2) == (top == nested)  # only two equal lists contradict each other
+    conversion = Conversion(layer_ids=way)
+    assert read_taps(config(top, nested), conversion, "config.json") == taps
+    assert f"{said}'s convention" in conversion.notes[0]
+    assert (len(conversion.notes) == 2) == (top == nested)  # only two equal lists contradict each other
 
 
 def test_what_is_written_means_the_same_to_both():
-    written = write_ids((2, 15, 27), Exchange())
+    written = write_ids((2, 15, 27), Conversion())
     for way in ("vllm", "sglang"):
-        assert read_taps(written, Exchange(layer_ids=way), "config.json") == (2, 15, 27)
-    exchange = Exchange()
-    assert "eagle_config" not in write_ids((0, 3, 5), exchange) and "left out" in exchange.said[0]
+        assert read_taps(written, Conversion(layer_ids=way), "config.json") == (2, 15, 27)
+    conversion = Conversion()
+    assert "eagle_config" not in write_ids((0, 3, 5), conversion) and "left out" in conversion.notes[0]
 
 
 def test_a_layer_below_the_first_is_refused():
     with pytest.raises(WeightsError, match="below the first layer"):
-        read_taps(config([-1, 2, 3]), Exchange(), "config.json")
-    with pytest.raises(WeightsError, match="not the final feature"):
-        write_ids((-1,), Exchange())
+        read_taps(config([-1, 2, 3]), Conversion(), "config.json")
+    with pytest.raises(WeightsError, match="no id for the final feature"):
+        write_ids((-1,), Conversion())

@@ -8,7 +8,7 @@ import torch
 
 import plain_mlp
 from draftwood.errors import OptionError, WeightsError
-from format_heads import VOCAB, Exchange, columns, edit, folder_of, head, logits, read, shown, target
+from format_heads import VOCAB, Conversion, columns, edit, folder_of, head, logits, read, shown, target
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -20,7 +20,7 @@ def test_a_written_folder_drafts_what_the_head_drafts(tmp_path: Path, tied: bool
     given = shown(made, to)
     plain = plain_mlp.logits(folder, given.features[0][-1], given.drafted)
     torch.testing.assert_close(plain, logits(made, columns(made), given), rtol=1e-4, atol=1e-4)
-    back = read(folder, Exchange(to))[1]
+    back = read(folder, Conversion(to))[1]
     assert back.config.own_tables and back.config.tied == tied
     torch.testing.assert_close(logits(back, columns(made), given), plain, rtol=1e-4, atol=1e-4)
 
@@ -36,16 +36,16 @@ def test_the_other_table_would_be_noticed(tmp_path: Path):
 
 def test_tables_of_the_target_need_the_target(tmp_path: Path):
     with pytest.raises(OptionError, match="--target"):
-        folder_of("mlp_speculator", tmp_path / "h", head("mlp"), Exchange())
+        folder_of("mlp_speculator", tmp_path / "h", head("mlp"), Conversion())
 
 
 def test_a_tied_file_may_repeat_its_tensors_but_not_contradict_itself(tmp_path: Path):
     folder = folder_of("mlp_speculator", tmp_path / "h", head("mlp", tied=True))
     edit(folder, lambda _, t: t.update({"speculator.head.2.weight": t["speculator.head.0.weight"].clone()}))
-    read(folder, Exchange())
+    read(folder, Conversion())
     edit(folder, lambda _, t: t["speculator.head.2.weight"].add_(1))
     with pytest.raises(WeightsError, match=r"head\.2\.weight differs from head\.0\.weight"):
-        read(folder, Exchange())
+        read(folder, Conversion())
 
 
 def test_names_without_their_prefix_and_an_inner_width_of_zero_are_read(tmp_path: Path):
@@ -56,7 +56,7 @@ def test_names_without_their_prefix_and_an_inner_width_of_zero_are_read(tmp_path
         for name in list(t):
             t[name.removeprefix("speculator.")] = t.pop(name)
 
-    back = read(edit(folder, change), Exchange())[1]
+    back = read(edit(folder, change), Conversion())[1]
     assert back.config.layer.hidden_size == 32 and back.config.rows == VOCAB
 
 
@@ -66,10 +66,10 @@ def test_names_without_their_prefix_and_an_inner_width_of_zero_are_read(tmp_path
         (lambda c, _: c.update(n_predict=4), "missing emb.3.weight"),
         (lambda c, _: c.update(n_predict=2), "unexpected emb.2.weight"),
         (lambda c, _: c.update(emb_dim=64), r"proj.0.weight is \[32, 32\], config.json asks for \[32, 64\]"),
-        (lambda c, _: c.update(vocab_size="many"), "should be a positive whole number"),
+        (lambda c, _: c.update(vocab_size="many"), "should be a positive integer"),
         (lambda c, _: c.pop("n_predict"), "'n_predict' is missing"),
     ],
 )
 def test_damage_is_refused_by_name(tmp_path: Path, change: Any, why: str):
     with pytest.raises(WeightsError, match=why):
-        read(edit(folder_of("mlp_speculator", tmp_path / "h", head("mlp", own_tables=True)), change), Exchange())
+        read(edit(folder_of("mlp_speculator", tmp_path / "h", head("mlp", own_tables=True)), change), Conversion())

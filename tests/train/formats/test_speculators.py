@@ -23,9 +23,9 @@ from draftwood.drafters.nets.store import Head
 from draftwood.errors import WeightsError
 from draftwood.models.loading.hf_config import unparse
 from draftwood.testing.tiny import tiny_weights
-from draftwood.train.formats.exchange import Target
+from draftwood.train.formats.conversion import Target
 from draftwood.train.formats.roundtrip import LIMIT, Input
-from format_heads import VOCAB, Exchange, columns, edit, folder_of, head, logits, read, target
+from format_heads import VOCAB, Conversion, columns, edit, folder_of, head, logits, read, target
 
 OTHER = os.environ.get("DRAFTWOOD_SPECULATORS")
 PEER = Path(__file__).with_name("speculators_peer.py")
@@ -59,14 +59,14 @@ def inputs(folder: Path) -> Input:
     given = {"features": features, "tokens": drafted, "embedding": embedding}
     torch.save(given, folder.with_suffix(".inputs.pt"))
     pairs = list(features[: INDEX + 1].split(32, dim=-1))
-    return Input(pairs, drafted, embedding[drafted], target().rows)
+    return Input(pairs, drafted, embedding[drafted], target().lm_head)
 
 
 def target_folder(folder: Path) -> Target:
     """On disk, because the package opens the verifier that a head names."""
     to = target()
     folder.mkdir()
-    weights = tiny_weights(0, to.config) | {"model.embed_tokens.weight": to.embedding, "lm_head.weight": to.rows}
+    weights = tiny_weights(0, to.config) | {"model.embed_tokens.weight": to.embedding, "lm_head.weight": to.lm_head}
     save_file(weights, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(unparse(to.config)))
     return replace(to, name=str(folder))
@@ -78,7 +78,7 @@ def test_what_we_write_drafts_the_same_there(tmp_path: Path):
     to, made = target_folder(tmp_path / "target"), {}
     for i, (options, rows) in enumerate(CASES):
         ours = head("eagle3", rows=rows, **{OURS.get(name, name): on for name, on in options.items()})
-        folder = folder_of("speculators", tmp_path / f"ours{i}", ours, Exchange(to))
+        folder = folder_of("speculators", tmp_path / f"ours{i}", ours, Conversion(to))
         made[folder] = ours, inputs(folder)
     ask("load", *made)
     for (folder, (ours, given)), (options, _) in zip(made.items(), CASES, strict=True):
@@ -105,10 +105,10 @@ def test_what_it_saves_drafts_the_same_here(tmp_path: Path):
         made[folder] = ids, inputs(folder)
     ask("make", *made)
     for (folder, (ids, given)), (options, _) in zip(made.items(), CASES, strict=True):
-        exchange = Exchange(target())
-        form, theirs = read(folder, exchange)
+        conversion = Conversion(target())
+        form, theirs = read(folder, conversion)
         assert form == "speculators" and theirs.config.taps == (2, 4, 5) and columns(theirs).tolist() == ids
-        assert any("the same as the target's" in line for line in exchange.said)
+        assert any("the same as the target's" in line for line in conversion.notes)
         compare("theirs, run by us", folder, theirs, given, options)
 
 
@@ -123,7 +123,7 @@ def compare(what: str, folder: Path, made: Head, given: Input, options: dict[str
 def test_values_that_the_package_leaves_out_are_its_defaults(tmp_path: Path):
     folder = folder_of("speculators", tmp_path / "h")
     edit(folder, lambda c, _: c["transformer_layer_config"].pop("rms_norm_eps"))
-    assert read(folder, Exchange())[1].config.layer.rms_eps == 1e-6
+    assert read(folder, Conversion())[1].config.layer.rms_eps == 1e-6
 
 
 @pytest.mark.parametrize(
@@ -137,4 +137,4 @@ def test_values_that_the_package_leaves_out_are_its_defaults(tmp_path: Path):
 )
 def test_damage_is_refused_by_name(tmp_path: Path, change: Any, why: str):
     with pytest.raises(WeightsError, match=why):
-        read(edit(folder_of("speculators", tmp_path / "h"), change), Exchange())
+        read(edit(folder_of("speculators", tmp_path / "h"), change), Conversion())

@@ -8,6 +8,7 @@ interval of the other token, at the first step of the draw where the two tokens 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, get_args, get_type_hints
 
 import torch
@@ -46,8 +47,8 @@ def not_compared(recipe: Recipe, temperature: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Parting:
-    """The first position where two texts differ."""
+class Difference:
+    """The first position where two texts differ, and how close the two tokens are."""
 
     position: int
     tokens: tuple[int, int]  # -1 where a text has ended
@@ -57,29 +58,26 @@ class Parting:
     def near(self) -> bool:
         return self.margin <= NEAR
 
+    def __str__(self) -> str:
+        return f"token {self.position}: {self.tokens[0]} instead of {self.tokens[1]}, margin {self.margin:.1e}"
+
 
 def few_enough(near: int, compared: int) -> bool:
     """At most one near tie in a thousand tokens, and at most one in a shorter run."""
     return near * 1000 <= max(compared, 1000)
 
 
-def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
-    """The first position where two answers differ; None if they are equal."""
-    for i, (x, y) in enumerate(zip(a, b, strict=False)):
-        if x != y:
-            return i
-    return None if len(a) == len(b) else min(len(a), len(b))
-
-
 @torch.inference_mode()
-def parting(
-    model: object, prompt: Sequence[int], a: Sequence[int], b: Sequence[int], params: SamplingParams, place: int
-) -> Parting:
-    """The margin between the two tokens at `place`, after the text that both answers share."""
-    x = a[place] if place < len(a) else -1
-    y = b[place] if place < len(b) else -1
+def difference(
+    model: object, prompt: Sequence[int], a: Sequence[int], b: Sequence[int], params: SamplingParams
+) -> Difference | None:
+    """The first difference of two answers to a prompt, after the text that both share; None if they are equal."""
+    pairs = enumerate(zip_longest(a, b, fillvalue=-1))
+    place, (x, y) = next(((i, pair) for i, pair in pairs if pair[0] != pair[1]), (-1, (-1, -1)))
+    if place < 0:
+        return None
     if min(x, y) < 0:
-        return Parting(place, (x, y), float("inf"))
+        return Difference(place, (x, y), float("inf"))
     request = Request(0, list(prompt), params, model.vocab_size)  # type: ignore[attr-defined]
     request.output = list(a[:place])
     known = request.known
@@ -92,9 +90,9 @@ def parting(
     root = torch.zeros(1, 1, dtype=torch.int64)
     if params.greedy:
         logits = scored.logits(root)[0, 0].double()
-        return Parting(place, (x, y), float(logits.max() - torch.minimum(logits[x], logits[y])))
+        return Difference(place, (x, y), float(logits.max() - torch.minimum(logits[x], logits[y])))
     uniforms = digits(rnd.key(TARGET, torch.tensor([0])))[0].tolist()
-    return Parting(place, (x, y), _step_margin(scored.probs(root[:, 0]).dense()[0].double(), x, y, uniforms))
+    return Difference(place, (x, y), _step_margin(scored.probs(root[:, 0]).dense()[0].double(), x, y, uniforms))
 
 
 def _step_margin(probs: torch.Tensor, x: int, y: int, uniforms: list[float]) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 
 from draftwood import recipes
 from draftwood.bench import machine
-from draftwood.bench.spec.text_equality import few_enough, first_difference, not_compared, parting
+from draftwood.bench.spec.text_equality import difference, few_enough, not_compared
 from draftwood.bench.statistics import Ratio, ratio_of_means
 from draftwood.bench.study.predict import Forecast, Pair, Spent, estimated, fitted, observed
 from draftwood.bench.study.timed_answer import Answer, answer
@@ -146,18 +146,16 @@ class Evaluator:
         identical, compared, near, wrong = 0, 0, 0, list[str]()
         for i, each in enumerate(() if why else asked):
             plain = each.plain[0].tokens
-            places = {a.tokens: first_difference(a.tokens, plain) for a in each.recipe}
-            tokens, place = next(((t, p) for t, p in places.items() if p is not None), (plain, None))
-            compared += len(plain) if place is None else place + 1
-            if place is None:
+            params = self._params(i, temperature)
+            both = [difference(self.loaded.model, prompts[i], a.tokens, plain, params) for a in each.recipe]
+            found = next((one for one in both if one is not None), None)
+            compared += len(plain) if found is None else found.position + 1
+            if found is None:
                 identical += 1
-                continue
-            found = parting(self.loaded.model, prompts[i], tokens, plain, self._params(i, temperature), place)
-            if found.near and self.loaded.near_ties:
+            elif found.near and self.loaded.near_ties:
                 near += 1
             else:
-                a, b = found.tokens
-                wrong.append(f"prompt {i + 1}, token {place}: {a} instead of {b}, margin {found.margin:.1e}")
+                wrong.append(f"prompt {i + 1}, {found}")
         return Text(not why, why, len(asked), identical, compared, near, tuple(wrong))
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from draftwood.bench.spec.text_equality import Parting, few_enough, first_difference, following, not_compared, parting
+from draftwood.bench.spec.text_equality import Difference, difference, few_enough, following, not_compared
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.config import EngineConfig
 from draftwood.core.draw import Draw
@@ -44,8 +44,8 @@ class Comparison:
     rounds: list[int] = field(default_factory=lambda: [0, 0, 0])  # all, some, none accepted
     preempted: int = 0
     disabled: int = 0
-    near: list[tuple[int, Parting]] = field(default_factory=list[tuple[int, Parting]])
-    wrong: list[tuple[int, Parting]] = field(default_factory=list[tuple[int, Parting]])
+    near: list[tuple[int, Difference]] = field(default_factory=list[tuple[int, Difference]])
+    wrong: list[tuple[int, Difference]] = field(default_factory=list[tuple[int, Difference]])
 
     @property
     def good(self) -> bool:
@@ -162,15 +162,12 @@ def _compared(
         found.disabled += s.disabled is not None
         if wanted is None:
             continue
-        want = wanted[i]
-        place = first_difference(request.output, want)
-        if place is None:
+        apart = difference(loaded.model, request.prompt, request.output, wanted[i], setting.of(i))
+        found.compared += len(wanted[i]) if apart is None else apart.position + 1
+        if apart is None:
             found.identical += 1
-            found.compared += len(want)
-            continue
-        found.compared += place + 1
-        apart = parting(loaded.model, request.prompt, request.output, want, setting.of(i), place)
-        (found.near if apart.near and setting.ties else found.wrong).append((i, apart))
+        else:
+            (found.near if apart.near and setting.ties else found.wrong).append((i, apart))
     return found
 
 

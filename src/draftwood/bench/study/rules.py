@@ -163,9 +163,7 @@ def measure(
     paired = PairedRules(able, trials if temperature > 0 else 1, every)
     controller = Fixed(depth=tree[1].depth, nodes=tree[1].nodes)
     whole = Recipe(drafter=drafter[1], policy=policy, verifier=paired, controller=controller, watch=(paired.watch,))
-    llm = engine(
-        loaded, whole, prompts, max_tokens
-    )  # one engine for all prompts: fresh memory is slow and would disturb the times
+    llm = engine(loaded, whole, prompts, max_tokens)  # one for all prompts: fresh memory is slow and disturbs times
     groups: list[int] = []
     for i, prompt in enumerate(prompts):
         params = SamplingParams(temperature=temperature, top_p=top_p, seed=seed + i, max_tokens=max_tokens)

@@ -14,8 +14,8 @@ from typing import Any
 
 from draftwood import recipes
 from draftwood.bench.provenance import provenance
-from draftwood.bench.study.capture import ask, engine
 from draftwood.bench.study.quality import TURNS
+from draftwood.bench.study.single_prompt import ask, engine
 from draftwood.controllers.acceptance import DEPTHS, NODES
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.forward import ForwardOutput

@@ -85,7 +85,7 @@ def able_recipes(loaded: "Loaded", names: list[str], texts: Path | None) -> tupl
             try:
                 recipes.build(each, loaded.model)
             except DraftwoodError as error:
-                left_out[name] = str(error).partition("\n")[0]
+                left_out[name] = str(error).partition("\n")[0].removeprefix(f"{name}: ")
                 continue
             able.append(each)
             left_out.pop(name, None)

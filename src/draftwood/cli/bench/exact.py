@@ -117,8 +117,7 @@ def conclude(screen: Screen, found: "list[Comparison]") -> int:
 
 def differences(c: "Comparison") -> list[str]:
     return [
-        f"{label}: {c.name} against {c.against}, question {question}, token {p.position}: "
-        f"{p.tokens[0]} and {p.tokens[1]}, margin {p.margin:.1e}"
+        f"{label}: {c.name} against {c.against}, question {question}, {apart}"
         for label, found in (("near tie", c.near), ("DIFFERENT", c.wrong))
-        for question, p in found
+        for question, apart in found
     ]

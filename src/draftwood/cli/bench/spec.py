@@ -99,6 +99,8 @@ def run(
     with log.alone():
         if log.open() < len(plan.items) and (warning := machine.warning(start)):
             say(warning)
+        if len(log.done) < len(plan.items):
+            say(f"loading and warming up {len(plan.methods)} methods")
         try:
             measure(plan, log, say=Progress())
         except KeyboardInterrupt:

@@ -1,1 +1,1 @@
-"""How the networks learn: learners for the one loop of the trainer."""
+"""Learners: the losses by which the training loop trains each kind of net."""

@@ -1,8 +1,8 @@
-"""A decision net learns from the draft it will sit beside: would a token that this draft draws here be kept?
+"""Trains the decision net of a draft model: the probability that a token drawn from the draft here is accepted.
 
-The draft reads the target's own answers, as it does below tokens that were kept. At index t it has a hidden state h and a
-distribution q of the next token. The rule keeps an x drawn from q with min(1, p(x) / q(x)), which is one label of h; its mean over
-all x is sum min(p, q), which is another with the same gradient on average, and without the noise of the draw.
+The draft reads the target's answers, as it does after accepted tokens. At index t it has a hidden state h and a
+distribution q. Rejection sampling accepts x ~ q with probability min(1, p(x) / q(x)), which can serve as the label of h. Its
+mean over all x, sum min(p, q), gives the same gradient on average without the noise of the draw.
 """
 
 from collections.abc import Iterator
@@ -27,8 +27,8 @@ _PASS = 512  # tokens of one pass of the draft
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decision:
-    """`draft` is the model that drafts, in the backend it will run in; `ids`: token of each row of its head. A net this small
-    has enough with a `share` of the positions. `drawn`: labels of one draw each, instead of their mean."""
+    """`draft` is the draft model, in the backend it will run in; `ids` are the tokens of its LM-head rows. A net this small
+    needs only a `share` of the positions. `drawn`: label by one draw instead of the mean."""
 
     net: DecisionNet
     draft: Model
@@ -50,21 +50,21 @@ class Decision:
         label = self.labels(shown, h, f.flatten(0, 1)[at])
         logit = self.net.logit(h.to(self.net.first.weight.dtype))
         loss = _entropy(logit, label)
-        # What always saying the mean would cost: a net worth having stays below it.
+        # The loss of predicting the mean everywhere: a useful net has a lower one.
         mean = label.mean() if len(label) else label.sum()
         constant = _entropy(torch.special.logit(mean.expand_as(label), eps=1e-6), label)
         yield "net", loss, {"kept": mean, "constant": constant}
 
     @torch.no_grad()
     def labels(self, shown: Shown, h: Float[Tensor, "N d"], f: Float[Tensor, "N H"]) -> Float[Tensor, "N"]:
-        """The chance that a token drawn from q is kept: of one x ~ q, or of all."""
+        """The probability that a token drawn from q is accepted: of one x ~ q, or the mean."""
         noise, rows = shown.generator(_DRAWS, h.device), shown.rows(None)
         found = [h.new_zeros(0, dtype=torch.float32)]
         for at in range(0, len(h), _CHUNK):
             part = slice(at, at + _CHUNK)
             q = self.draft.head(h[part]).float().softmax(-1)
             p = (f[part].to(rows.dtype) @ rows.T).float().softmax(-1)
-            p = p if self.ids is None else p[:, self.ids.to(p.device)]  # over what the draft can say
+            p = p if self.ids is None else p[:, self.ids.to(p.device)]  # over the draft vocabulary
             if self.drawn:
                 x = torch.multinomial(q, 1, generator=noise)
                 found.append((p.gather(1, x) / q.gather(1, x)).clamp_max(1.0)[:, 0])
@@ -75,7 +75,7 @@ class Decision:
 
 @torch.no_grad()
 def states(model: Model, ids: Int[Tensor, "B T"], live: Bool[Tensor, "B T"]) -> Float[Tensor, "B T d"]:
-    """The last hidden states of a model over padded texts, one after another through its ordinary pass."""
+    """Final hidden states of a model over padded sequences, one sequence after another."""
     whole: list[Tensor] = []
     length = ids.shape[1]
     for text, size in zip(ids, live.sum(1).tolist(), strict=True):
@@ -83,16 +83,16 @@ def states(model: Model, ids: Int[Tensor, "B T"], live: Bool[Tensor, "B T"]) -> 
         cache.admit(0, text[:size].tolist())
         parts: list[Tensor] = []
         for chunk in text[:size].split(_PASS):
-            rows, first = torch.arange(len(chunk), device=ids.device), sum(map(len, parts))
-            x = ForwardInput(chunk, torch.zeros_like(chunk), rows + first, rows, rows - 1, want=rows[:0])
+            at, first = torch.arange(len(chunk), device=ids.device), sum(map(len, parts))
+            x = ForwardInput(chunk, torch.zeros_like(chunk), at + first, at, at - 1, want=at[:0])
             cache.reserve([0], [len(chunk)])
             parts.append(model.forward(x, cache).hidden)
             cache.commit([0], [list(range(len(chunk)))])
         whole.append(F.pad(torch.cat(parts), (0, 0, 0, length - size)))
-    return torch.stack(whole).clone()  # a backend's own tensors cannot take part in learning
+    return torch.stack(whole).clone()  # a backend's inference tensors cannot be used in autograd
 
 
 def _entropy(logit: Float[Tensor, "N"], label: Float[Tensor, "N"]) -> Float[Tensor, ""]:
-    """Mean binary cross-entropy; 0 where there is nothing."""
+    """Mean binary cross-entropy; 0 without positions."""
     total = F.binary_cross_entropy_with_logits(logit, label.to(logit.dtype), reduction="sum")
     return total / max(len(label), 1)

@@ -1,4 +1,4 @@
-"""A small language model learns twice: any text first, then the target's own rows on the target's own answers."""
+"""Trains a small language model in two stages: on all text first, then on the target's distributions in its answers."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ from draftwood.train.objectives import hard_cross_entropy, inverse, shifted
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Language:
-    """align False: the next token of every text. align True: the target's row wherever the target wrote, and on the
-    prompts' share."""
+    """align False: the next token of every text. align True: the target's distributions in answers, and in the prompt share
+    of prompts."""
 
     net: LanguageNet
     keep: Int[Tensor, "W"]

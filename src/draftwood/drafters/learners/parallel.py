@@ -1,7 +1,7 @@
-"""Heads on one feature learn together: head k at index t imitates the target's row p_{t+1+k}.
+"""Trains heads on one feature together: head k at index t imitates the target's distribution p_{t+1+k}.
 
-The row of a later position is the average of what may stand there, given what the head has read: the same expectation
-as the token itself, with less noise.
+The distribution at a later position depends on tokens that the head has not read. Its mean over these tokens is the same as
+that of the token itself, with less noise.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from draftwood.train.objectives import inverse, shifted
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Parallel:
-    """`share` of the positions is enough for small nets, and leaves time for others beside them."""
+    """Small nets need only a `share` of the positions, which leaves time for others trained in the same loop."""
 
     net: Any  # MedusaNet, HydraNet or MLPNet
     keep: Int[Tensor, "W"]
@@ -54,7 +54,7 @@ class Parallel:
 
 
 def outputs(net: Any, f: Tensor, e: list[Tensor]) -> Iterator[Tensor]:
-    """What each head hands to the target's rows, given the feature and the embeddings of the tokens before it."""
+    """The LM-head input of each head, given the feature and the embeddings of the tokens before it."""
     if isinstance(net, MLPNet):
         state = net.start(f)
         for k in range(net.config.stages):

@@ -1,4 +1,4 @@
-"""Sizes and stages that the trained recipes share."""
+"""Training plans that several recipes share: net sizes and stages."""
 
 from dataclasses import replace
 from typing import Any
@@ -28,7 +28,7 @@ def shape_of(target: Model) -> ModelConfig:
     config = getattr(target, "config", None)
     if not isinstance(config, ModelConfig):
         raise CompositionError(
-            f"{type(target).__name__} does not say its sizes, so no head can be made for it\n"
+            f"{type(target).__name__} has no config, so the sizes of a head are unknown\n"
             "hint: load the target without hf:"
         )
     return config
@@ -56,7 +56,7 @@ def feature_plan(
     inner: int | None = None,
     **more: Any,
 ) -> TrainPlan:
-    """One layer of the target's own sizes (`inner`: of its MLP); rows of its own start from the target's."""
+    """One layer of the target's sizes (`inner`: of its MLP). An LM head of its own starts as a copy of the target's."""
     need_at_least(kind, unroll=(unroll, 1))
     if unroll > MOST_UNROLLED:
         raise OptionError(
@@ -95,7 +95,7 @@ def parallel_plan(
     muon: bool = False,
     **more: Any,
 ) -> TrainPlan:
-    """Heads on the last feature. `share` of the positions is looked at."""
+    """Heads on the final feature, trained on a `share` of the positions."""
     shape = shape_of(target)
     width = more.pop("inner", shape.hidden_size)
     layer = replace(shape, num_layers=1, hidden_size=width)
@@ -117,7 +117,7 @@ def language_plan(
     pretrain: float = 0.2,
     muon: bool = False,
 ) -> TrainPlan:
-    """Any text first, in a share of the steps, then the target's own."""
+    """Pre-training on all text in a share of the steps, then the target's distributions."""
     if not 0 <= pretrain < 1:
         raise OptionError(f"pretrain cannot be {pretrain}\nhint: a share of the steps, at least 0 and below 1")
     shape = shape_of(target)
@@ -150,9 +150,9 @@ def decision_plan(
     drawn: bool = False,
     **made_for: Any,
 ) -> TrainPlan:
-    """A net on the hidden states of a drafter's model. `made_for`: options of the recipe that belong to its weights."""
+    """A net on the hidden states of a draft model. `made_for`: recipe options that its weights depend on."""
     width = states_width(drafter)
-    # The published widths, 768 to 512 to 256, in proportion, and a multiple of what is stored as one block.
+    # In proportion to the published widths (768, 512, 256), and a multiple of the storage block of 32.
     wide = max(32, round(width * 2 / 3 / 32) * 32) if wide is None else wide
     need_at_least("decision", wide=(wide, 1))
     if not 0 < share <= 1:

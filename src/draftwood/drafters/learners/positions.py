@@ -1,7 +1,7 @@
-"""Which positions of a batch teach, and what they cost together.
+"""The positions of a batch that are trained on, and their loss.
 
-x_0 .. x_t    x_{t+1} .. x_{t+ahead-1}    x_{t+ahead}        ahead = 1: nothing is fed in
-read          fed in                      its row is learned
+x_0 .. x_t    x_{t+1} .. x_{t+ahead-1}    x_{t+ahead}        ahead = 1: no tokens are fed in
+read          fed in                      its distribution is learned
 """
 
 from dataclasses import dataclass
@@ -18,9 +18,10 @@ _PROMPTS = 2  # a stream of the step's generator
 
 
 def positions(shown: Shown, places: Int[Tensor, "V"] | None, ahead: int, share: float = 1.0) -> Int[Tensor, "N"]:
-    """Flat indices t whose token t + `ahead` the target wrote and the draft can say.
+    """Flat indices t whose token t + `ahead` the target wrote and the draft vocabulary holds.
 
-    A kept token stands for a row with most of its mass on kept ones: it was the best of its row, or drawn from it.
+    The token was the best one of its distribution or drawn from it, so if the vocabulary holds it, the vocabulary holds
+    most of the probability.
     """
     counted: Bool[Tensor, "B T"] = shifted(shown.answer, ahead)
     if places is not None:
@@ -32,13 +33,13 @@ def positions(shown: Shown, places: Int[Tensor, "V"] | None, ahead: int, share: 
 
 
 def prompt_positions(shown: Shown, ahead: int, share: float = 1.0) -> Int[Tensor, "N"]:
-    """Flat indices t whose token t + `ahead` stands in a prompt: a share of them, and of those that the run asks for.
+    """Flat indices t whose token t + `ahead` is in a prompt: the run's prompt share of them, times `share`.
 
-    The target has a distribution there as everywhere, and the tokens fed in are known. But the token itself is somebody else's, so
-    it says nothing about the row: it need not be kept, and the row is taught as it is over the kept tokens, scaled to one,
-    which is the nearest distribution a draft over these tokens can have. Left out is how all texts of a batch begin (the chat
-    template's header), there and wherever it comes again: its rows are the same every time, and nobody drafts there. The
-    coin is the index's own, so an index that starts a roll-out counts at every depth of it.
+    The target has a distribution there too, and the tokens fed in are known. The token itself is not the target's, so it
+    need not be in the draft vocabulary: the target's distribution, renormalised over the vocabulary, is learned. Left out
+    are the tokens that all texts of a batch begin with (the chat template's header), wherever they occur: they are always
+    the same and never drafted. The draw depends on the index alone, so an index that starts a roll-out counts at every
+    depth of it.
     """
     wanted = shown.prompt_share * share
     if not wanted:
@@ -49,19 +50,19 @@ def prompt_positions(shown: Shown, ahead: int, share: float = 1.0) -> Int[Tensor
 
 
 def _header(ids: Int[Tensor, "B T"]) -> Bool[Tensor, "B T"]:
-    """Tokens with which all texts begin, wherever they stand in this order, and the one behind them. One text has none."""
+    """Marks the tokens that all texts begin with, wherever they occur, and the token after them. None for a single text."""
     size = int((ids == ids[:1]).all(dim=0).cumprod(dim=0).sum()) if len(ids) > 1 else 0
     if not size:
         return torch.zeros_like(ids, dtype=torch.bool)
     starts = (ids.unfold(1, size, 1) == ids[0, :size]).all(dim=-1)  # [B, T - size + 1]
-    # Whether one of them lies at most `size` before.
+    # Whether a header starts at most `size` tokens before.
     near = F.max_pool1d(F.pad(starts.float(), (size, size - 1)), kernel_size=size + 1, stride=1)
     return near.bool()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Taught:
-    """Flat indices that count at one depth; no index is in both. They are found on the host."""
+    """Flat indices that are trained on at one depth, computed on the host. No index is in both."""
 
     answers: Int[Tensor, "N"]
     prompts: Int[Tensor, "M"]
@@ -71,7 +72,7 @@ class Taught:
         return torch.cat([self.answers, self.prompts])
 
     def among(self, indices: Int[Tensor, "L"]) -> "Taught":
-        """Places in `indices` instead of indices."""
+        """Positions within `indices` instead of flat indices."""
         found = (torch.isin(indices, own, assume_unique=True).nonzero()[:, 0] for own in (self.answers, self.prompts))
         return Taught(*found)
 
@@ -80,7 +81,7 @@ class Taught:
 
 
 def taught(shown: Shown, places: Int[Tensor, "V"] | None, ahead: int, share: float = 1.0) -> Taught:
-    """What counts for rows `ahead`, in answers and in prompts."""
+    """The positions trained on for the token `ahead`, in answers and in prompts."""
     return Taught(positions(shown, places, ahead, share), prompt_positions(shown, ahead, share))
 
 
@@ -91,8 +92,8 @@ def imitate(
     rows: Float[Tensor, "W e"],
     at: Taught,
 ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
-    """Soft cross-entropy, its mean over all that counts; the share of right best tokens, of answers and prompts apart:
-    `hit` then means the same in every run."""
+    """Mean soft cross-entropy over all positions, and the share of correct best tokens, for answers (`hit`) and prompts
+    separately, so that `hit` is comparable between runs."""
     at = at.to(y.device)
     loss, hit = soft_cross_entropy(y.index_select(0, at.answers), weight, f.index_select(0, at.answers), rows)
     if not len(at.prompts):

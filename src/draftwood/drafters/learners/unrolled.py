@@ -1,12 +1,12 @@
-"""Feature drafters learn by unrolling: after the first step they read their own outputs, as they will when they draft.
+"""Trains feature drafters by unrolling: after the first step the net reads its own outputs, as it does when drafting.
 
-Step j at index t reads the token x_{t+1+j} and its own output of step j - 1, and imitates the target's row p_{t+1+j}.
+Step j at index t reads the token x_{t+1+j} and its output of step j - 1, and imitates the distribution p_{t+1+j}.
 It attends to the first step's keys at indices <= t, and to its own later keys at index t alone:
 
     step 0    k_0 .. k_t                  causal
     step j    k_0 .. k_t, then one key of each step 1 .. j at index t
 
-so every index is the start of a roll-out, and one pass trains them all.
+Every index starts a roll-out, and one pass trains all of them.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ _NOISE = 1  # a stream of the step's generator
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unrolled:
-    """`net` is an EagleNet or an Eagle3Net. Weights of the losses: regress for features, soft for rows."""
+    """`net` is an EagleNet or an Eagle3Net. Loss weights: `regress` for features, `soft` for distributions."""
 
     net: Any
     keep: Int[Tensor, "W"]  # ids of the draft vocabulary, ascending
@@ -37,7 +37,7 @@ class Unrolled:
     decay: float = 0.8  # weight of step j is decay ** j
     regress: float = 0.0
     soft: float = 1.0
-    noise: float = 0.0  # most that is added to a feature, as a share of the mean size of its position's numbers
+    noise: float = 0.0  # maximum noise on a feature, relative to the mean magnitude at its position
 
     @property
     def needs(self) -> Needs:
@@ -89,7 +89,7 @@ class Unrolled:
             u = net.forward_feature(a)
 
     def _features(self, shown: Shown) -> list[Float[Tensor, "B T H"]]:
-        """As the target made them, or with uniform noise: later layers are many times larger, so it goes by their size."""
+        """The target's features with uniform noise, scaled by magnitude because later layers are many times larger."""
         features = [shown.features[tap] for tap in self.net.config.taps]
         if not self.noise:
             return features

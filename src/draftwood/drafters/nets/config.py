@@ -18,7 +18,7 @@ class HeadConfig:
     kind: str
     layer: ModelConfig
     target_hidden: int
-    taps: tuple[int, ...]  # features it reads; core.passes.FINAL is -1
+    taps: tuple[int, ...]  # features it reads; core.forward.FINAL is -1
     rows: int  # columns of its distribution
     stages: int = 1  # heads of medusa and hydra, steps of the MLP speculator
     depth: int = 1  # blocks in each head
@@ -56,7 +56,8 @@ class HeadConfig:
         if unknown:
             raise WeightsError(f"head config has unknown fields {unknown}\nhint: it was written by a newer version")
         try:
-            layer = {_RENAMED.get(name, name): value for name, value in dict(raw["layer"]).items()}
+            stored: dict[str, Any] = dict(raw["layer"])
+            layer = {_RENAMED.get(name, name): value for name, value in stored.items()}
             scaling = layer.get("rope_scaling")
             layer["rope_scaling"] = None if scaling is None else RopeScaling(**scaling)
             layer["eos_token_ids"] = tuple(layer.get("eos_token_ids", ()))

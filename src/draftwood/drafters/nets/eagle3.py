@@ -1,4 +1,4 @@
-"""EAGLE-3's head: features of several layers fused, one layer that reads embedding and feature side by side, own rows.
+"""EAGLE-3's head: features of several layers fused, one layer that reads embedding and feature side by side.
 
     u = fc([h^a, h^b, h^c])    x = [norm_e(E[x_{t+1}]), norm_h(u)]    a = layer(x; residual u)    logits = head(norm(a))
 

@@ -23,7 +23,7 @@ from draftwood.models.backends.quantised_blocks import Packed, pack, take_rows
 
 
 class Int8Runner:
-    """An EAGLE or EAGLE-3 head over int8 kernels; a row has the same bits whatever runs with it."""
+    """An EAGLE or EAGLE-3 head over int8 kernels; a token has the same bits whatever runs with it."""
 
     def __init__(self, head: Head, target: NativeDecoder) -> None:
         self.head, self.target = head, target

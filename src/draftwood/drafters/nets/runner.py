@@ -1,6 +1,6 @@
 """A feature net as a model: pairs of (feature, next token) in, the draft's own feature and logits out.
 
-Index t of a text is the pair (f_t, x_{t+1}): its row stands at position t, one before the token it reads.
+Index t of a text is the pair (f_t, x_{t+1}): its cache entry stands at position t, one before the token it reads.
 """
 
 from collections.abc import Sequence
@@ -45,8 +45,8 @@ class FeatureModel(Protocol):
     def ranked(
         self, logits: Float[Tensor, "U W"], temperature: list[float], k: int, only: Int[Tensor, "W"] | None = None
     ) -> tuple[Float[Tensor, "U k"], Int[Tensor, "U k"]]:
-        """The k most probable tokens of softmax(logits / temperature), row by row in falling order: probabilities, tokens. `only`
-        as it was in the pass that made the logits."""
+        """The k most probable tokens of softmax(logits / temperature), each in falling order: probabilities, tokens.
+        `only` as it was in the pass that made the logits."""
         ...
 
 

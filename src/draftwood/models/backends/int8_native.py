@@ -104,7 +104,9 @@ class NativeDecoder:
             byref(self._head), self.weights.norm.data_ptr(), self.config.rms_eps, h.data_ptr(), want.data_ptr(),
             len(want), logits.data_ptr(), logits.stride(0), best.data_ptr(),
         )  # fmt: skip
-        return ForwardOutput(logits, h, logit_places(want, x.size), features, tokens=x, best=best, kernels=self._kernels)
+        return ForwardOutput(
+            logits, h, logit_places(want, x.size), features, tokens=x, best=best, kernels=self._kernels
+        )
 
     def _run_together(self, group: range, h: Tensor, run: "_Run", plan: LayerPlan) -> None:
         """Layers whose attentions read the same input, then their MLPs one after another."""

@@ -1,4 +1,4 @@
-"""Acceptance by sibling, measured with this target and drafter the first time it is wanted, then kept in the user's cache."""
+"""Acceptance by sibling, measured with a target and a drafter at their first use, then kept in the user's cache."""
 
 import hashlib
 import json

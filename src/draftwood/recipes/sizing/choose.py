@@ -8,6 +8,7 @@ import numpy as np
 
 from draftwood.controllers.acceptance import DEPTHS, NODES, Acceptance, Outlook, Size
 from draftwood.controllers.cost import CostModel
+from draftwood.controllers.decided import Decided
 from draftwood.controllers.fixed import Fixed
 from draftwood.controllers.sized import PLAIN, Sized, gains
 from draftwood.core.protocols import Drafter, Model
@@ -36,8 +37,9 @@ class Asked:
 
     def or_published(self, depth: int, beam: int, nodes: int) -> "Asked":
         """The published numbers where none were asked for."""
-        given = (self.depth, depth), (self.beam, beam), (self.nodes, nodes)
-        return Asked(*(theirs if mine is None else mine for mine, theirs in given))
+        mine = self.depth, self.beam, self.nodes
+        depth, beam, nodes = (a if b is None else b for a, b in zip((depth, beam, nodes), mine, strict=True))
+        return Asked(depth, beam, nodes)
 
     def sizes(self, deepest: int) -> tuple[Size, ...]:
         """Candidates of at most `deepest` levels: chains, and trees of more nodes than levels."""
@@ -136,6 +138,20 @@ def worth(name: str, target: Model, drafter: Drafter, weights: str = "auto") -> 
     acceptance, sizes = load_acceptance(name, target), Asked(None, None, None).sizes(max(DEPTHS))
     recipe = Recipe(drafter=drafter, policy=BestFirst(), verifier=Match(), controller=Fixed(0))
     return choice(acceptance, sizes, trials(target, recipe, f"{name} {weights} None"))
+
+
+def gain(name: str, target: Model, recipe: Recipe) -> float | None:
+    """How many times as fast as plain decoding a recipe with a tree of fixed size is expected to be; None: no fixed size.
+    The recipe's own rounds are timed; the acceptance is that of a best-first tree of this size, drafted as `name` does."""
+    fixed = recipe.controller
+    if not isinstance(fixed, Fixed | Decided) or not fixed.depth:
+        return None
+    size = fixed.depth, fixed.depth if fixed.nodes is None else fixed.nodes
+    times = trials(target, recipe, f"{name} {recipe.policy} {recipe.verifier}", (PLAIN, size))
+    if len(times) < 2:
+        return None
+    accepted = float(Outlook.of(load_acceptance(name, target), (size,)).accepted(0.0, 0.0)[0])
+    return (1 + accepted) * times[0].total / times[1].total
 
 
 def said(size: Size) -> str:

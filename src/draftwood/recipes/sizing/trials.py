@@ -96,7 +96,7 @@ def trial_engine(target: Model, recipe: Recipe, length: int, cost_model: CostEst
         if make is None
         else make(1, length, None)
     )
-    config = EngineConfig(max_num_seqs=1)
+    config = EngineConfig(max_num_seqs=1, disable_slow_drafts=False)
     return Engine(target, cache, recipe, cost_model=cost_model or Record(), config=config, device=device)
 
 

@@ -1,7 +1,7 @@
-"""The texts of a run: dialogues to learn from, dialogues to look at, and what is odd about them.
+"""The data of a training run: reads dialogues from several folders, splits off held-out ones, merges the records.
 
-Sets that several processes wrote are read as one: a prompt that an earlier folder holds, or that some folder holds out, is
-not learned from again.
+Folders that several processes wrote are read as one. A prompt that occurs in an earlier folder, or that any folder holds
+out, is not trained on again.
 """
 
 import json
@@ -12,8 +12,8 @@ from typing import Any
 
 from draftwood.errors import OptionError
 from draftwood.models.loading.load import Loaded
-from draftwood.train.data import dialogues as data
-from draftwood.train.data.dialogues import Dialogue, Dialogues
+from draftwood.train.data import dialogues
+from draftwood.train.data.dialogues import HELDOUT, RECORD, TRAIN, Dialogue, Dialogues
 
 _TOTALS = (
     "lines",
@@ -25,44 +25,44 @@ _TOTALS = (
     "tokens_written",
     "seconds",
 )
-LEAST = 8  # dialogues to look at
+LEAST = 8  # held-out dialogues
 _FACTS = ("seed", "settings", "texts", "backend", "draftwood")
 
 
 def read(paths: Sequence[Path], loaded: Loaded) -> tuple[Dialogues, Dialogues, list[str]]:
-    """(to learn from, held out, complaints). Where few are held out, the last of the others are, too; where there are few
-    of those, they are looked at and learned from."""
+    """(training set, held-out set, complaints). If few dialogues are held out, the last of the training set are
+    added; if the training set is too small for that, it is also the held-out set."""
     _check(paths, loaded)
     vocab_size, tokenizer = loaded.model.vocab_size, loaded.tokenizer
-    train = [data.read(path, tokenizer, vocab_size) for path in paths]
-    files = [file for path in paths if (file := path / data.HELDOUT).is_file() and file.stat().st_size]
+    train = [dialogues.read(path, tokenizer, vocab_size) for path in paths]
+    files = [file for path in paths if (file := path / HELDOUT).is_file() and file.stat().st_size]
     held, complaints = _readable(files, loaded)
     complaints += [found.complaint() or "" for found in (*train, *held)]
     if len(paths) > 1:
         train, known = _once(train, {_prompt(d) for found in held for d in found})
         complaints += known
-    learned, looked = _apart(_together(train), _together(held) if held else None)
-    return learned, looked, [complaint for complaint in complaints if complaint]
+    train_set, held_set = _split(_together(train), _together(held) if held else None)
+    return train_set, held_set, [complaint for complaint in complaints if complaint]
 
 
 def record(path: Path) -> dict[str, Any]:
-    """What `draftwood train data` wrote beside the dialogues; empty where nobody did."""
+    """The record that `draftwood train data` wrote into the folder; empty if there is none."""
     try:
-        raw = json.loads((path / data.RECORD).read_text("utf-8"))
+        raw = json.loads((path / RECORD).read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
     return raw if isinstance(raw, dict) else {}
 
 
 def summed(paths: Sequence[Path]) -> dict[str, Any]:
-    """The records of all folders as one: counts added up, and a question file as excluded only if every folder did."""
+    """The records of all folders as one. Counts are added; a file counts as excluded only if every folder excluded it."""
     records = [(path.resolve().name, found) for path in paths if (found := record(path))]
     try:
         return _summed(records, len(paths)) if records else {}
     except (KeyError, TypeError, AttributeError) as error:
-        said = ", ".join(str(path / data.RECORD) for path in paths)
+        said = ", ".join(str(path / RECORD) for path in paths)
         raise OptionError(
-            f"{said}: no record of training data: {error!r}\nhint: remove it, or name the .jsonl"
+            f"{said}: not a record of training data: {error!r}\nhint: remove it, or name the .jsonl file"
         ) from None
 
 
@@ -84,34 +84,34 @@ def _summed(records: list[tuple[str, dict[str, Any]]], num_paths: int) -> dict[s
 
 
 def _sum(values: list[Any]) -> Any:
-    """Numbers added; tables added field by field."""
+    """The sum of numbers, or of dicts key by key."""
     if not any(isinstance(value, dict) for value in values):
         return round(sum(values), 1)
     return {key: _sum([v[key] for v in values if key in v]) for key in dict.fromkeys(k for v in values for k in v)}
 
 
 def _check(paths: Sequence[Path], loaded: Loaded) -> None:
-    """OptionError names a folder that another target wrote, and one that is named twice."""
+    """OptionError for a folder that another target wrote and for one that is named twice."""
     places = [path.resolve() for path in paths]
     for path, place in zip(paths, places, strict=True):
         if places.count(place) > 1:
-            raise OptionError(f"--data {path} is named twice\nhint: every folder once")
+            raise OptionError(f"--data {path} is given twice\nhint: name every folder once")
         writer = record(path).get("target")
         if isinstance(writer, dict) and writer.get("fingerprint") not in (None, loaded.fingerprint):
             raise OptionError(
                 f"{path} was written by {writer.get('name')} ({writer['fingerprint']}), not by {loaded.name} "
-                f"({loaded.fingerprint})\nhint: a drafter learns from what its own target writes: `draftwood train data "
-                f"--target {loaded.name}`; to learn from this all the same, name the file`{path / data.TRAIN}"
+                f"({loaded.fingerprint})\nhint: a drafter is trained on text of its own target: `draftwood train data "
+                f"--target {loaded.name}`; to use this data anyway, name the file {path / TRAIN}"
             )
 
 
 def _readable(files: Sequence[Path], loaded: Loaded) -> tuple[list[Dialogues], list[str]]:
-    """What is held out and can be read, and why the rest cannot. A run that looks at less is better than none."""
+    """The readable held-out files, and complaints about the others."""
     found: list[Dialogues] = []
     complaints: list[str] = []
     for file in files:
         try:
-            found.append(data.read(file, loaded.tokenizer, loaded.model.vocab_size))
+            found.append(dialogues.read(file, loaded.tokenizer, loaded.model.vocab_size))
         except OptionError as error:
             complaints.append(str(error).partition("\nhint")[0])
     return found, complaints
@@ -122,7 +122,7 @@ def _prompt(dialogue: Dialogue) -> bytes:
 
 
 def _once(sources: list[Dialogues], held: set[bytes]) -> tuple[list[Dialogues], list[str]]:
-    """Every source without the prompts of those before it, and without what is held out anywhere."""
+    """Every source without prompts of earlier sources and without held-out prompts."""
     kept: list[Dialogues] = []
     complaints: list[str] = []
     seen = held
@@ -130,20 +130,20 @@ def _once(sources: list[Dialogues], held: set[bytes]) -> tuple[list[Dialogues], 
         items = tuple(d for d in source if _prompt(d) not in seen)
         seen = seen | {_prompt(d) for d in source}
         if len(items) < len(source):
-            what = f"{len(source) - len(items)} of {len(source)} dialogues are known"
-            complaints.append(f"{source.path}: {what} from another folder and are left out")
+            what = f"{len(source) - len(items)} of {len(source)} dialogues"
+            complaints.append(f"{source.path}: {what} occur in another folder and are left out")
         kept.append(replace(source, items=items))
     return kept, complaints
 
 
-def _apart(learned: Dialogues, looked: Dialogues | None) -> tuple[Dialogues, Dialogues]:
-    """A figure of two or three dialogues would say nothing."""
-    items = () if looked is None else looked.items
+def _split(train: Dialogues, held: Dialogues | None) -> tuple[Dialogues, Dialogues]:
+    """Adds to the held-out set if it has fewer than `LEAST` dialogues."""
+    items = () if held is None else held.items
     missing = LEAST - len(items)
-    if missing <= 0 or len(learned) < 5 * LEAST:
-        return learned, looked or learned
-    kept, more = learned.items[:-missing], learned.items[-missing:]
-    return replace(learned, items=kept), replace(looked or learned, items=(*items, *more))
+    if missing <= 0 or len(train) < 5 * LEAST:
+        return train, held or train
+    kept, more = train.items[:-missing], train.items[-missing:]
+    return replace(train, items=kept), replace(held or train, items=(*items, *more))
 
 
 def _together(sources: list[Dialogues]) -> Dialogues:

@@ -1,10 +1,10 @@
-"""Dialogues as token ids, with the spans that the target wrote: the format of training data, and its reader.
+"""The format of training data: dialogues as token ids, with the spans that the target wrote.
 
     folder/train.jsonl  heldout.jsonl  record.json        as `draftwood train data` writes them
     {"kind": "chat", "tokens": [1, 9690, ...], "answers": [[31, 96]]}                          one dialogue a line
-    {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]}       what users bring
+    {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]}       users' own data
 
-A broken line costs that line: it is counted, the first few are named, and the others are read.
+Invalid lines are skipped and counted, and the first few are reported.
 """
 
 import gzip
@@ -21,12 +21,12 @@ from draftwood.errors import DraftwoodError, OptionError
 from draftwood.models.loading.tokenizer import Tokenizer
 
 TRAIN, HELDOUT, RECORD = "train.jsonl", "heldout.jsonl", "record.json"
-NAMED = 5  # broken lines that are named; the others are counted
+NAMED = 5  # invalid lines that are reported; the others are counted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dialogue:
-    """One conversation. `answers` are [start, stop) spans of tokens the target wrote, in order, never empty."""
+    """One conversation. `answers` are the [start, stop) spans that the target wrote, in order and not empty."""
 
     tokens: np.ndarray  # int32
     answers: tuple[tuple[int, int], ...]
@@ -39,7 +39,7 @@ class Dialogue:
 
 @dataclass(frozen=True, slots=True)
 class Dialogues:
-    """What was read from one file. `broken` names the first lines that hold no dialogue, as (number, reason)."""
+    """The dialogues of one file. `broken` lists the first invalid lines as (number, reason)."""
 
     path: Path
     items: tuple[Dialogue, ...]
@@ -60,26 +60,26 @@ class Dialogues:
         return sum(d.num_answer_tokens for d in self.items)
 
     def complaint(self) -> str | None:
-        """What was wrong with the file, for people; None if nothing was."""
+        """A message about invalid lines; None if there are none."""
         if not self.num_broken:
             return None
         lines = [f"  line {number}: {reason}" for number, reason in self.broken]
         if self.num_broken > len(lines):
             lines.append(f"  and {self.num_broken - len(lines)} more")
-        return "\n".join([f"{self.path}: {self.num_broken} lines hold no dialogue and are left out", *lines])
+        return "\n".join([f"{self.path}: {self.num_broken} lines are not dialogues and are left out", *lines])
 
 
 def read(path: Path | str, tokenizer: Tokenizer, vocab_size: int, *, split: str = TRAIN) -> Dialogues:
-    """The dialogues of a .jsonl or .jsonl.gz file, or of a folder's `split`. OptionError if there is none at all."""
+    """The dialogues of a .jsonl or .jsonl.gz file, or of a folder's `split`. OptionError if there is none."""
     file = Path(path)
     if file.is_dir():
         file = file / split
         if not file.is_file():
-            raise OptionError(f"{path} holds no {split}\nhint: `draftwood train data --out {path}` makes on`")
+            raise OptionError(f"{path} holds no {split}\nhint: `draftwood train data --out {path}` makes one")
     elif not file.exists():
         raise OptionError(
             f"{path} cannot be read: No such file or directory\n"
-            "hint: `draftwood train data --out FOLDER` writes dialogues to learn from"
+            "hint: `draftwood train data --out FOLDER` writes training data"
         )
     items: list[Dialogue] = []
     broken: list[tuple[int, str]] = []
@@ -97,16 +97,18 @@ def read(path: Path | str, tokenizer: Tokenizer, vocab_size: int, *, split: str 
     if not items:
         why = found.complaint() or f"{file} is empty"
         strange = bool(broken) and all(reason.startswith("token ") for _, reason in broken)
-        other = f"it is of another vocabulary; make data for this target: `draftwood train data --out {file.parent}`"
+        other = (
+            f"the data is of another vocabulary; make some for this target: `draftwood train data --out {file.parent}`"
+        )
         one = 'one JSON object a line: {"tokens": [...], "answers": [[start, stop]]}'
         if (file.parent / RECORD).is_file() and not broken:
-            one = f"nothing was finished yet; `draftwood train data --out {file.parent}` goes o`"
+            one = f"no dialogue is finished yet; `draftwood train data --out {file.parent}` resumes"
         raise OptionError(f"{why}\nhint: {other if strange else one}")
     return found
 
 
 def lines_of(file: Path) -> Iterator[bytes]:
-    """Raw lines of a file that may be gzipped. OptionError if it cannot be read."""
+    """The lines of a file, gzipped or not. OptionError if it cannot be read."""
     try:
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
             yield from stream
@@ -115,16 +117,16 @@ def lines_of(file: Path) -> Iterator[bytes]:
 
 
 def parse(line: bytes, tokenizer: Tokenizer, vocab_size: int) -> Dialogue:
-    """One line. ValueError says what is wrong with it."""
+    """Parses one line. ValueError says what is wrong."""
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"it is not JSON: {error}") from None
     if not isinstance(entry, dict):
-        raise ValueError(f"it is no object but a {type(entry).__name__}")
+        raise ValueError(f"it is a {type(entry).__name__}, not an object")
     kind = entry.get("kind", "")
     if not isinstance(kind, str):
-        raise ValueError(f"its kind is no text: {kind!r}")
+        raise ValueError(f"its kind is not a string: {kind!r}")
     if "messages" in entry:
         tokens, answers = _from_messages(entry["messages"], tokenizer)
     else:
@@ -142,14 +144,14 @@ def _ids(tokens: Any) -> np.ndarray:
     try:
         found = np.asarray(tokens if tokens else np.zeros(0, dtype=np.int64))
     except (ValueError, OverflowError):
-        raise ValueError('its "tokens" are no list of numbers') from None
+        raise ValueError('its "tokens" are not a list of numbers') from None
     if found.ndim != 1 or found.dtype.kind != "i":
-        raise ValueError('its "tokens" are no list of whole numbers')
+        raise ValueError('its "tokens" are not a list of integers')
     return found
 
 
 def _spans(answers: Any, size: int) -> tuple[tuple[int, int], ...]:
-    """Checked: in order, apart, inside, not empty."""
+    """Checks that spans are in order, disjoint, within the tokens and not empty."""
     if not isinstance(answers, list) or not answers:
         raise ValueError('it has no "answers"')
     spans: list[tuple[int, int]] = []
@@ -159,18 +161,18 @@ def _spans(answers: Any, size: int) -> tuple[tuple[int, int], ...]:
             raise ValueError(f"an answer is a pair [start, stop], not {span!r}")
         start, stop = span
         if not last <= start < stop <= size:
-            raise ValueError(f"answer {[start, stop]} lies outside its {size} tokens, or across another answer")
+            raise ValueError(f"answer {[start, stop]} is outside its {size} tokens or overlaps another answer")
         spans.append((start, stop))
         last = stop
     return tuple(spans)
 
 
 def _from_messages(messages: Any, tokenizer: Tokenizer) -> tuple[np.ndarray, list[tuple[int, int]]]:
-    """Ids by the chat template, and the spans of what the assistant says, with its end-of-turn token."""
+    """Token ids by the chat template, and the spans of the assistant's messages with their end-of-turn tokens."""
     if not isinstance(messages, list) or not all(isinstance(m, dict) for m in messages):
-        raise ValueError('its "messages" are no list of objects')
+        raise ValueError('its "messages" are not a list of objects')
     if any(not isinstance(m.get("content"), str) for m in messages):
-        raise ValueError("a message has no text as its content")
+        raise ValueError("the content of a message is not a string")
     try:
         text = tokenizer.render(messages, add_generation_prompt=False)
         places = list(_places(messages, tokenizer, text))
@@ -178,8 +180,8 @@ def _from_messages(messages: Any, tokenizer: Tokenizer) -> tuple[np.ndarray, lis
         raise ValueError(str(error)) from None
     try:
         found = tokenizer.backend.encode(text, add_special_tokens=False)
-    except TypeError:  # half a character: no text
-        raise ValueError("a message holds half a character (a lone surrogate)") from None
+    except TypeError:
+        raise ValueError("a message holds a lone surrogate") from None
     ids, starts = np.asarray(found.ids), np.asarray([start for start, _ in found.offsets])
     spans: list[tuple[int, int]] = []
     for start, stop in places:
@@ -191,17 +193,17 @@ def _from_messages(messages: Any, tokenizer: Tokenizer) -> tuple[np.ndarray, lis
 
 
 def _places(messages: list[dict[str, Any]], tokenizer: Tokenizer, text: str) -> Iterator[tuple[int, int]]:
-    """Where in the rendered text each assistant message stands."""
+    """[start, stop) of each assistant message in the rendered text."""
     at = 0
     for index, message in enumerate(messages):
-        said = message["content"].strip()
+        content = message["content"].strip()
         if message.get("role") != "assistant":
             continue
-        if not said:
+        if not content:
             raise ValueError("an assistant message is empty")
         before = tokenizer.render(messages[:index], add_generation_prompt=True) if index else ""
-        start = text.find(said, len(before) if text.startswith(before) else at)  # the same words may stand earlier
+        start = text.find(content, len(before) if text.startswith(before) else at)  # it may occur earlier too
         if start < 0:
-            raise ValueError("the chat template changes what the assistant says")
-        at = start + len(said)
+            raise ValueError("the chat template changes the assistant's message")
+        at = start + len(content)
         yield start, at

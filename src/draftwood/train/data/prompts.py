@@ -1,52 +1,57 @@
-"""Prompts made by rule: passages and wordings put together, questions, word problems. The same seed makes the same prompts.
+"""Prompts from templates and passages. The same seed makes the same prompts.
 
-summary extraction retrieval translation   over passages of the user's texts, or over what the target wrote before
-code                                       over code among the texts, or tasks by rule
-question math                              by rule, with names from the texts if there are any
+summary extraction retrieval translation   over passages of the user's texts, or over earlier answers of the target
+code                                       over code of the user's texts, or tasks from templates
+question math                              from templates, with names from the user's texts if there are any
 """
 
 import random
 import re
 from dataclasses import dataclass
 
-from draftwood.train.data import retrieval
-from draftwood.train.data import wordings as say
-from draftwood.train.data.facts import LISTS, fact_question, subject
-from draftwood.train.data.retrieval import Document
-from draftwood.train.data.texts import Passage, Texts, sentences_in, terms_in
-from draftwood.train.data.translations import LANGUAGES, sentence
-from draftwood.train.data.turns import key_of
-from draftwood.train.data.word_problems import problem
-from draftwood.train.data.wordings import fill
+from draftwood.train.data import retrieval_prompts
+from draftwood.train.data.chat_turns import key_of
+from draftwood.train.data.passages import Passage, Texts, sentences_in, terms_in
+from draftwood.train.data.retrieval_prompts import Document
+from draftwood.train.data.templates import (
+    LANGUAGES,
+    WORDINGS,
+    corpus,
+    fact_question,
+    fill,
+    foreign_sentence,
+    subject,
+    word_problem,
+)
 
 CHAT, FOLLOWUP = "chat", "followup"
 OVER_TEXT = ("summary", "extraction", "retrieval", "translation")
 MADE = ("question", "math", *OVER_TEXT, "code")
 HELD_SHARE = 0.02
-LONG_SHARE = 0.5  # of summaries over texts: several passages in a row
-ARTICLE_SHARE = 0.75  # of summaries over the target's own: an article by rule
-ARTICLE = 3  # times the length of other answers
+LONG_SHARE = 0.5  # of the summaries over texts: several consecutive passages
+ARTICLE_SHARE = 0.75  # of the summaries over the target's own texts: over an article
+ARTICLE = 3  # maximum length of an article, in answers
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A user turn. `held`: on the held-out side, with everything else made from the same passage."""
+    """A user turn. `held`: held out, as is every prompt over the same passage."""
 
     kind: str
     turn: str
     held: bool
     language: str = ""  # of the answer, if that is not English
-    times: int = 1  # how much longer than others the answer may be
-    title: str = ""  # what the answer will be about
+    times: int = 1  # maximum length of the answer, as a multiple
+    title: str = ""  # subject of the answer
 
 
 def held_out(text: str) -> bool:
-    """Two texts in a hundred, by their words alone."""
+    """True for two texts in a hundred, by a hash of their words."""
     return int(key_of(text)[:8], 16) < HELD_SHARE * 16**8
 
 
 class Prompts:
-    """Passages of the two sides are never put into one prompt."""
+    """Makes prompts. Held-out passages and others never occur in one prompt."""
 
     def __init__(self, texts: Texts) -> None:
         self.names, self.letters = texts.names, texts.letters
@@ -56,9 +61,9 @@ class Prompts:
         self.has_prose = bool(self.prose[False])
 
     def make(self, kind: str, rng: random.Random, own: str | None = None, held: bool = False) -> Prompt | None:
-        """A prompt of this kind; `own` is a text of the target to make it from, on the side `held`. None: it will not do."""
+        """A prompt of this kind; `own` is a text of the target to make it over, held out or not. None if there is none."""
         if kind == "math":
-            return _made(kind, problem(rng))
+            return _made(kind, word_problem(rng))
         if kind == "question":
             return _made(kind, self._question(rng))
         if kind == "code":
@@ -74,64 +79,64 @@ class Prompts:
             texts = _halves(own) if own is not None else [p.text for p in self._neighbours(rng, passages)]
             return Prompt(kind, _extraction(rng, texts), held)
         if kind == "retrieval":
-            documents = retrieval.written(own) if own is not None else self.documents(rng, held)
+            documents = retrieval_prompts.written(own) if own is not None else self.documents(rng, held)
             return self.retrieve(rng, documents, rng.randrange(len(documents)), held) if documents else None
         tries = [own] if own is not None else [p.text for p in rng.choices(passages, k=5)]
         return next((found for text in tries if (found := _translation(rng, text, held)) is not None), None)
 
     def first(self, kind: str, rng: random.Random) -> Prompt | None:
-        """What the target is asked to write so that a prompt of this kind can be made over it. None: whatever it likes."""
+        """A prompt for a text to make a prompt of this kind over. None: the target writes a chat."""
         if kind == "summary" and rng.random() < ARTICLE_SHARE:
             return self._article(rng)
         return None
 
     def entry(self, rng: random.Random) -> Prompt:
-        """A question whose answer is a document."""
-        name = subject(rng) if rng.random() < 0.7 else rng.choice(say.TOPICS)
-        turn = fill(rng.choice(say.ENTRIES), name=name)
+        """A prompt whose answer becomes a document."""
+        name = subject(rng) if rng.random() < 0.7 else rng.choice(WORDINGS["topics"])
+        turn = fill(rng.choice(WORDINGS["entries"]), name=name)
         return Prompt("question", turn, held_out(turn), title=name)
 
     def into_english(self, rng: random.Random) -> Prompt:
-        """A sentence of another language, by rule, or from the texts where some are in other languages."""
+        """A translation from another language, of the user's texts if some are, else of a template sentence."""
         if self.foreign[False] and rng.random() < 0.7:
             held = _side(rng, self.foreign)
             passage = rng.choice(self.foreign[held])
             text = _sentences(rng, passage.text)
             if text:
                 return Prompt("translation", _back(rng, passage.language, text), held)
-        return _made("translation", _back(rng, *sentence(rng)))
+        return _made("translation", _back(rng, *foreign_sentence(rng)))
 
     def in_language(self, rng: random.Random) -> Prompt:
-        """The target is to write something in another language, to be translated afterwards."""
+        """Asks the target to write in another language; the answer is translated afterwards."""
         language, name = _language(rng), subject(rng)
-        turn = fill(rng.choice(say.FOREIGN), language=language, name=name)
+        turn = fill(rng.choice(WORDINGS["foreign"]), language=language, name=name)
         return Prompt("translation", turn, held_out(turn), language)
 
     def back(self, rng: random.Random, prompt: Prompt, answer: str) -> Prompt:
-        """The way back: what the target wrote in another language, to be put into English."""
+        """The translation of an answer back into English."""
         return Prompt("translation", _back(rng, prompt.language, answer), prompt.held)
 
     def documents(self, rng: random.Random, held: bool) -> list[Document]:
-        """Passages of one side, from anywhere; none where there are no texts."""
-        return retrieval.drawn(rng, self.prose[held], self.letters)
+        """Random passages, all held out or none; empty without texts."""
+        return retrieval_prompts.drawn(rng, self.prose[held], self.letters)
 
     def ask(self, rng: random.Random, document: Document, held: bool) -> Prompt:
-        """The target is to make up a question about a document."""
-        return Prompt("extraction", fill(rng.choice(say.ASK), text=document.text), held)
+        """Asks the target for a question about a document."""
+        return Prompt("extraction", fill(rng.choice(WORDINGS["ask"]), text=document.text), held)
 
     def retrieve(
         self, rng: random.Random, documents: list[Document], right: int, held: bool, question: str | None = None
     ) -> Prompt:
-        """The question, or one by rule, with the documents."""
-        asked = question or retrieval.search(rng, documents[right])
-        return Prompt("retrieval", retrieval.shown(rng, documents, right, asked), held)
+        """The documents with the question, or with one from a template."""
+        asked = question or retrieval_prompts.search(rng, documents[right])
+        return Prompt("retrieval", retrieval_prompts.shown(rng, documents, right, asked), held)
 
     def side(self, rng: random.Random) -> bool:
-        """Whether the next passages are held out."""
+        """Draws whether the next passages are held-out ones."""
         return _side(rng, self.prose)
 
     def _neighbours(self, rng: random.Random, passages: list[Passage]) -> list[Passage]:
-        """Up to four in a row: they come from one file as a rule, so the wrong ones look right too."""
+        """Up to four consecutive passages. Most come from one file, so all of them look relevant."""
         first, count = rng.randrange(len(passages)), rng.choice([1, 1, 2, 2, 3, 4])
         kept = [passages[first]]
         for passage in passages[first + 1 : first + count]:
@@ -140,7 +145,7 @@ class Prompts:
         return kept
 
     def _passage(self, rng: random.Random, passages: list[Passage]) -> str:
-        """One passage as it is, or several of one file that follow each other: the longest of a few."""
+        """One passage, or several consecutive ones of a file: the longest of a few draws."""
         first = rng.randrange(len(passages))
         if rng.random() >= LONG_SHARE:
             return passages[first].text
@@ -149,9 +154,11 @@ class Prompts:
         return max(found, key=len)
 
     def _article(self, rng: random.Random) -> Prompt:
-        name, other = subject(rng), rng.choice(say.TOPICS)
-        place = rng.choice(LISTS[rng.choice(["city", "country"])])
-        turn = fill(rng.choice(say.ARTICLES), name=name, other=other, place=place, news=rng.choice(say.NEWS))
+        name, other = subject(rng), rng.choice(WORDINGS["topics"])
+        place = rng.choice(corpus("facts")["kinds"][rng.choice(["city", "country"])]["names"])
+        turn = fill(
+            rng.choice(WORDINGS["articles"]), name=name, other=other, place=place, news=rng.choice(WORDINGS["news"])
+        )
         return Prompt(CHAT, turn, held_out(turn), times=ARTICLE)
 
     def _question(self, rng: random.Random) -> str:
@@ -159,25 +166,25 @@ class Prompts:
         if which < 0.45:
             return fact_question(rng)
         if which < 0.65:
-            return fill(rng.choice(say.DAILY), task=rng.choice(say.CHORES))
-        known = self.names if len(self.names) > 1 and rng.random() < 0.3 else say.TOPICS
+            return fill(rng.choice(WORDINGS["daily"]), task=rng.choice(WORDINGS["chores"]))
+        known = self.names if len(self.names) > 1 and rng.random() < 0.3 else WORDINGS["topics"]
         name, other = rng.sample(known, 2)
-        return fill(_agreeing(rng.choice(say.ABOUT), name), name=name, other=other)
+        return fill(_agreeing(rng.choice(WORDINGS["about"]), name), name=name, other=other)
 
     def _code(self, rng: random.Random) -> Prompt:
         if not self.code[False] or rng.random() < 0.35:
-            task = rng.choice(say.TASKS)
+            task = rng.choice(WORDINGS["tasks"])
             name = "_".join(re.findall(r"[a-z]+", task)[:3])
-            language = rng.choice(say.TASK_LANGUAGES)
-            return _made("code", fill(rng.choice(say.TASK_WORDINGS), language=language, task=task, name=name))
+            language = rng.choice(WORDINGS["task_languages"])
+            return _made("code", fill(rng.choice(WORDINGS["task_wordings"]), language=language, task=task, name=name))
         held = _side(rng, self.code)
         piece = rng.choice(self.code[held])
         lines = piece.text.splitlines()
         if rng.random() < 0.3 and len(lines) > 5:
             text = "\n".join(lines[: rng.randrange(2, 2 + len(lines) // 2)])
-            wording = rng.choice(say.COMPLETE)
+            wording = rng.choice(WORDINGS["complete"])
         else:
-            text, wording = piece.text, rng.choice(say.CODE)
+            text, wording = piece.text, rng.choice(WORDINGS["code"])
         mark = piece.language.lower() if rng.random() < 0.7 else ""
         fence = f"```{mark}\n{text}\n```"
         return Prompt("code", fill(wording, text=text, fence=fence, language=piece.language), held)
@@ -196,7 +203,7 @@ def _made(kind: str, turn: str) -> Prompt:
 
 
 def _joined(passages: list[Passage], first: int, wanted: float) -> str:
-    """A passage and those after it in the same file, until they are long enough."""
+    """A passage and those after it in the same file, up to the wanted size."""
     parts, size = [passages[first].text], len(passages[first].text)
     for passage in passages[first + 1 :]:
         if passage.file != passages[first].file or size + len(passage.text) > wanted:
@@ -207,11 +214,11 @@ def _joined(passages: list[Passage], first: int, wanted: float) -> str:
 
 
 def _summary(rng: random.Random, text: str) -> str:
-    return fill(rng.choice(say.SUMMARY), text=text, n=rng.choice(["two", "three", "four", "five"]))
+    return fill(rng.choice(WORDINGS["summary"]), text=text, n=rng.choice(["two", "three", "four", "five"]))
 
 
 def _agreeing(wording: str, name: str) -> str:
-    """is, was, does -> are, were, do before a plural."""
+    """Changes is, was, does to are, were, do before a plural name."""
     if not name.endswith("s") or name.endswith(("ss", "sis", "us")) or name[-2:-1].isupper():
         return wording
     many = {"is": "are", "Is": "Are", "was": "were", "does": "do"}
@@ -222,24 +229,24 @@ def _extraction(rng: random.Random, texts: list[str]) -> str:
     terms = terms_in(texts[0])
     term = rng.choice(terms) if terms else ""
     if rng.random() < 0.3:
-        listing = [wording for wording in say.LISTING if terms or "{term}" not in wording]
+        listing = [wording for wording in WORDINGS["listing"] if terms or "{term}" not in wording]
         return fill(rng.choice(listing), text=texts[0], term=term)
-    asked = [q for q in say.QUESTIONS if terms or "{term}" not in q]
+    asked = [q for q in WORDINGS["questions"] if terms or "{term}" not in q]
     question = fill(rng.choice(asked), term=term)
     order = rng.sample(texts, len(texts))
-    mark = rng.choice(say.PASSAGE_MARKS)
+    mark = rng.choice(WORDINGS["passage_marks"])
     shown = [fill(mark, i=str(i), text=text) for i, text in enumerate(order, 1)] if len(order) > 1 else order
-    return fill(rng.choice(say.EXTRACTION), passages="\n\n".join(shown), question=question)
+    return fill(rng.choice(WORDINGS["extraction"]), passages="\n\n".join(shown), question=question)
 
 
 def _translation(rng: random.Random, text: str, held: bool) -> Prompt | None:
     chosen, language = _sentences(rng, text), _language(rng)
-    turn = fill(rng.choice(say.TRANSLATION), text=chosen, language=language)
+    turn = fill(rng.choice(WORDINGS["translation"]), text=chosen, language=language)
     return Prompt("translation", turn, held, language) if chosen else None
 
 
 def _sentences(rng: random.Random, text: str) -> str:
-    """One to three in a row; empty if there is none."""
+    """One to three consecutive sentences; empty if there is none."""
     found = sentences_in(text)
     first = rng.randrange(len(found)) if found else 0
     return " ".join(found[first : first + rng.choice([1, 1, 1, 2, 3])])
@@ -250,11 +257,11 @@ def _language(rng: random.Random) -> str:
 
 
 def _back(rng: random.Random, language: str, text: str) -> str:
-    return fill(rng.choice(say.BACK), text=text, language=language)
+    return fill(rng.choice(WORDINGS["back"]), text=text, language=language)
 
 
 def _halves(text: str) -> list[str]:
-    """A text of the target as one to three passages, cut at paragraphs."""
+    """Splits a text of the target into one to three passages at paragraph borders."""
     parts = [part.strip() for part in re.split(r"\n\s*\n", text) if len(part.strip()) > 40]
     if len(parts) < 2:
         return [text]

@@ -1,4 +1,4 @@
-"""EAGLE-3 and 3.1 as first published: one layer called `midlayer`, a head and a norm of its own.
+"""EAGLE-3 and 3.1 as first published: one layer called `midlayer`, an LM head and a norm.
 
 fc.weight [d, taps * d]    midlayer.{hidden_norm, input_layernorm, post_attention_layernorm}.weight
 midlayer.self_attn.{q,k,v}_proj.weight [*, 2d]    norm.weight    lm_head.weight [V_d, d]    d2t, t2d if V_d < V
@@ -16,11 +16,10 @@ from draftwood.core.config import ModelConfig
 from draftwood.drafters.nets.config import HeadConfig
 from draftwood.drafters.nets.store import Head
 from draftwood.errors import WeightsError
-from draftwood.train.formats import layer_ids, vocabulary
-from draftwood.train.formats.exchange import Exchange
+from draftwood.train.formats import draft_vocab, layer_ids
+from draftwood.train.formats.conversion import EMBEDDING, Conversion, compare_embedding, same_width
 from draftwood.train.formats.files import CONFIG, Found, Shapes, check_names, flag, integer, write_folder
 from draftwood.train.formats.layer import gather, layer_json, parse_layer, scatter, shapes
-from draftwood.train.formats.tables import EMBEDDING, compare_embedding, same_width
 
 PREFIX = "midlayer."
 FLAGS = {
@@ -31,59 +30,59 @@ FLAGS = {
 }
 
 
-def read(found: Found, exchange: Exchange) -> Head:
-    return read_body(found, parse_layer(found.config, (found.folder / CONFIG).as_posix()), PREFIX, exchange)
+def read(found: Found, conversion: Conversion) -> Head:
+    return read_body(found, parse_layer(found.config, (found.folder / CONFIG).as_posix()), PREFIX, conversion)
 
 
-def write(head: Head, out: Path, exchange: Exchange) -> None:
+def write(head: Head, out: Path, conversion: Conversion) -> None:
     c = head.config
     if c.norm_before_residual:
-        exchange.say("norm_before_residual: SGLang ignores it")
+        conversion.note("norm_before_residual: SGLang ignores it")
     raw = {"architectures": ["LlamaForCausalLMEagle3"], **layer_json(c.layer, old_keys=True), **shared_json(head)}
-    raw |= {"target_hidden_size": c.target_hidden, **layer_ids.write_ids(c.taps, exchange)}
-    exchange.say("embedding: left out, as usual; readers take the target's")
-    write_folder(out, raw, write_body(head, PREFIX, exchange), exchange.floats)
+    raw |= {"target_hidden_size": c.target_hidden, **layer_ids.write_ids(c.taps, conversion)}
+    conversion.note("embedding: left out, as usual; readers use the target's")
+    write_folder(out, raw, write_body(head, PREFIX, conversion), conversion.floats)
 
 
-def read_body(found: Found, layer: ModelConfig, prefix: str, exchange: Exchange) -> Head:
-    """What both spellings of EAGLE-3 have in common; only the layer's prefix and the place of its config differ."""
+def read_body(found: Found, layer: ModelConfig, prefix: str, conversion: Conversion) -> Head:
+    """The part that both EAGLE-3 formats share. They differ in the layer's prefix and the place of its config."""
     raw = _flags(found)
     d, vocab_size = layer.hidden_size, layer.vocab_size
     target_hidden = integer(found, found.config, "target_hidden_size", d)
     rows = integer(found, found.config, "draft_vocab_size", vocab_size)
-    taps = layer_ids.read_taps(found.config, exchange, (found.folder / CONFIG).as_posix())
+    taps = layer_ids.read_taps(found.config, conversion, (found.folder / CONFIG).as_posix())
     config = HeadConfig("eagle3", layer, target_hidden, taps, rows=rows, **raw)
     optional: Shapes = {EMBEDDING: (vocab_size, d), "d2t": (rows,), "t2d": (vocab_size,)}
     wanted = body_shapes(config, prefix)
     tensors = dict(found.tensors)
     ids_known = "d2t" in tensors or rows == vocab_size
-    if "lm_head.weight" not in tensors and exchange.target is not None and ids_known:
+    if "lm_head.weight" not in tensors and conversion.target is not None and ids_known:
         optional["lm_head.weight"] = wanted.pop("lm_head.weight")
-    why = "without lm_head the target's rows are shared: --target" if "lm_head.weight" not in tensors else ""
+    why = "a head without lm_head uses the target's: --target" if "lm_head.weight" not in tensors else ""
     check_names(found, wanted, optional, why)
-    head = Head(config, {}, vocabulary.read_ids(found, rows, vocab_size, exchange), "")
+    head = Head(config, {}, draft_vocab.read_ids(found, rows, vocab_size, conversion), "")
     same_width(head)
-    compare_embedding(found, exchange)
+    compare_embedding(found, conversion)
     if "lm_head.weight" not in tensors:
-        table = exchange.need_target("lm_head.weight is missing").rows
+        table = conversion.need_target("lm_head.weight is missing").lm_head
         if table.shape != (vocab_size, d):
             raise WeightsError(
                 f"{found.where}: no lm_head, and the target's is {list(table.shape)}, not {[vocab_size, d]}"
             )
         tensors["lm_head.weight"] = table if head.ids is None else table[head.ids]
-        exchange.say("head: not in the file, so the target's rows")
-    mark = exchange.target.fingerprint if exchange.target else ""
+        conversion.note("LM head: not in the file; the target's is used")
+    mark = conversion.target.fingerprint if conversion.target else ""
     return replace(head, tensors=_ours(tensors, config, prefix), target=mark)
 
 
-def write_body(head: Head, prefix: str, exchange: Exchange) -> dict[str, Tensor]:
+def write_body(head: Head, prefix: str, conversion: Conversion) -> dict[str, Tensor]:
     same_width(head)
     c, ours = head.config, head.tensors
-    maps, order = vocabulary.write_ids(head.ids, c.layer.vocab_size)
+    maps, order = draft_vocab.write_ids(head.ids, c.layer.vocab_size)
     if c.target_rows:
-        table = exchange.need_target("its head is the target's, which the format wants written out").rows
+        table = conversion.need_target("its head is the target's, which the format needs in full").lm_head
         rows = table if head.ids is None else table[head.ids]
-        exchange.say("head: the target's rows, written out")
+        conversion.note("LM head: the target's, written in full")
     else:
         rows = ours["lm_head.weight"]
     tensors = {"lm_head.weight": rows if order is None else rows[order], **maps}
@@ -105,7 +104,7 @@ def body_shapes(c: HeadConfig, prefix: str) -> Shapes:
 
 
 def _names(c: HeadConfig, prefix: str) -> dict[str, str]:
-    """Ours to theirs, but for the layer's matrices."""
+    """Our names to theirs, without the layer's matrices."""
     names = {
         "fc.weight": "fc.weight",
         "embed_norm": f"{prefix}input_layernorm.weight",
@@ -126,7 +125,7 @@ def _ours(tensors: Mapping[str, Tensor], c: HeadConfig, prefix: str) -> dict[str
 
 
 def _flags(found: Found) -> dict[str, bool]:
-    """At the top or inside `eagle_config`; both must agree."""
+    """Flags from the top level or `eagle_config`. WeightsError if the two disagree."""
     nested = found.config.get(layer_ids.NESTED)
     nested = nested if isinstance(nested, Mapping) else {}
     flags: dict[str, bool] = {}

@@ -1,4 +1,4 @@
-"""The files of a head: config.json and weights, from safetensors or from a pickle that holds tensors and nothing else."""
+"""The files of a head: config.json and weights, in safetensors or in a pickle that holds only tensors."""
 
 import json
 import pickle
@@ -18,7 +18,7 @@ from draftwood.models.loading.checkpoint import read_json
 from draftwood.models.loading.tensor_names import is_buffer
 
 CONFIG = "config.json"
-# In this order: a safetensors file wins over a pickle of the same weights.
+# In order of preference: safetensors before pickles.
 WEIGHTS = (
     "model.safetensors",
     "model.safetensors.index.json",
@@ -33,7 +33,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Found:
-    """A folder as it was read: floats in float32 and finite, whole numbers and truth values as they are."""
+    """The content of a folder. Floats are converted to float32 and finite; integers and booleans are unchanged."""
 
     folder: Path
     config: dict[str, Any]
@@ -46,7 +46,7 @@ class Found:
 
 
 def read_folder(folder: Path) -> Found:
-    """WeightsError names the file and what is wrong with it."""
+    """Reads a folder. WeightsError names the file and the problem."""
     here = sorted(path.name for path in folder.iterdir())
     if CONFIG not in here:
         raise WeightsError(f"{folder}: no {CONFIG}; it holds {_list(here)}\nhint: a head is {CONFIG} and its weights")
@@ -61,21 +61,21 @@ def read_folder(folder: Path) -> Found:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Names and tensors. A pickle is opened by the reader that builds tensors and calls nothing."""
+    """Tensors by name. Pickles are loaded with weights_only, which runs no code."""
     try:
         if path.suffix == ".safetensors":
             with safe_open(path, framework="pt") as file:
                 return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        with warnings.catch_warnings(action="ignore"):  # about old spellings of pickle, which it refuses or reads
+        with warnings.catch_warnings(action="ignore"):  # about old pickle protocols
             loaded = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise WeightsError(
-            f"{path}: holds more than tensors, so opening it could run code: {_why(error)}\n"
-            "hint: nothing was run. Where you trust the file, load it there and save its tensors as safetensors"
+            f"{path}: holds more than tensors, so loading it could run code: {_why(error)}\n"
+            "hint: no code was run. If you trust the file, load it yourself and save its tensors as safetensors"
         ) from None
-    except Exception as error:  # a damaged pickle fails in any of a dozen ways
+    except Exception as error:  # damaged pickles raise many types of errors
         raise WeightsError(
-            f"{path}: cannot be read: {_why(error)}\nhint: truncated or damaged; fetch it again"
+            f"{path}: cannot be read: {_why(error)}\nhint: it is truncated or damaged; download it again"
         ) from None
     if not isinstance(loaded, Mapping):
         raise WeightsError(f"{path}: holds a {type(loaded).__name__}, not tensors by name")
@@ -92,7 +92,7 @@ def _indexed(folder: Path, index: str) -> dict[str, Tensor]:
     shards = sorted({str(shard) for shard in places.values()})
     for shard in shards:
         if Path(shard).name != shard or not (folder / shard).is_file():
-            raise WeightsError(f"{folder / index}: names {shard!r}, which does not lie beside it")
+            raise WeightsError(f"{folder / index}: names {shard!r}, which is not in its folder")
     tensors = {name: t for shard in shards for name, t in read_tensors(folder / shard).items()}
     absent = sorted(set(places) - set(tensors))
     if absent:
@@ -103,19 +103,19 @@ def _indexed(folder: Path, index: str) -> dict[str, Tensor]:
 def _plain(where: str, name: str, t: Tensor) -> Tensor:
     if not t.dtype.is_floating_point:
         if t.dtype.is_complex or (t.dtype.is_signed is False and t.dtype not in (torch.bool, torch.uint8)):
-            raise WeightsError(f"{where}: {name} has type {t.dtype}, which no head is stored in")
+            raise WeightsError(f"{where}: {name} has type {t.dtype}, which is not supported")
         return t
     if t.dtype not in FLOATS:
-        raise WeightsError(f"{where}: {name} has type {t.dtype}\nhint: use the head that was not quantised")
+        raise WeightsError(f"{where}: {name} has type {t.dtype}\nhint: use the unquantised head")
     t = t.float()
     if not bool(torch.isfinite(t).all()):
-        what = "undefined (NaN)" if bool(torch.isnan(t).any()) else "infinite"
-        raise WeightsError(f"{where}: {name} holds {what} weights\nhint: damaged, or its training broke down")
+        what = "NaN" if bool(torch.isnan(t).any()) else "infinite"
+        raise WeightsError(f"{where}: {name} holds {what} weights\nhint: the file is damaged, or the training diverged")
     return t.contiguous()
 
 
 def check_names(found: Found, wanted: Shapes, optional: Shapes | None = None, why: str = "") -> None:
-    """Nothing missing, nothing left over, every shape as the config says; `why` explains the usual mistake."""
+    """Checks that no tensor is missing or unexpected and that shapes match the config. `why` explains a common mistake."""
     known = {**wanted, **(optional or {})}
     have = found.tensors
     missing, extra = sorted(set(wanted) - set(have)), sorted(set(have) - set(known))
@@ -127,20 +127,20 @@ def check_names(found: Found, wanted: Shapes, optional: Shapes | None = None, wh
         if name in have and tuple(have[name].shape) != shape:
             raise WeightsError(
                 f"{found.where}: {name} is {list(have[name].shape)}, {CONFIG} asks for {list(shape)}\n"
-                f"hint: is {CONFIG} that of these weights?"
+                f"hint: does {CONFIG} belong to these weights?"
             )
         if name in have and not have[name].dtype.is_floating_point and name not in ("d2t", "t2d", "token_map"):
             raise WeightsError(f"{found.where}: {name} has type {have[name].dtype}, it should hold floats")
 
 
 def integer(found: Found, config: Mapping[str, Any], key: str, default: int | None = None) -> int:
-    """A positive whole number of a config."""
+    """A positive integer of a config."""
     value = config.get(key)
     value = default if value is None else value
     if value is None:
         raise WeightsError(f"{found.folder / CONFIG}: {key!r} is missing")
     if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-        raise WeightsError(f"{found.folder / CONFIG}: {key!r} should be a positive whole number, it is {value!r}")
+        raise WeightsError(f"{found.folder / CONFIG}: {key!r} should be a positive integer, it is {value!r}")
     return value
 
 
@@ -167,7 +167,7 @@ def write_folder(
     if file.endswith(".pt"):
         torch.save(stored, folder / file)
     else:
-        # Not by save_file, whose files nobody else may read.
+        # Not by save_file, which makes files that only their owner can read.
         (folder / file).write_bytes(save(stored, metadata={"format": "pt"}))
 
 
@@ -176,7 +176,7 @@ def _list(names: list[str], most: int = 8) -> str:
 
 
 def _why(error: Exception) -> str:
-    """The line of torch's long message that says what it met."""
+    """The relevant line of torch's long message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if "WeightsUnpickler error" in line or "GLOBAL" in line]
-    return (told or lines or [type(error).__name__])[0][:300]
+    relevant = [line for line in lines if "WeightsUnpickler error" in line or "GLOBAL" in line]
+    return (relevant or lines or [type(error).__name__])[0][:300]

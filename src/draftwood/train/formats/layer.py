@@ -1,4 +1,4 @@
-"""The one decoder layer inside an EAGLE head: its names and its config, in the words of Hugging Face's Llama."""
+"""The decoder layer of an EAGLE head: its tensor names and config as in Hugging Face's Llama."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,7 +14,7 @@ from draftwood.train.formats.files import Shapes
 
 
 def parse_layer(raw: Mapping[str, Any], where: str) -> ModelConfig:
-    """The draft's own sizes. Whatever model it drafts for, the layer is Llama's."""
+    """The sizes of the draft layer, which is a Llama layer for every target."""
     layers = raw.get("num_hidden_layers", 1)
     if layers != 1:
         raise WeightsError(f"{where}: num_hidden_layers is {layers!r}, only heads of one layer can be read")
@@ -25,9 +25,9 @@ def parse_layer(raw: Mapping[str, Any], where: str) -> ModelConfig:
 
 
 def layer_json(layer: ModelConfig, *, old_keys: bool) -> dict[str, Any]:
-    """`old_keys`: the rotary fields also where readers from before transformers 5 look."""
+    """`old_keys`: also write the rotary fields that readers before transformers 5 use."""
     if layer.sliding_window is not None:
-        raise WeightsError(f"a sliding window of {layer.sliding_window} tokens cannot be said in this format")
+        raise WeightsError(f"a sliding window of {layer.sliding_window} tokens cannot be stored in this format")
     plain = replace(layer, family="llama", num_layers=1, qk_norm=False, qkv_bias=layer.out_bias, tie_embeddings=False)
     raw = unparse(plain)
     del raw["architectures"]
@@ -36,13 +36,13 @@ def layer_json(layer: ModelConfig, *, old_keys: bool) -> dict[str, Any]:
         raw |= {"rope_theta": layer.rope_theta, "rope_scaling": None if rope["rope_type"] == "default" else rope}
     if layer.qkv_bias != layer.out_bias:
         if not old_keys:
-            raise WeightsError("biases on q, k and v alone cannot be said in this format\nhint: use eagle3")
+            raise WeightsError("biases on q, k and v alone cannot be stored in this format\nhint: use eagle3")
         raw["qkv_bias"] = layer.qkv_bias
     return raw
 
 
 def shapes(layer: ModelConfig, width: int, prefix: str) -> Shapes:
-    """Every tensor of the layer; `width` is what attention reads."""
+    """Shapes of all tensors of the layer; `width` is the input width of attention."""
     hidden, inner = layer.hidden_size, layer.intermediate_size
     q, kv = layer.num_heads * layer.head_dim, layer.num_kv_heads * layer.head_dim
     found: Shapes = {f"{prefix}post_attention_layernorm.weight": (hidden,)}
@@ -63,7 +63,7 @@ def shapes(layer: ModelConfig, width: int, prefix: str) -> Shapes:
 
 
 def _parts(layer: ModelConfig) -> dict[str, tuple[tuple[str, int], ...]]:
-    """Our stacked matrices, each with the names and the rows of what is stacked in it."""
+    """Our stacked matrices: names and row counts of their parts."""
     q, kv, inner = layer.num_heads * layer.head_dim, layer.num_kv_heads * layer.head_dim, layer.intermediate_size
     return {
         "qkv": (("self_attn.q_proj", q), ("self_attn.k_proj", kv), ("self_attn.v_proj", kv)),
@@ -74,7 +74,7 @@ def _parts(layer: ModelConfig) -> dict[str, tuple[tuple[str, int], ...]]:
 
 
 def gather(tensors: Mapping[str, Tensor], layer: ModelConfig, prefix: str) -> dict[str, Tensor]:
-    """Their names to ours."""
+    """Stacks their tensors into ours."""
     found = {"layer.mlp_norm": tensors[f"{prefix}post_attention_layernorm.weight"]}
     for ours, parts in _parts(layer).items():
         for what in ("weight", "bias"):
@@ -84,7 +84,7 @@ def gather(tensors: Mapping[str, Tensor], layer: ModelConfig, prefix: str) -> di
 
 
 def scatter(tensors: Mapping[str, Tensor], layer: ModelConfig, prefix: str) -> dict[str, Tensor]:
-    """Our names to theirs."""
+    """Splits our tensors into theirs."""
     found = {f"{prefix}post_attention_layernorm.weight": tensors["layer.mlp_norm"]}
     for ours, parts in _parts(layer).items():
         for what in ("weight", "bias"):

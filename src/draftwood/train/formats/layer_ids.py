@@ -1,7 +1,7 @@
-"""Which layers of the target an EAGLE-3 head reads, and the two ways in which files number them.
+"""The target layers that an EAGLE-3 head reads, and the two conventions of numbering them in files.
 
-ours     tap l is the residual after l layers, which is the one that enters zero-based layer l
-vLLM     reads the top-level `eagle_aux_hidden_state_layer_ids` and takes it as it is: id l is tap l
+ours     tap l is the residual after l layers, the input of zero-based layer l
+vLLM     reads the top-level `eagle_aux_hidden_state_layer_ids` and uses it unchanged: id l is tap l
 SGLang   reads the list inside `eagle_config` and adds one: id l, a layer's output, is tap l + 1
 """
 
@@ -9,29 +9,29 @@ from collections.abc import Mapping
 from typing import Any
 
 from draftwood.errors import WeightsError
-from draftwood.train.formats.exchange import Exchange
+from draftwood.train.formats.conversion import Conversion
 
 KEY, NESTED = "eagle_aux_hidden_state_layer_ids", "eagle_config"
 
 
-def read_taps(config: Mapping[str, Any], exchange: Exchange, where: str) -> tuple[int, ...]:
-    """Taps in the file's order. Says which convention was used; absent ids mean 2, L // 2, L - 3."""
+def read_taps(config: Mapping[str, Any], conversion: Conversion, where: str) -> tuple[int, ...]:
+    """Taps in the file's order. Notes the convention; without ids the taps are 2, L // 2, L - 3."""
     nested = config.get(NESTED)
     top = _ids(config.get(KEY), f"{where}: {KEY}")
     inner = _ids(nested.get(KEY) if isinstance(nested, Mapping) else None, f"{where}: {NESTED}.{KEY}")
     if top is None and inner is None:
-        return _default(exchange, where)
-    way = exchange.layer_ids
+        return _default(conversion, where)
+    way = conversion.layer_ids
     if way == "auto":
         way = "vllm" if top is not None else "sglang"
     ids, place = (top, KEY) if inner is None or (way == "vllm" and top is not None) else (inner, f"{NESTED}.{KEY}")
     assert ids is not None
     taps = ids if way == "vllm" else tuple(i + 1 for i in ids)
-    rule = "as they are, which is vLLM's convention" if way == "vllm" else "plus one, which is SGLang's convention"
-    exchange.say(f"layers: taps {_words(taps)} from {place} {_words(ids)}, {rule}")
+    rule = "unchanged, vLLM's convention" if way == "vllm" else "plus one, SGLang's convention"
+    conversion.note(f"layers: taps {_words(taps)} from {place} {_words(ids)}, {rule}")
     if top is not None and inner is not None and top != tuple(i + 1 for i in inner):
-        exchange.say(
-            f"layers: the two lists of {where} disagree: {KEY} {_words(top)} as it is, {NESTED} {_words(inner)} plus one; "
+        conversion.note(
+            f"layers: the two lists of {where} disagree: {KEY} {_words(top)} unchanged, {NESTED} {_words(inner)} plus one; "
             "--layer-ids chooses"
         )
     if min(taps) < 0:
@@ -39,32 +39,34 @@ def read_taps(config: Mapping[str, Any], exchange: Exchange, where: str) -> tupl
     return taps
 
 
-def write_ids(taps: tuple[int, ...], exchange: Exchange) -> dict[str, Any]:
+def write_ids(taps: tuple[int, ...], conversion: Conversion) -> dict[str, Any]:
     """Both lists, each in its readers' convention, so that vLLM and SGLang read the same layers."""
-    return top_only(taps) | _nested(taps, exchange)
+    return top_only(taps) | _nested(taps, conversion)
 
 
 def top_only(taps: tuple[int, ...]) -> dict[str, Any]:
-    """vLLM's list."""
+    """Only vLLM's list."""
     if min(taps) < 0:
-        raise WeightsError(f"taps {_words(taps)}: this format reads residuals between layers, not the final feature")
+        raise WeightsError(f"taps {_words(taps)}: this format has no id for the final feature")
     return {KEY: list(taps)}
 
 
-def _nested(taps: tuple[int, ...], exchange: Exchange) -> dict[str, Any]:
+def _nested(taps: tuple[int, ...], conversion: Conversion) -> dict[str, Any]:
     if min(taps) == 0:
-        exchange.say(f"layers: {NESTED} left out: in SGLang's convention there is no id for the embedding")
+        conversion.note(f"layers: {NESTED} left out, because SGLang's convention has no id for the embedding")
         return {}
-    exchange.say(f"layers: taps {_words(taps)} as {KEY} for vLLM, one less inside {NESTED} for SGLang")
+    conversion.note(f"layers: taps {_words(taps)} as {KEY} for vLLM, one less inside {NESTED} for SGLang")
     return {NESTED: {"use_aux_hidden_state": True, KEY: [tap - 1 for tap in taps]}}
 
 
-def _default(exchange: Exchange, where: str) -> tuple[int, ...]:
-    layers = exchange.need_target(f"{where} names no layers, and the default depends on the target's").config.num_layers
+def _default(conversion: Conversion, where: str) -> tuple[int, ...]:
+    layers = conversion.need_target(
+        f"{where} names no layers, and the default depends on the target's"
+    ).config.num_layers
     taps = (2, layers // 2, layers - 3)
     if min(taps) < 0 or max(taps) > layers:
         raise WeightsError(f"{where} names no layers, and a target of {layers} has no layers {_words(taps)}")
-    exchange.say(f"layers: none named, so the default 2, L // 2, L - 3: taps {_words(taps)}")
+    conversion.note(f"layers: none named; the default is 2, L // 2, L - 3: taps {_words(taps)}")
     return taps
 
 

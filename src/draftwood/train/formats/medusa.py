@@ -1,9 +1,9 @@
-"""Medusa: heads that look at the last feature alone.
+"""Medusa: heads on the final feature.
 
-    original   medusa_lm_head.pt: {head}.{layer}.linear.{weight, bias}, {head}.{layers}.weight, the head's own table
+    original   medusa_lm_head.pt: {head}.{layer}.linear.{weight, bias}, {head}.{layers}.weight, the head's LM head
     vLLM       model.safetensors: blocks.{head}.layers.{layer}.weight (.bias), lm_heads.{head}.weight, token_map
 
-Without tables, the heads share the target's. So do tables that equal the target's, if --target is there to compare.
+Without LM heads in the file, the heads use the target's. LM heads that equal the target's (--target) are not stored.
 """
 
 import re
@@ -17,9 +17,8 @@ from draftwood.core.forward import FINAL
 from draftwood.drafters.nets.config import HeadConfig
 from draftwood.drafters.nets.store import Head
 from draftwood.errors import WeightsError
-from draftwood.train.formats.exchange import Exchange
+from draftwood.train.formats.conversion import Conversion, config_without_layer
 from draftwood.train.formats.files import CONFIG, WEIGHTS, Found, Shapes, check_names, flag, integer, write_folder
-from draftwood.train.formats.sizes import sizes_only
 
 PREFIX = re.compile(r"^medusa_heads?\.")
 ORIGINAL, VLLM = re.compile(r"^(\d+)\.(\d+)\.(linear\.)?(weight|bias)$"), re.compile(r"^blocks\.(\d+)\.layers\.(\d+)\.")
@@ -30,13 +29,13 @@ def is_medusa(names: set[str]) -> bool:
     return any(ORIGINAL.match(PREFIX.sub("", name)) or VLLM.match(PREFIX.sub("", name)) for name in names)
 
 
-def read(found: Found, exchange: Exchange) -> Head:
+def read(found: Found, conversion: Conversion) -> Head:
     found = Found(found.folder, found.config, found.file, {PREFIX.sub("", k): t for k, t in found.tensors.items()})
     vllm = any(VLLM.match(name) for name in found.tensors)
     stages, depth = _count(found, vllm)
     width = _width(found, vllm)
     tables = _tables(found, vllm, stages, depth)
-    vocab_size = _vocabulary(found, tables, exchange)
+    vocab_size = _vocabulary(found, tables, conversion)
     ids = _token_map(found, vocab_size)
     _check(found, vllm, stages, depth, width, vocab_size, tables, ids)
     blocks, biases = (
@@ -45,11 +44,11 @@ def read(found: Found, exchange: Exchange) -> Head:
         )
         for what in ("weight", "bias")
     )
-    rows = _rows(found, tables, ids, exchange)
-    mark = exchange.target.fingerprint if exchange.target else ""
+    rows = _rows(found, tables, ids, conversion)
+    mark = conversion.target.fingerprint if conversion.target else ""
     config = HeadConfig(
         "medusa",
-        sizes_only(width, vocab_size, exchange.target),
+        config_without_layer(width, vocab_size, conversion.target),
         width,
         (FINAL,),
         rows=vocab_size if ids is None else len(ids),
@@ -62,8 +61,8 @@ def read(found: Found, exchange: Exchange) -> Head:
     return Head(config, {"blocks.weight": blocks, "blocks.bias": biases, "rows": rows}, ids, mark)
 
 
-def write(head: Head, out: Path, exchange: Exchange) -> None:
-    """The original form; a head with fewer rows than tokens, which that cannot say, in vLLM's."""
+def write(head: Head, out: Path, conversion: Conversion) -> None:
+    """Writes the original form. A head with a draft vocabulary is written in vLLM's, because the original has none."""
     c, own = head.config, head.config.own_tables
     blocks, biases = (head.tensors[f"{'blocks.' if own else ''}{what}"] for what in ("weight", "bias"))
     trimmed = own and head.ids is not None and c.rows < c.layer.vocab_size
@@ -76,33 +75,33 @@ def write(head: Head, out: Path, exchange: Exchange) -> None:
         if own:
             rows = head.tensors["rows"][h]
             tensors[table] = rows if trimmed or head.ids is None else rows[head.ids.argsort()]
-        elif exchange.target is not None:
-            tensors[table] = exchange.target.rows
+        elif conversion.target is not None:
+            tensors[table] = conversion.target.lm_head
     if not own:
-        exchange.say(
-            "tables: the target's, once for each head"
-            if exchange.target
-            else "tables: left out, the heads share the target's; --target writes one for each head, which most readers want"
+        conversion.note(
+            "LM heads: a copy of the target's for each head"
+            if conversion.target
+            else "LM heads: left out, the target's is used; --target writes a copy for each head, which most readers need"
         )
     raw: dict[str, Any] = {
         "model_type": "medusa",
         "medusa_num_heads": c.stages,
         "medusa_num_layers": c.depth,
-        "base_model_name_or_path": exchange.target.name if exchange.target else None,
+        "base_model_name_or_path": conversion.target.name if conversion.target else None,
         "hidden_size": c.target_hidden,
         "vocab_size": c.layer.vocab_size,
     }
     if trimmed:
         assert head.ids is not None
-        exchange.say(f"form: vLLM's, with token_map: {c.rows} of {c.layer.vocab_size} tokens")
+        conversion.note(f"form: vLLM's, with token_map: {c.rows} of {c.layer.vocab_size} tokens")
         tensors["token_map"] = head.ids.long()
         raw |= {"architectures": ["MedusaModel"], "num_heads": c.stages, "num_hidden_layers": c.depth}
         raw |= {"truncated_vocab_size": c.rows, "medusa_fc_bias": True, "original_lm_head": False}
-    write_folder(out, raw, tensors, exchange.floats, WEIGHTS[0] if trimmed else FILE)
+    write_folder(out, raw, tensors, conversion.floats, WEIGHTS[0] if trimmed else FILE)
 
 
 def _count(found: Found, vllm: bool) -> tuple[int, int]:
-    """Heads and blocks in each, as the config says; the names must agree with it."""
+    """(heads, blocks per head) by the tensor names, which must agree with the config."""
     pattern = VLLM if vllm else re.compile(r"^(\d+)\.(\d+)\.linear\.")
     at = [tuple(map(int, match.groups()[:2])) for name in found.tensors if (match := pattern.match(name))]
     if not at:
@@ -118,24 +117,24 @@ def _count(found: Found, vllm: bool) -> tuple[int, int]:
 def _width(found: Found, vllm: bool) -> int:
     first = found.tensors.get("blocks.0.layers.0.weight" if vllm else "0.0.linear.weight")
     if first is None or first.ndim != 2:
-        raise WeightsError(f"{found.where}: the first block of head 0 is missing or is no matrix")
+        raise WeightsError(f"{found.where}: the first block of head 0 is missing or not a matrix")
     return integer(found, found.config, "hidden_size", first.shape[0])
 
 
 def _tables(found: Found, vllm: bool, stages: int, depth: int) -> list[str]:
-    """Names of the heads' tables, none if they share the target's."""
+    """Names of the LM heads; empty if the target's is used."""
     names = [f"lm_heads.{h}.weight" if vllm else f"{h}.{depth}.weight" for h in range(stages)]
     if vllm and flag(found, found.config, "original_lm_head"):
         return [next((n for n in ("lm_head.weight", names[0]) if n in found.tensors), names[0])] * stages
     return names if any(name in found.tensors for name in names) else []
 
 
-def _vocabulary(found: Found, tables: list[str], exchange: Exchange) -> int:
+def _vocabulary(found: Found, tables: list[str], conversion: Conversion) -> int:
     if found.config.get("vocab_size") is not None:
         return integer(found, found.config, "vocab_size")
     if tables and tables[0] in found.tensors and "token_map" not in found.tensors:
         return len(found.tensors[tables[0]])
-    return exchange.need_target(f"{found.folder / CONFIG} does not say how many tokens there are").config.vocab_size
+    return conversion.need_target(f"{found.folder / CONFIG} does not say how many tokens there are").config.vocab_size
 
 
 def _token_map(found: Found, vocab_size: int) -> Tensor | None:
@@ -143,7 +142,7 @@ def _token_map(found: Found, vocab_size: int) -> Tensor | None:
     if ids is None:
         return None
     if ids.dtype.is_floating_point or ids.ndim != 1:
-        raise WeightsError(f"{found.where}: token_map should be a list of whole numbers")
+        raise WeightsError(f"{found.where}: token_map should be a list of integers")
     if len(ids) != integer(found, found.config, "truncated_vocab_size", len(ids)):
         raise WeightsError(f"{found.where}: token_map has {len(ids)} tokens, truncated_vocab_size says otherwise")
     ids = ids.long()
@@ -171,17 +170,17 @@ def _block(found: Found, vllm: bool, head: int, block: int, what: str, d: int) -
     return found.tensors[name] if name in found.tensors else torch.zeros(d)
 
 
-def _rows(found: Found, tables: list[str], ids: Tensor | None, exchange: Exchange) -> Tensor | None:
+def _rows(found: Found, tables: list[str], ids: Tensor | None, conversion: Conversion) -> Tensor | None:
     if not tables:
-        exchange.say("tables: none in the file, so the target's")
+        conversion.note("LM heads: none in the file; the target's is used")
         return None
     own = [found.tensors[name] for name in tables]
     if ids is not None:
         own = [t if len(t) == len(ids) else t[ids] for t in own]
-    if exchange.target is not None:
-        rows = exchange.target.rows if ids is None else exchange.target.rows[ids]
+    if conversion.target is not None:
+        rows = conversion.target.lm_head if ids is None else conversion.target.lm_head[ids]
         if all(t.shape == rows.shape and torch.equal(t, rows) for t in own):
-            exchange.say("tables: equal to the target's, which the heads will share")
+            conversion.note("LM heads: equal to the target's, which is used")
             return None
-    exchange.say("tables: one for each head, their own")
+    conversion.note("LM heads: one for each head")
     return torch.stack(own)

@@ -3,7 +3,7 @@
     speculator.emb.{i}.weight [V, inner]    speculator.proj.{i}.weight    speculator.ln.{i}.{weight, bias}
     speculator.head.{i}.weight [V, inner]   tied: emb.0, ln.0, head.0, proj.0 and proj.1
 
-Ours reads the target's tables through projections; written here, the products become tables of its own.
+Our MLP speculator uses the target's embedding and LM head through projections. Writing multiplies them out to full tables.
 """
 
 from pathlib import Path
@@ -16,15 +16,14 @@ from draftwood.core.forward import FINAL
 from draftwood.drafters.nets.config import HeadConfig
 from draftwood.drafters.nets.store import Head
 from draftwood.errors import WeightsError
-from draftwood.train.formats.exchange import Exchange
+from draftwood.train.formats.conversion import Conversion, config_without_layer
 from draftwood.train.formats.files import Found, Shapes, check_names, flag, integer, write_folder
-from draftwood.train.formats.sizes import sizes_only
 
 MODEL_TYPE = "mlp_speculator"
 PREFIX = "speculator."
 
 
-def read(found: Found, exchange: Exchange) -> Head:
+def read(found: Found, conversion: Conversion) -> Head:
     stripped = {name.removeprefix(PREFIX): t for name, t in found.tensors.items()}
     found = Found(found.folder, found.config, found.file, stripped)
     vocab_size, d, n = (integer(found, found.config, key) for key in ("vocab_size", "emb_dim", "n_predict"))
@@ -32,10 +31,10 @@ def read(found: Found, exchange: Exchange) -> Head:
     tied, scaled = flag(found, found.config, "tie_weights"), flag(found, found.config, "scale_input")
     wanted, copies = _shapes(vocab_size, d, inner, n, tied)
     check_names(found, wanted, copies)
-    for name in copies:  # a tied file may repeat its tensors
+    for name in copies:  # a tied file may hold copies
         first = f"{name.split('.')[0]}.{1 if name.startswith('proj') else 0}.{name.split('.')[2]}"
         if name in found.tensors and not torch.equal(found.tensors[name], found.tensors[first]):
-            raise WeightsError(f"{found.where}: {name} differs from {first}, but tie_weights says that they are one")
+            raise WeightsError(f"{found.where}: {name} differs from {first}, but tie_weights is true")
     own = 1 if tied else n
     tensors = {f"proj.{i}.weight": found.tensors[f"proj.{i + 1}.weight"] for i in range(min(own, n - 1))}
     tensors["first.weight"] = found.tensors["proj.0.weight"]
@@ -44,7 +43,7 @@ def read(found: Found, exchange: Exchange) -> Head:
     tensors["bias"] = torch.stack([found.tensors[f"ln.{i}.bias"] for i in range(own)])
     config = HeadConfig(
         "mlp",
-        sizes_only(inner, vocab_size, exchange.target),
+        config_without_layer(inner, vocab_size, conversion.target),
         d,
         (FINAL,),
         rows=vocab_size,
@@ -53,14 +52,14 @@ def read(found: Found, exchange: Exchange) -> Head:
         tied=tied,
         own_tables=True,
     )
-    exchange.say(f"tables: {own} of its own on either side, {vocab_size} x {inner}")
-    return Head(config, tensors, None, exchange.target.fingerprint if exchange.target else "")
+    conversion.note(f"tables: {own} embeddings and {own} LM heads, {vocab_size} x {inner}")
+    return Head(config, tensors, None, conversion.target.fingerprint if conversion.target else "")
 
 
-def write(head: Head, out: Path, exchange: Exchange) -> None:
+def write(head: Head, out: Path, conversion: Conversion) -> None:
     c, n = head.config, head.config.stages
     own = 1 if c.tied else n
-    emb, rows = _tables(head, own, exchange)
+    emb, rows = _tables(head, own, conversion)
     tensors = {f"{PREFIX}proj.0.weight": head.tensors["first.weight"]}
     tensors |= {f"{PREFIX}proj.{i + 1}.weight": head.tensors[f"proj.{i}.weight"] for i in range(min(own, n - 1))}
     for i in range(own):
@@ -79,31 +78,33 @@ def write(head: Head, out: Path, exchange: Exchange) -> None:
         "tie_weights": c.tied,
         "scale_input": c.scale_input,
     }
-    write_folder(out, raw, tensors, exchange.floats)
+    write_folder(out, raw, tensors, conversion.floats)
 
 
-def _tables(head: Head, own: int, exchange: Exchange) -> tuple[list[Tensor], list[Tensor]]:
-    """emb = E P^T and head = W Q, all tokens of them; once for each step, because the format has no other way."""
+def _tables(head: Head, own: int, conversion: Conversion) -> tuple[list[Tensor], list[Tensor]]:
+    """emb = E P^T and head = W Q over all tokens, repeated for each step as the format requires."""
     t, c = head.tensors, head.config
     if c.own_tables:
         order = slice(None) if head.ids is None else head.ids.argsort()
         if c.rows != c.layer.vocab_size:
             raise WeightsError(
-                f"{c.rows} of {c.layer.vocab_size} tokens have rows, and this format has no draft vocabulary"
+                f"the head drafts {c.rows} of {c.layer.vocab_size} tokens, and this format has no draft vocabulary"
             )
         return list(t["emb"]), list(t["head"][:, order])
-    target = exchange.need_target("this head reads the target's tables, which this format wants multiplied out")
-    emb, rows = target.embedding @ t["emb.weight"].T, target.rows @ t["head.weight"]
-    exchange.say(f"tables: multiplied out, {c.layer.vocab_size} x {c.layer.hidden_size}, {own} on either side")
+    target = conversion.need_target(
+        "this head uses the target's embedding and LM head, which this format needs multiplied out"
+    )
+    emb, rows = target.embedding @ t["emb.weight"].T, target.lm_head @ t["head.weight"]
+    conversion.note(
+        f"tables: multiplied out, {c.layer.vocab_size} x {c.layer.hidden_size}, {own} embeddings and LM heads"
+    )
     if head.ids is not None and c.rows < c.layer.vocab_size:
-        exchange.say(
-            f"vocabulary: all {c.layer.vocab_size} tokens; this format has no draft vocabulary, and no row is lost"
-        )
+        conversion.note(f"vocabulary: all {c.layer.vocab_size} tokens, because this format has no draft vocabulary")
     return [emb] * own, [rows] * own
 
 
 def _shapes(vocab_size: int, d: int, inner: int, n: int, tied: bool) -> tuple[Shapes, Shapes]:
-    """What must be there, and the copies that may."""
+    """(required tensors, optional copies)."""
     every: Shapes = {}
     for i in range(n):
         every |= {f"emb.{i}.weight": (vocab_size, inner), f"head.{i}.weight": (vocab_size, inner)}

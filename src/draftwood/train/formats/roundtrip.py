@@ -1,7 +1,7 @@
-"""A conversion proves itself: the head as it was and the head as it was read back say the same about random input.
+"""The round-trip check of a conversion: the head that was read and the head that was written give the same logits.
 
-EAGLE heads run a chain of three drafts behind five pairs, with rows of their own; the others run all their heads. Tables of
-the target that a head reads are the real ones where the target is named, else random ones of the same size.
+EAGLE heads draft a chain of three tokens after five positions; other heads run all their stages. The input is random. The
+target's embedding and LM head are the real ones if the target is given, otherwise random.
 """
 
 from dataclasses import dataclass
@@ -22,25 +22,25 @@ from draftwood.drafters.nets.mlp_tables import MLPTablesNet
 from draftwood.drafters.nets.store import Head
 from draftwood.errors import WeightsError
 from draftwood.models.rope import angles, frequencies
-from draftwood.train.formats.exchange import Target
+from draftwood.train.formats.conversion import Target
 
 STEPS, PREFIX = 3, 5
-MOST = 4096  # columns compared where the target's table is not there
+MOST = 4096  # columns that are compared without the target's LM head
 LIMIT = 1e-4
 
 
 @torch.inference_mode()
 def largest_difference(old: Head, new: Head, target: Target | None, seed: int = 0) -> tuple[float, int]:
-    """Of the logits of every token that `old` has a column for, and how many such columns were compared."""
-    if old.config.taps != new.config.taps:  # random features would not show it
+    """(largest difference of logits, number of columns compared), over the draft vocabulary of `old`."""
+    if old.config.taps != new.config.taps:  # random features would hide it
         raise WeightsError(f"the head that was read taps {old.config.taps}, the one that was written {new.config.taps}")
     tokens = columns(old)
-    if target is None and not _own_rows(old):
+    if target is None and not _own_lm_head(old):
         tokens = tokens[:MOST]
     places = torch.full((new.config.layer.vocab_size,), -1)
     places[columns(new)] = torch.arange(len(columns(new)))
     if bool((places[tokens] < 0).any()):
-        raise WeightsError("the head that was written lacks columns that the head that was read has")
+        raise WeightsError("the written head lacks columns of the head that was read")
     given = random_input(old, tokens, target, seed)
     first, second = logits(old, tokens, given), logits(new, tokens, given)
     return float((first - second).abs().max()), len(tokens)
@@ -52,10 +52,10 @@ def columns(head: Head) -> Int[Tensor, "W"]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Input:
-    """What a head is shown: the target's features, tokens and their embeddings, and rows of the target's head."""
+    """Features, drafted tokens with their embeddings, and LM-head rows of the target."""
 
     features: list[Float[Tensor, "P H"]]  # one for each tap
-    drafted: Int[Tensor, "N"]  # beside the features first, then one a draft
+    drafted: Int[Tensor, "N"]  # one for each feature, then one for each draft
     embedded: Float[Tensor, "N H"]
     rows: Float[Tensor, "W H"]
 
@@ -66,14 +66,14 @@ def random_input(head: Head, tokens: Int[Tensor, "W"], target: Target | None, se
     drafted = torch.randint(head.config.layer.vocab_size, (length,), generator=noise)
     features = [torch.randn(PREFIX, d, generator=noise) for _ in head.config.taps]
     if target is not None:
-        return Input(features, drafted, target.embedding[drafted], target.rows[tokens])
+        return Input(features, drafted, target.embedding[drafted], target.lm_head[tokens])
     embedded = torch.randn(length, d, generator=noise)
     rows = torch.randn(min(len(tokens), MOST), d, generator=noise) / d**0.5
     return Input(features, drafted, embedded, rows)
 
 
 def logits(head: Head, tokens: Int[Tensor, "W"], given: Input) -> Float[Tensor, "S W"]:
-    """One row a draft or a head, columns in the order of `tokens`, to which `given.rows` belong."""
+    """Logits of each draft or stage, columns in the order of `tokens` and of `given.rows`."""
     c, feature = head.config, given.features[0][-1]
     net = filled(head)
     if isinstance(net, EagleNet | Eagle3Net):
@@ -85,7 +85,7 @@ def logits(head: Head, tokens: Int[Tensor, "W"], given: Input) -> Float[Tensor, 
     elif isinstance(net, MLPNet | MLPTablesNet):
         y = _states(net, feature, given.drafted, given.embedded)
     else:
-        raise WeightsError(f"a head of kind {c.kind!r} has no format but our own, and is rounded where it is trained")
+        raise WeightsError(f"a head of kind {c.kind!r} exists only in the draftwood format")
     if isinstance(net, Eagle3Net) and net.own_head:
         return _picked(net.lm_head(y), head, tokens)
     if isinstance(net, MedusaTablesNet | MLPTablesNet):
@@ -94,7 +94,7 @@ def logits(head: Head, tokens: Int[Tensor, "W"], given: Input) -> Float[Tensor, 
 
 
 def _chain(net: EagleNet | Eagle3Net, features: list[Tensor], e: Float[Tensor, "N H"]) -> Float[Tensor, "S d"]:
-    """A pair for each feature of the target's, then drafts that read their own; what the rows multiply at each draft."""
+    """Reads the target's features, then drafts from its own outputs. The LM head's input at each draft."""
     layer, c, prefix = net.layer, net.config.layer, len(features[0])
     freq, fused = frequencies(c), net.fuse(features)
     keys, values, read = [], [], []
@@ -129,6 +129,6 @@ def _picked(full: Float[Tensor, "S W"], head: Head, tokens: Int[Tensor, "k"]) ->
     return full[:, places[tokens]]
 
 
-def _own_rows(head: Head) -> bool:
+def _own_lm_head(head: Head) -> bool:
     c = head.config
     return (c.kind == "eagle3" and not c.target_rows) or c.own_tables

@@ -1,6 +1,6 @@
-"""EAGLE-3 as the `speculators` package saves it: the layer is `layers.0`, its config lies in `transformer_layer_config`.
+"""EAGLE-3 as the `speculators` package saves it: the layer is `layers.0`, its config is `transformer_layer_config`.
 
-The package saves only what differs from the defaults of transformers' config class, so they are needed to read it.
+The package saves only what differs from the defaults of transformers' Llama config, so reading needs the defaults.
 """
 
 from pathlib import Path
@@ -11,11 +11,10 @@ from draftwood.errors import WeightsError
 from draftwood.models.loading.hf_config import unparse
 from draftwood.models.loading.resolve import PACKAGED
 from draftwood.train.formats import layer_ids
+from draftwood.train.formats.conversion import EMBEDDING, Conversion, Target
 from draftwood.train.formats.eagle3 import read_body, shared_json, write_body
-from draftwood.train.formats.exchange import Exchange, Target
 from draftwood.train.formats.files import CONFIG, Found, write_folder
 from draftwood.train.formats.layer import layer_json, parse_layer
-from draftwood.train.formats.tables import EMBEDDING
 
 PREFIX = "layers.0."
 LLAMA = {
@@ -27,10 +26,10 @@ LLAMA = {
     "max_position_embeddings": 2048,
     "rms_norm_eps": 1e-6,
 }
-VERSION = "0.9.0"  # the one that this was compared with
+VERSION = "0.9.0"  # the version this was tested with
 
 
-def read(found: Found, exchange: Exchange) -> Head:
+def read(found: Found, conversion: Conversion) -> Head:
     where = f"{(found.folder / CONFIG).as_posix()}: transformer_layer_config"
     raw = found.config.get("transformer_layer_config")
     if not isinstance(raw, dict):
@@ -41,22 +40,20 @@ def read(found: Found, exchange: Exchange) -> Head:
         raise WeightsError(
             f"{where} is of type {kind!r}{' with ' + ', '.join(normed) if normed else ''}; only 'llama' layers can be read"
         )
-    return read_body(found, parse_layer({**LLAMA, **raw}, where), PREFIX, exchange)
+    return read_body(found, parse_layer({**LLAMA, **raw}, where), PREFIX, conversion)
 
 
-def write(head: Head, out: Path, exchange: Exchange) -> None:
+def write(head: Head, out: Path, conversion: Conversion) -> None:
     c = head.config
     if c.norm_features and c.norm_fused:
         raise WeightsError("fc_norm and norm_before_fc exclude each other in this format, the head has both")
-    tensors = write_body(head, PREFIX, exchange)
-    target = exchange.target
+    tensors = write_body(head, PREFIX, conversion)
+    target = conversion.target
     if target is None:
-        exchange.say(
-            "embedding and verifier: left out, and the package loads no head without a verifier; --target writes both"
-        )
+        conversion.note("embedding and verifier: left out, but the package needs a verifier; --target writes both")
     else:
         tensors[EMBEDDING] = target.embedding
-        exchange.say(f"verifier: {_verifier(target)['name_or_path']}, which the package opens when it loads the head")
+        conversion.note(f"verifier: {_verifier(target)['name_or_path']}, which the package loads with the head")
     raw: dict[str, Any] = {
         "architectures": ["Eagle3DraftModel"],
         "model_type": "speculator_model",
@@ -77,11 +74,11 @@ def write(head: Head, out: Path, exchange: Exchange) -> None:
         **shared_json(head),
         **layer_ids.top_only(c.taps),
     }
-    write_folder(out, raw, tensors, exchange.floats)
+    write_folder(out, raw, tensors, conversion.floats)
 
 
 def _verifier(target: Target | None) -> dict[str, Any]:
-    """The target as others would find it: an alias of ours by its name on the Hub."""
+    """The target's name on the Hub, if it is one of our aliases."""
     if target is None:
         return {"name_or_path": None, "architectures": []}
     name = PACKAGED[target.name][3] if target.name in PACKAGED else target.name

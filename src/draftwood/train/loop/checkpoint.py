@@ -1,6 +1,6 @@
-"""Checkpoints: all weights and moments of a run in one safetensors file, replaced whole or not at all.
+"""Checkpoints: the weights and optimiser moments of a run in one safetensors file, replaced atomically.
 
-No pickle is written or read, so a checkpoint holds numbers and cannot hold code.
+No pickle is written or read, so a checkpoint cannot hold code.
 """
 
 import json
@@ -22,7 +22,7 @@ NOTE: dict[str, Any] = {"step": int, "steps": int, "tokens": int, "seconds": (in
 
 
 def write(folder: Path, tensors: Mapping[str, Tensor], note: Mapping[str, Any]) -> None:
-    """Beside the old one first, then in its place: whatever goes wrong, one whole checkpoint is there."""
+    """Replaces the checkpoint. If writing fails, the old one stays."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -31,12 +31,12 @@ def write(folder: Path, tensors: Mapping[str, Tensor], note: Mapping[str, Any]) 
     replace_file(folder / FILE, save(plain, metadata={"note": json.dumps(dict(note))}))
 
 
-# NAME.PID.tmp of what runs write: other people's files stay.
-_OURS = re.compile(r"(.+\.safetensors|.+\.npy|.+\.json|.+\.jsonl|.+\.svg)\.\d+\.tmp")
+# NAME.PID.tmp of files that runs write. Other files are never removed.
+_TEMPORARY = re.compile(r"(.+\.safetensors|.+\.npy|.+\.json|.+\.jsonl|.+\.svg)\.\d+\.tmp")
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Bytes on the disk under a new name, then renamed. A full disk leaves the old file as it was."""
+    """Writes a temporary file and renames it. If the disk is full, the old file stays."""
     fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         with fresh.open("wb") as file:
@@ -46,8 +46,10 @@ def replace_file(path: Path, data: bytes) -> None:
         fresh.replace(path)
     except OSError as error:
         fresh.unlink(missing_ok=True)
-        kept = "the last good one is still there" if path.exists() else "there was none before it"
-        raise TrainError(f"{path} could not be written: {error.strerror or error}\nhint: make room; {kept}") from None
+        kept = "the previous version was kept" if path.exists() else "there was no previous version"
+        raise TrainError(
+            f"{path} could not be written: {error.strerror or error}\nhint: free disk space; {kept}"
+        ) from None
 
 
 def read(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
@@ -63,12 +65,13 @@ def read(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
                 raise ValueError(f"its note lacks {missing[0]}")
             return {name: file.get_tensor(name) for name in file.keys()}, note  # noqa: SIM118
     except Exception as error:
-        raise TrainError(f"{path} is no checkpoint: {error}\nhint: delete it to begin anew") from None
+        raise TrainError(f"{path} is not a checkpoint: {error}\nhint: delete it to start again") from None
 
 
 def same_run(folder: Path, note: Mapping[str, Any], identity: Mapping[str, str], steps: int | None) -> None:
-    """TrainError names what differs between the run that wrote a note and this one."""
-    theirs = note["identity"]
+    """TrainError if the checkpoint's run differs from this one, naming the difference."""
+    # Older checkpoints call the size of the draft vocabulary "rows".
+    theirs = {"draft-vocab-size" if key == "rows" else key: value for key, value in note["identity"].items()}
     for key in sorted({*theirs, *identity}):
         then, now = theirs.get(key, "nothing"), identity.get(key, "nothing")
         if then != now:
@@ -78,31 +81,31 @@ def same_run(folder: Path, note: Mapping[str, Any], identity: Mapping[str, str],
             )
     if steps not in (None, note["steps"]):
         raise TrainError(
-            f"{folder} holds a run of {note['steps']} steps, not {steps}\nhint: leave out --steps to go on with it"
+            f"{folder} holds a run of {note['steps']} steps, not {steps}\nhint: leave out --steps to resume it"
         )
 
 
-def pour(folder: Path, tensors: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
-    """A checkpoint's weights into those of a run, all or none."""
+def load_weights(folder: Path, tensors: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
+    """Copies a checkpoint's weights into those of a run, all or none."""
     for name, t in weights.items():
         there = tensors.get(f"weights/{name}")
         if there is None or there.shape != t.shape:
             what = "no" if there is None else f"a {list(there.shape)}"
             raise TrainError(
-                f"{folder / FILE} holds {what} {name}, this run's is {list(t.shape)}\nhint: delete it to begin anew"
+                f"{folder / FILE} holds {what} {name}, this run's is {list(t.shape)}\nhint: delete it to start again"
             )
     with torch.no_grad():
         for name, t in weights.items():
             t.copy_(tensors[f"weights/{name}"])
 
 
-def sweep(folder: Path) -> None:
-    """Away with what killed runs left half written. Only for whoever is alone in the folder."""
+def remove_temporary(folder: Path) -> None:
+    """Removes temporary files of killed runs. The caller holds the folder's lock."""
     for path in folder.glob("*.tmp"):
-        if _OURS.fullmatch(path.name) and path.is_file():
+        if _TEMPORARY.fullmatch(path.name) and path.is_file():
             path.unlink(missing_ok=True)
 
 
-def no_numbers(tensors: Mapping[str, Tensor]) -> list[str]:
-    """Names of tensors that hold something that is no number."""
+def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
+    """Names of the tensors that hold NaN or infinity."""
     return [name for name, t in tensors.items() if t.is_floating_point() and not bool(torch.isfinite(t).all())]

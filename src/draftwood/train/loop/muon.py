@@ -1,9 +1,9 @@
-"""Muon: momentum whose step is made orthogonal, so that a matrix moves by the same amount in all its directions.
+"""Muon: momentum whose update is orthogonalised, so that all singular values of the update are equal.
 
     M <- mu M + g      step = U V^T  of  g + mu M = U S V^T, by five Newton-Schulz iterations
 
-A step is as large as one of AdamW at the same rate (0.2 sqrt(longer side) times the orthogonal matrix). PyTorch's own
-works in bfloat16 wherever it runs; here a processor keeps its float32.
+The factor 0.2 sqrt(longer side) makes an update as large as AdamW's at the same rate. PyTorch's Muon computes in bfloat16
+on every device; this one uses float32 on a CPU.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,12 +17,12 @@ _ROUNDS = 5
 
 
 class Muon(torch.optim.Optimizer):
-    """For matrices alone."""
+    """For matrices only."""
 
     def __init__(self, params: Iterable[Tensor], lr: float, momentum: float = 0.95) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum})
         if any(p.ndim != 2 for group in self.param_groups for p in group["params"]):
-            raise ValueError("Muon steps matrices; give vectors to another optimiser")
+            raise ValueError("Muon trains matrices only")
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]

@@ -1,4 +1,4 @@
-"""A learner in its stage of the run: which steps are its own, at which rate, with which moments."""
+"""A learner in its stage of the run: its steps, learning rate and optimisers."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from draftwood.core.train_plan import Learn, Rate, TrainPlan
 from draftwood.errors import TrainError
 from draftwood.train.loop.muon import Muon
 
-ROWS = "rows"  # a group of rows of a vocabulary: vectors, not a map
+LM_HEAD = "rows"  # the parameter group of LM-head rows, which Muon does not train; checkpoints hold the name
 
 
 class Active:
@@ -21,7 +21,7 @@ class Active:
         self.name, self.stage, self.first, self.last = name, stage, first, last
         self.groups = dict(stage.learner.groups())
         self.optimisers = {
-            group: optimisers(ps, stage.rate, muon=stage.rate.muon and group != ROWS)
+            group: optimisers(ps, stage.rate, muon=stage.rate.muon and group != LM_HEAD)
             for group, ps in self.groups.items()
         }
 
@@ -43,7 +43,7 @@ class Active:
 
     @property
     def _prefix(self) -> str:
-        return f"moments/{self.name}@{self.first}"  # a later stage of the same plan begins with moments of its own
+        return f"moments/{self.name}@{self.first}"  # each stage has moments of its own
 
     def tensors(self) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
@@ -70,7 +70,7 @@ class Active:
 
 
 def optimisers(parameters: list[nn.Parameter], rate: Rate, muon: bool) -> list[torch.optim.Optimizer]:
-    """Each parameter is one optimiser's."""
+    """Muon for matrices, AdamW for the rest; each parameter belongs to one of them."""
     matrices = [p for p in parameters if muon and p.ndim == 2]
     rest = [p for p in parameters if not muon or p.ndim != 2]
     found: list[torch.optim.Optimizer] = [Muon(matrices, lr=rate.peak)] if matrices else []
@@ -81,7 +81,7 @@ def optimisers(parameters: list[nn.Parameter], rate: Rate, muon: bool) -> list[t
 
 
 def stage_at(plan: TrainPlan, step: int, steps: int) -> tuple[Learn, int, int] | None:
-    """The stage that a step of `steps` belongs to, its first step and the one after its last."""
+    """(stage, first, last) of a step out of `steps`; the stage covers [first, last)."""
     shares = sum(stage.share for stage in plan.learns)
     first = 0
     for i, stage in enumerate(plan.learns):

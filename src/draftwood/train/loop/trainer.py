@@ -1,7 +1,7 @@
-"""The one loop: show a batch, let every learner yield losses, step. It knows no drafter and has no modes.
+"""The training loop: compute a batch's features, collect every learner's losses, step.
 
-Several plans may share the loop, so one pass of the target teaches all of them. Batches, rates and noise are functions of
-the step alone: a run that was killed and resumed ends where an unbroken one does.
+Several plans may share the loop, so that one target pass serves all of them. Batches, rates and noise are functions of the
+step alone: a run that was killed and resumed ends with the same weights as an uninterrupted one.
 """
 
 import hashlib
@@ -19,14 +19,14 @@ from draftwood.core.train_plan import TrainPlan
 from draftwood.errors import TrainError
 from draftwood.train.loop import checkpoint
 from draftwood.train.loop.batches import Batch, Batches
-from draftwood.train.loop.capture import Teacher
-from draftwood.train.loop.pace import TIMED, WARM, find_pace
 from draftwood.train.loop.stages import Active, stage_at
+from draftwood.train.loop.step_time import TIMED, WARM, time_steps
+from draftwood.train.loop.teacher import Teacher
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """`steps` None: as many as fit into `minutes`, found once and stored."""
+class LoopSettings:
+    """`steps` None: as many as fit into `minutes`, chosen once and stored in the checkpoint."""
 
     folder: Path
     steps: int | None = None
@@ -34,17 +34,17 @@ class Settings:
     seed: int = 0
     save_every: float = 120.0  # seconds
     measure_every: float = 180.0
-    pause_after: float | None = None  # minutes; then save and stop, to go on another time
-    prompt_share: float = 0.0  # of the positions outside answers that teach too
+    pause_after: float | None = None  # minutes after which the run saves and stops
+    prompt_share: float = 0.0  # share of the prompt positions that are trained on
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One step, as watchers see it."""
+    """Figures of one step."""
 
     step: int
     steps: int
-    tokens: int  # positions of the batch, padding left out
+    tokens: int  # positions of the batch, without padding
     seen: int  # of all batches so far
     losses: dict[str, float]
     figures: dict[str, dict[str, float]]
@@ -53,7 +53,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Pending:
-    """A step whose numbers are still on the device; they are read one step later, so that it need not wait."""
+    """A step whose figures are still on the device. They are read one step later, to avoid waiting."""
 
     report: Report
     losses: dict[str, Tensor]
@@ -62,43 +62,43 @@ class _Pending:
 
 
 class Trainer:
-    """Plans by name, a teacher, batches and settings; `run` does the work and may be called again to go on."""
+    """Trains plans, by name. `run` may be called again to resume."""
 
     def __init__(
         self,
         plans: Mapping[str, TrainPlan],
         teacher: Teacher,
         batches: Batches,
-        settings: Settings,
+        settings: LoopSettings,
         identity: Mapping[str, str] | None = None,
     ) -> None:
         self.plans, self.teacher, self.batches, self.settings = dict(plans), teacher, batches, settings
-        # Of data and options, by name: a checkpoint of other ones is refused.
+        # Data and options: a checkpoint with other ones is refused.
         self.identity = {**(identity or {}), "seed": str(settings.seed)}
         self.step, self.steps = 0, settings.steps or 0
         self.tokens, self.seconds = 0, 0.0
         self._active: dict[str, Active] = {}
         self._pending: _Pending | None = None
-        self._resumed, self._saved = False, -1  # the step that the checkpoint holds
+        self._resumed, self._saved = False, -1  # _saved: step of the checkpoint
         needs = [stage.learner.needs for plan in plans.values() for stage in plan.learns]
         self.taps = frozenset(tap for need in needs for tap in need.taps)
 
     def run(
         self,
-        watch: Callable[[Report], None] = lambda report: None,
+        on_step: Callable[[Report], None] = lambda report: None,
         measure: Callable[[int], None] = lambda step: None,
         until: threading.Event | None = None,
     ) -> bool:
-        """True when the last step is done; False when it paused, or `until` was set: the step is finished and saved."""
+        """True after the last step. False if it paused or `until` was set; the step in progress is finished and saved."""
         self.resume()
-        if not self.steps and not self._fit(until):
+        if not self.steps and not self._choose_steps(until):
             return False
         started = saved = measured = perf_counter()
         before, pause = self.seconds, self.settings.pause_after
         while self.step < self.steps:
             batch = self.batches.at(self.step)
-            losses, figures = self._one(self.step, batch)
-            self._tell(watch)
+            losses, figures = self._train_step(self.step, batch)
+            self._report(on_step)
             now = perf_counter()
             tokens = int(batch.live.sum())
             self.tokens, self.seconds = self.tokens + tokens, before + now - started
@@ -109,23 +109,23 @@ class Trainer:
             if self.step == self.steps:
                 break
             if stop or now - saved > self.settings.save_every:
-                self._tell(watch)  # a loss that is no number must not reach a checkpoint, nor anything measured
+                self._report(on_step)  # raises on a loss that is not finite, before it reaches the checkpoint
                 self._save()
                 saved = perf_counter()
             if stop:
                 return False
             if now - measured > self.settings.measure_every:
-                self._tell(watch)
-                self._sound()
+                self._report(on_step)
+                self._check_finite()
                 measure(self.step)
                 measured = perf_counter()
-        if self._saved != self.step:  # an ended run that is started again has nothing new
-            self._tell(watch)
+        if self._saved != self.step:  # nothing to save if a completed run was started again
+            self._report(on_step)
             self._save()
-        measure(self.step)  # the last look is at what will ship
+        measure(self.step)
         return True
 
-    def _one(self, step: int, batch: Batch) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]:
+    def _train_step(self, step: int, batch: Batch) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]:
         seed, share = noise_seed(self.settings.seed, step), self.settings.prompt_share
         shown = self.teacher.show(batch.ids, batch.answer, batch.live, self.taps, seed, share)
         kind = next(iter(shown.features.values())).dtype
@@ -137,8 +137,8 @@ class Trainer:
                 figures.setdefault(name, {}).update(more)
         return losses, figures
 
-    def _tell(self, watch: Callable[[Report], None]) -> None:
-        """The numbers of the step before, to whoever watches."""
+    def _report(self, on_step: Callable[[Report], None]) -> None:
+        """Reads and reports the figures of the previous step. TrainError if a loss is not finite."""
         pending, self._pending = self._pending, None
         if pending is None:
             return
@@ -148,19 +148,19 @@ class Trainer:
             if not math.isfinite(value):
                 shown = ", ".join(map(str, numbers[:8])) + (", ..." if len(numbers) > 8 else "")
                 raise TrainError(
-                    f"{name}: the loss of step {report.step} is {value}; its batch holds dialogues {shown} (from 0, of "
-                    f"those that can be read)\nhint: {self._kept()}; look at these dialogues, or lower the rate: "
+                    f"{name}: the loss of step {report.step} is {value}; its batch holds dialogues {shown} (from 0, "
+                    f"unreadable ones not counted)\nhint: {self._kept()}; inspect these dialogues, or lower the rate: "
                     "--option rate=... with another --out"
                 )
-        told = {name: {k: float(v) for k, v in more.items()} for name, more in pending.figures.items()}
-        watch(replace(report, losses=plain, figures=told))
+        figures = {name: {k: float(v) for k, v in more.items()} for name, more in pending.figures.items()}
+        on_step(replace(report, losses=plain, figures=figures))
 
     def _kept(self) -> str:
         there = (self.settings.folder / checkpoint.FILE).exists()
-        return "the checkpoint is from before it" if there else "no checkpoint was written yet"
+        return "the last checkpoint is not affected" if there else "no checkpoint was written yet"
 
     def _at(self, step: int) -> dict[str, Active]:
-        """Who learns at this step; a stage's optimisers begin with it."""
+        """The learners of this step. A new stage gets new optimisers."""
         for name, plan in self.plans.items():
             found = stage_at(plan, step, self.steps)
             held = self._active.get(name)
@@ -168,27 +168,27 @@ class Trainer:
                 self._active[name] = Active(name, *found)
         return self._active
 
-    def _fit(self, until: threading.Event | None) -> bool:
-        """Steps that fit into the minutes, found once and saved. The steps that were timed leave no trace."""
+    def _choose_steps(self, until: threading.Event | None) -> bool:
+        """Chooses and saves the number of steps that fit into the minutes. Undoes the steps it timed."""
         minutes = self.settings.minutes
         if minutes is None:
             raise TrainError("neither steps nor minutes were given\nhint: --steps N or --minutes M")
         before = {name: t.detach().clone() for name, t in self._weights().items()}
 
         def step(i: int) -> None:
-            self._one(i, self.batches.at(i * 7))
+            self._train_step(i, self.batches.at(i * 7))
             if self.teacher.device.type == "cuda":
                 torch.cuda.synchronize()
 
-        self.steps = WARM + TIMED  # so every stage is timed by its share
-        pace = find_pace(step, 60 * minutes, until)
+        self.steps = WARM + TIMED  # times every stage in proportion to its share
+        found = time_steps(step, 60 * minutes, until)
         with torch.no_grad():
             for name, t in self._weights().items():
                 t.copy_(before[name])
         self._active, self.steps = {}, 0
-        if pace is None:
+        if found is None:
             return False
-        self.steps, self.seconds = pace.steps(60 * minutes), pace.spent
+        self.steps, self.seconds = found.steps(60 * minutes), found.spent
         self._save()
         return True
 
@@ -204,22 +204,22 @@ class Trainer:
         tensors = {f"weights/{name}": t for name, t in self._weights().items()}
         for active in self._active.values():
             tensors |= active.tensors()
-        self._sound(tensors)
+        self._check_finite(tensors)
         note = {"step": self.step, "steps": self.steps, "tokens": self.tokens, "seconds": self.seconds}
         checkpoint.write(self.settings.folder, tensors, {**note, "identity": self.identity})
         self._saved = self.step
 
-    def _sound(self, tensors: Mapping[str, Tensor] | None = None) -> None:
-        """A gradient may be no number while its loss is one."""
-        bad = checkpoint.no_numbers(self._weights() if tensors is None else tensors)
+    def _check_finite(self, tensors: Mapping[str, Tensor] | None = None) -> None:
+        """TrainError if a weight is not finite: a gradient can overflow while its loss is finite."""
+        bad = checkpoint.not_finite(self._weights() if tensors is None else tensors)
         if bad:
             raise TrainError(
-                f"after step {self.step - 1} {bad[0]} holds something that is no number\n"
+                f"after step {self.step - 1} {bad[0]} holds NaN or infinite values\n"
                 f"hint: {self._kept()}; lower the rate: --option rate=... with another --out"
             )
 
     def resume(self) -> int:
-        """Go to where the checkpoint is, if there is one: the steps already done. TrainError if it is of another run."""
+        """Loads the checkpoint, if there is one. Returns the number of steps done. TrainError if it is of another run."""
         found = None if self._resumed else checkpoint.read(self.settings.folder)
         self._resumed = True
         if found is None:
@@ -229,7 +229,7 @@ class Trainer:
         self.step, self.steps, self.tokens = note["step"], note["steps"], note["tokens"]
         self._saved = self.step
         self.seconds = note["seconds"]
-        checkpoint.pour(self.settings.folder, tensors, self._weights())
+        checkpoint.load_weights(self.settings.folder, tensors, self._weights())
         if self.step < self.steps:
             for active in self._at(self.step).values():
                 active.restore(tensors)
@@ -237,5 +237,5 @@ class Trainer:
 
 
 def noise_seed(seed: int, step: int) -> int:
-    """One for every step, the same on every machine."""
+    """The noise seed of a step, the same on every machine."""
     return int.from_bytes(hashlib.blake2b(f"{seed}/{step}".encode(), digest_size=7).digest())

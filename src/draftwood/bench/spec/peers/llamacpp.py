@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from draftwood.bench.spec.peers.peer import Settings
 from draftwood.errors import OptionError
-from draftwood.models.loading.gguf import TYPES, read_header
+from draftwood.models.loading.gguf.header import TYPES, read_header
 from draftwood.models.loading.resolve import PACKAGED, packaged_file
 
 LOOPBACK = "127.0.0.1"

@@ -16,7 +16,7 @@ import torch
 from draftwood import recipes
 from draftwood.bench.spec.answer import DIFFERS, IDENTICAL, NEAR, UNJUDGED
 from draftwood.bench.spec.peers.peer import Settings
-from draftwood.bench.spec.text_equality import first_difference, following, not_compared, parting
+from draftwood.bench.spec.text_equality import difference, following, not_compared
 from draftwood.controllers.cost import CostModel
 from draftwood.core.config import EngineConfig
 from draftwood.core.recipe import Recipe
@@ -104,15 +104,11 @@ class Ours:
         """Compare an answer with plain decoding's: the status, and where it differs."""
         if why := not_compared(self.recipes[method], self.settings.temperature):
             return {"status": UNJUDGED, "why": why}
-        place = first_difference(tokens, plain)
-        compared = len(plain) if place is None else place + 1
-        found: dict[str, Any] = {"compared": compared, "same_text": place is None}
-        if place is None:
-            return {**found, "status": IDENTICAL}
-        parted = parting(self.loaded.model, prompt, tokens, plain, self._params(index), place)
-        a, b = parted.tokens
-        why = f"token {place}: {a} instead of {b}, margin {parted.margin:.1e}"
-        return {**found, "status": NEAR if parted.near and self.loaded.near_ties else DIFFERS, "why": why}
+        found = difference(self.loaded.model, prompt, tokens, plain, self._params(index))
+        if found is None:
+            return {"status": IDENTICAL, "compared": len(plain), "same_text": True}
+        status = NEAR if found.near and self.loaded.near_ties else DIFFERS
+        return {"status": status, "compared": found.position + 1, "same_text": False, "why": str(found)}
 
     def _params(self, index: int) -> SamplingParams:
         s = self.settings

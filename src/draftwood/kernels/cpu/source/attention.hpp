@@ -1,17 +1,17 @@
-// Attention of every token over its own list of cache rows, in position order: the committed rows, then the staged rows
-// on its path. Scores are sums over the head's numbers in order, weights are added up by place in the list, values in
-// list order. So a token's result depends on its list alone: not on where a row lies, who else is in the pass, or how
-// the prompt was cut.
+// Attention of every token over its own sequence of KV entries, in position order: the committed entries, then the staged
+// entries on its path. Scores are summed over the head's columns in order; weights and values are summed in position order.
+// A token's result therefore depends on its own sequence alone: not on where an entry lies, on other tokens of the pass,
+// or on how the prompt was divided into chunks.
 #pragma once
 #include <type_traits>
 #include "product.hpp"
 
 struct Segment {  // tokens of one slot inside a pass
   int32_t slot, start, stop, committed, staged;
-  const uint8_t* visible;  // [stop - start][staged], or null: every staged row is seen
+  const uint8_t* visible;  // [stop - start][staged], or null: every staged entry is visible
 };
 
-struct Store {  // rows of one layer: [slots][heads][rows][width] halves
+struct Store {  // keys and values of one layer: [slots][heads][entries][width] halves
   uint16_t *keys, *values;
 };
 
@@ -22,55 +22,55 @@ struct Shape {
 
 struct Cache {
   int64_t slot_stride, head_stride;  // in numbers
-  const int64_t* rows;               // staged row of every token
+  const int64_t* entries;            // staged entry of every token
 };
 
-constexpr int KEYS = 16;   // cache rows converted together
+constexpr int KEYS = 16;   // KV entries converted together
 constexpr int NODES = 8;   // tokens that share them
 constexpr int WIDEST = 256;
 
-struct Lists {  // staged rows that each token sees, in order
+struct Paths {  // the staged entries that each token attends to, in order
   Buffer memory;
-  int32_t *from = nullptr, *rows = nullptr;
+  int32_t *from = nullptr, *entries = nullptr;
 
   void build(const Segment* segments, int count, int tokens) {
     size_t most = 0;
     for (int s = 0; s < count; s++) most += (size_t)(segments[s].stop - segments[s].start) * segments[s].staged;
     from = memory.get<int32_t>(tokens + 1 + most);
-    rows = from + tokens + 1;
+    entries = from + tokens + 1;
     for (int t = 0; t <= tokens; t++) from[t] = 0;
     int at = 0;
     for (int s = 0; s < count; s++) {
       const Segment& g = segments[s];
       for (int t = g.start; t < g.stop; t++) {
         from[t] = at;
-        const uint8_t* seen = g.visible ? g.visible + (size_t)(t - g.start) * g.staged : nullptr;
-        for (int r = 0; r < g.staged; r++)
-          if (seen == nullptr || seen[r]) rows[at++] = r;
+        const uint8_t* visible = g.visible ? g.visible + (size_t)(t - g.start) * g.staged : nullptr;
+        for (int e = 0; e < g.staged; e++)
+          if (visible == nullptr || visible[e]) entries[at++] = e;
         from[t + 1] = at;
       }
     }
   }
 };
 
-struct Desk {  // one worker's scratch
+struct Scratch {  // memory of one worker
   Buffer scores, weights, mixed;
 };
 
-// Sixteen cache rows with columns and rows exchanged: out[d][key].
-static inline void turn(const uint16_t* rows, int count, int width, int step, float* out) {
-  float row[WIDEST + LANES];
+// Sixteen keys transposed: out[d][key].
+static inline void transpose(const uint16_t* keys, int count, int width, int step, float* out) {
+  float one[WIDEST + LANES];
   for (int k = 0; k < KEYS; k++) {
     if (k < count) {
       for (int d = 0; d < width; d += LANES) {
-        if (width - d >= LANES) store(row + d, load_half(rows + (size_t)k * step + d));
+        if (width - d >= LANES) store(one + d, load_half(keys + (size_t)k * step + d));
         else {
           uint16_t tail[LANES] = {0};
-          memcpy(tail, rows + (size_t)k * step + d, 2 * (width - d));
-          store(row + d, load_half(tail));
+          memcpy(tail, keys + (size_t)k * step + d, 2 * (width - d));
+          store(one + d, load_half(tail));
         }
       }
-      for (int d = 0; d < width; d++) out[d * KEYS + k] = row[d];
+      for (int d = 0; d < width; d++) out[d * KEYS + k] = one[d];
     } else {
       for (int d = 0; d < width; d++) out[d * KEYS + k] = 0.0f;
     }
@@ -79,9 +79,9 @@ static inline void turn(const uint16_t* rows, int count, int width, int step, fl
 
 #if defined(__AVX512F__)
 // The same by shuffles, 16 x 16 at a time.
-static inline void turn16(const uint16_t* rows, int step, float* out) {
+static inline void transpose16(const uint16_t* keys, int step, float* out) {
   __m512 r[16], t[16];
-  for (int i = 0; i < 16; i++) r[i] = load_half(rows + (size_t)i * step).v;
+  for (int i = 0; i < 16; i++) r[i] = load_half(keys + (size_t)i * step).v;
   for (int i = 0; i < 16; i += 2) {
     t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
     t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
@@ -105,34 +105,34 @@ static inline void turn16(const uint16_t* rows, int step, float* out) {
 }
 #endif
 
-static inline void turn_block(const uint16_t* rows, int count, int width, float* out) {
+static inline void transpose_block(const uint16_t* keys, int count, int width, float* out) {
 #if defined(__AVX512F__)
   if (count == KEYS && width % LANES == 0) {
-    for (int d = 0; d < width; d += LANES) turn16(rows + d, width, out + d * KEYS);
+    for (int d = 0; d < width; d += LANES) transpose16(keys + d, width, out + d * KEYS);
     return;
   }
 #endif
-  turn(rows, count, width, width, out);
+  transpose(keys, count, width, width, out);
 }
 
-static inline void load_row(const uint16_t* row, int width, int vectors, F* out) {
+static inline void load_entry(const uint16_t* entry, int width, int vectors, F* out) {
   for (int v = 0; v < vectors; v++) {
-    if (width - v * LANES >= LANES) out[v] = load_half(row + v * LANES);
+    if (width - v * LANES >= LANES) out[v] = load_half(entry + v * LANES);
     else {
       uint16_t tail[LANES] = {0};
-      memcpy(tail, row + v * LANES, 2 * (width - v * LANES));
+      memcpy(tail, entry + v * LANES, 2 * (width - v * LANES));
       out[v] = load_half(tail);
     }
   }
 }
 
-// Scores of HEADS queries against sixteen turned keys: the head's numbers in order, even and odd ones apart.
+// Scores of HEADS queries with sixteen transposed keys: sums over the head's columns in order, even and odd ones apart.
 template <int HEADS>
-static inline void against(const float* q, const float* turned, int width, float* scores, size_t pitch) {
+static inline void score_keys(const float* q, const float* transposed, int width, float* scores, size_t pitch) {
   F even[HEADS], odd[HEADS];
   for (int g = 0; g < HEADS; g++) even[g] = odd[g] = set1(0.0f);
   for (int d = 0; d + 1 < width; d += 2) {
-    const F a = load(turned + d * KEYS), b = load(turned + (d + 1) * KEYS);
+    const F a = load(transposed + d * KEYS), b = load(transposed + (d + 1) * KEYS);
 #pragma GCC unroll 4
     for (int g = 0; g < HEADS; g++) {
       even[g] = fma(set1(q[(size_t)g * width + d]), a, even[g]);
@@ -142,9 +142,9 @@ static inline void against(const float* q, const float* turned, int width, float
   for (int g = 0; g < HEADS; g++) store(scores + g * pitch, even[g] + odd[g]);
 }
 
-// Adds weight * value for `count` cache rows, in order, to the sums of HEADS heads. w[g * pitch + i] belongs to row i.
+// Adds weight * value for `count` entries, in order, to the sums of HEADS heads. w[g * pitch + i] belongs to entry i.
 template <int HEADS, int V>
-static inline void mix(const F (*row)[4], int from, int count, const float* w, size_t pitch, float* m, size_t m_pitch) {
+static inline void mix(const F (*value)[4], int from, int count, const float* w, size_t pitch, float* m, size_t m_pitch) {
   F acc[HEADS][V];
   for (int g = 0; g < HEADS; g++)
     for (int v = 0; v < V; v++) acc[g][v] = load(m + g * m_pitch + v * LANES);
@@ -153,7 +153,7 @@ static inline void mix(const F (*row)[4], int from, int count, const float* w, s
     for (int g = 0; g < HEADS; g++) {
       const F p = set1(w[g * pitch + i]);
 #pragma GCC unroll 4
-      for (int v = 0; v < V; v++) acc[g][v] = fma(p, row[i][v], acc[g][v]);
+      for (int v = 0; v < V; v++) acc[g][v] = fma(p, value[i][v], acc[g][v]);
     }
   }
   for (int g = 0; g < HEADS; g++)
@@ -178,42 +178,43 @@ static inline void by_vectors(int some, const Do& f) {
 }
 
 // One key/value head for the tokens [from, to) of a segment. q: rotated and scaled, [token][heads][width].
-static void attend(const Shape& shape, const Segment& s, const Store& store_, const Cache& cache, const Lists& lists,
-                   int kv, int from, int to, const float* q, size_t q_stride, float* out, size_t out_stride, Desk& desk) {
+static void attend(const Shape& shape, const Segment& s, const Store& store_, const Cache& cache, const Paths& paths,
+                   int kv, int from, int to, const float* q, size_t q_stride, float* out, size_t out_stride,
+                   Scratch& scratch) {
   const int width = shape.head_dim, group = shape.heads / shape.kv_heads, vectors = (width + LANES - 1) / LANES;
   const uint16_t* keys = store_.keys + s.slot * cache.slot_stride + kv * cache.head_stride;
   const uint16_t* values = store_.values + s.slot * cache.slot_stride + kv * cache.head_stride;
-  int last_row = 0;  // staged rows [0, last_row) matter to somebody here
+  int last = 0;  // staged entries [0, last) are visible to some of these tokens
   for (int t = from; t < to; t++)
-    if (lists.from[t + 1] > lists.from[t]) last_row = std::max(last_row, lists.rows[lists.from[t + 1] - 1] + 1);
-  const int n = s.committed, reach = n + last_row;
+    if (paths.from[t + 1] > paths.from[t]) last = std::max(last, paths.entries[paths.from[t + 1] - 1] + 1);
+  const int n = s.committed, reach = n + last;
   const int pitch = (reach + 2 * KEYS) / KEYS * KEYS + KEYS;
-  float* scores = desk.scores.get<float>((size_t)(to - from) * group * pitch);
-  float* weights = desk.weights.get<float>((size_t)(to - from) * group * pitch);
-  float* mixed = desk.mixed.get<float>((size_t)(to - from) * group * vectors * LANES);
-  alignas(64) float turned[WIDEST * KEYS];
+  float* scores = scratch.scores.get<float>((size_t)(to - from) * group * pitch);
+  float* weights = scratch.weights.get<float>((size_t)(to - from) * group * pitch);
+  float* mixed = scratch.mixed.get<float>((size_t)(to - from) * group * vectors * LANES);
+  alignas(64) float transposed[WIDEST * KEYS];
 
-  int lowest = 0;  // first committed row that anybody here sees
+  int lowest = 0;  // first committed entry that is visible to some of these tokens
   if (shape.window > 0) {
     lowest = n;
     for (int t = from; t < to; t++) {
-      const int path = lists.from[t + 1] - lists.from[t];
+      const int path = paths.from[t + 1] - paths.from[t];
       lowest = std::min(lowest, std::max(0, n + path - shape.window));
     }
   }
-  // The committed and the staged rows lie one behind the other, so scores are made over all of them at once.
+  // Committed and staged entries are adjacent, so one loop computes the scores of both.
   for (int k = lowest / KEYS * KEYS; k < reach; k += KEYS) {
-    turn_block(keys + (size_t)k * width, std::min(KEYS, reach - k), width, turned);
+    transpose_block(keys + (size_t)k * width, std::min(KEYS, reach - k), width, transposed);
     for (int t = from; t < to; t++)
       by_heads(group, [&](int g, auto heads) {
-        against<heads>(q + t * q_stride + (size_t)(kv * group + g) * width, turned, width,
+        score_keys<heads>(q + t * q_stride + (size_t)(kv * group + g) * width, transposed, width,
                        scores + ((size_t)(t - from) * group + g) * pitch + k, pitch);
       });
   }
-  // Weights by place in the token's own list.
+  // Weights, in the order of the token's own sequence.
   for (int t = from; t < to; t++) {
-    const int32_t* path = lists.rows + lists.from[t];
-    const int steps = lists.from[t + 1] - lists.from[t];
+    const int32_t* path = paths.entries + paths.from[t];
+    const int steps = paths.from[t + 1] - paths.from[t];
     const int first = shape.window > 0 ? std::max(0, n + steps - shape.window) : 0;
     const int size = n + steps - first;
     for (int g = 0; g < group; g++) {
@@ -232,48 +233,47 @@ static void attend(const Shape& shape, const Segment& s, const Store& store_, co
       for (int i = 0; i < size; i += LANES) {
         F e = exponential(load(w + i) - peak);
         store(w + i, e);
-        // Behind the list there is nothing; e^-87 is not nothing.
+        // Weights behind the end must be exactly zero; `exponential` returns e^-87 there.
         if (size - i < LANES) { for (int j = size; j < i + LANES; j++) w[j] = 0.0f; e = load(w + i); }
         total = total + e;
       }
       const F by = set1(1.0f / sum(total));
       for (int i = 0; i < size; i += LANES) store(w + i, load(w + i) * by);
-      // What the value pass finds by row, not by place.
       memset(mixed + ((size_t)(t - from) * group + g) * vectors * LANES, 0, sizeof(float) * vectors * LANES);
     }
   }
-  // Values, committed rows first, sixteen at a time for everybody; then each token's own path.
-  F row[KEYS][4];
+  // Values: committed entries first, sixteen at a time for all tokens; then each token's own path.
+  F value[KEYS][4];
   for (int part = 0; part < vectors; part += 4) {
     const int some = std::min(4, vectors - part);
     for (int k = lowest; k < n; k += KEYS) {
       const int count = std::min(KEYS, n - k);
       for (int i = 0; i < count; i++)
-        load_row(values + (size_t)(k + i) * width + part * LANES, width - part * LANES, some, row[i]);
+        load_entry(values + (size_t)(k + i) * width + part * LANES, width - part * LANES, some, value[i]);
       for (int t = from; t < to; t++) {
-        const int steps = lists.from[t + 1] - lists.from[t];
+        const int steps = paths.from[t + 1] - paths.from[t];
         const int first = shape.window > 0 ? std::max(0, n + steps - shape.window) : 0;
         by_heads(group, [&](int g, auto heads) {
           const size_t at = (size_t)(t - from) * group + g;
           by_vectors(some, [&](auto v) {
-            mix<heads, v>(row, std::max(0, first - k), count, weights + at * pitch - first + k, pitch,
+            mix<heads, v>(value, std::max(0, first - k), count, weights + at * pitch - first + k, pitch,
                           mixed + (at * vectors + part) * LANES, (size_t)vectors * LANES);
           });
         });
       }
     }
     for (int t = from; t < to; t++) {
-      const int32_t* path = lists.rows + lists.from[t];
-      const int steps = lists.from[t + 1] - lists.from[t];
+      const int32_t* path = paths.entries + paths.from[t];
+      const int steps = paths.from[t + 1] - paths.from[t];
       const int first = shape.window > 0 ? std::max(0, n + steps - shape.window) : 0;
       for (int p = std::max(0, first - n); p < steps; p += KEYS) {
         const int count = std::min(KEYS, steps - p);
         for (int i = 0; i < count; i++)
-          load_row(values + (size_t)(n + path[p + i]) * width + part * LANES, width - part * LANES, some, row[i]);
+          load_entry(values + (size_t)(n + path[p + i]) * width + part * LANES, width - part * LANES, some, value[i]);
         by_heads(group, [&](int g, auto heads) {
           const size_t at = (size_t)(t - from) * group + g;
           by_vectors(some, [&](auto v) {
-            mix<heads, v>(row, 0, count, weights + at * pitch + n + p - first, pitch,
+            mix<heads, v>(value, 0, count, weights + at * pitch + n + p - first, pitch,
                           mixed + (at * vectors + part) * LANES, (size_t)vectors * LANES);
           });
         });

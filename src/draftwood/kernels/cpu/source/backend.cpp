@@ -1,4 +1,4 @@
-// The int8 backend: whole layers in one call. Plain C at the door, so that ctypes can knock.
+// The int8 backend: many layers in one call. The exported functions are plain C, for ctypes.
 #include <pthread.h>
 #include <new>
 #include "attention.hpp"
@@ -20,11 +20,11 @@ struct Pass {
 
 enum Skip { ATTENTION = 1, MLP = 2, APART = 4 };  // APART: attention's output goes to `apart` instead of the residual
 
-struct Room {  // everything a call needs besides its arguments; one per calling thread
-  Rows rows;
-  Lists lists;
+struct Workspace {  // memory of a call; one per calling thread
+  Activations activations;
+  Paths paths;
   Buffer wide, mixed, flags, best;
-  std::vector<Desk> desks;
+  std::vector<Scratch> scratches;
 };
 
 static Pool* the_pool = nullptr;
@@ -35,7 +35,8 @@ extern "C" void draftwood_threads(int threads, int spin_us) {
   std::lock_guard<std::mutex> g(pool_lock);
   if (threads == wanted_threads && spin_us == wanted_spin) return;
   if (the_pool != nullptr && the_pool->owner == getpid()) {
-    { std::lock_guard<std::mutex> last(the_pool->door); }  // that call has ended, and the next one waits for pool_lock
+    // Wait for the call in progress; the next one waits for pool_lock.
+    { std::lock_guard<std::mutex> last(the_pool->caller_lock); }
     delete the_pool;
   }
   the_pool = nullptr;
@@ -43,7 +44,7 @@ extern "C" void draftwood_threads(int threads, int spin_us) {
   wanted_spin = spin_us;
 }
 
-// The team of one call: everybody, or the caller alone while another call has everybody.
+// The threads of one call: the whole pool, or the caller alone while another call has the pool.
 struct Call {
   Team team;
   Pool* held = nullptr;
@@ -52,19 +53,19 @@ struct Call {
     if (wanted_threads < 2) return;
     if (the_pool == nullptr || the_pool->owner != getpid())  // threads do not survive a fork
       the_pool = new Pool(wanted_threads, wanted_spin);
-    if (!the_pool->door.try_lock()) return;
+    if (!the_pool->caller_lock.try_lock()) return;
     held = the_pool;
     team.pool = held;
     team.size = wanted_threads;
   }
   ~Call() {
-    if (held != nullptr) held->door.unlock();
+    if (held != nullptr) held->caller_lock.unlock();
   }
 };
 
-static Room& room(int workers) {
-  thread_local Room mine;
-  while ((int)mine.desks.size() < workers) mine.desks = std::vector<Desk>(workers);
+static Workspace& workspace(int workers) {
+  thread_local Workspace mine;
+  while ((int)mine.scratches.size() < workers) mine.scratches = std::vector<Scratch>(workers);
   return mine;
 }
 
@@ -80,7 +81,7 @@ static void rotate(float* x, int heads, int width, const float* cos, const float
     }
 }
 
-static void store_row(uint16_t* to, const float* from, int width) {
+static void store_entry(uint16_t* to, const float* from, int width) {
   for (int d = 0; d < width; d += LANES) {
     if (width - d >= LANES) store_half(to + d, load(from + d));
     else {
@@ -91,39 +92,40 @@ static void store_row(uint16_t* to, const float* from, int width) {
   }
 }
 
-// f(row) for all rows, a few neighbours at a time: eight where there are many, because those share cache lines.
+// f(token) for all tokens, a few neighbours at a time: eight where there are many, because those share cache lines.
 template <class Do>
-static void by_rows(const Team& team, int rows, const Do& f) {
-  const int step = rows >= 8 * team.size ? 8 : rows > 2 * team.size ? (rows + team.size - 1) / team.size : 1;
-  team.each((rows + step - 1) / step, [&](int piece, int) {
-    for (int t = piece * step; t < std::min((piece + 1) * step, rows); t++) f(t);
+static void by_tokens(const Team& team, int tokens, const Do& f) {
+  const int step = tokens >= 8 * team.size ? 8 : tokens > 2 * team.size ? (tokens + team.size - 1) / team.size : 1;
+  team.each((tokens + step - 1) / step, [&](int piece, int) {
+    for (int t = piece * step; t < std::min((piece + 1) * step, tokens); t++) f(t);
   });
 }
 
-static void normed(const Team& team, const float* h, const float* weight, int tokens, int n, float eps, Rows& rows) {
-  rows.shape(tokens, n);
-  by_rows(team, tokens, [&](int t) {
+static void normed(const Team& team, const float* h, const float* weight, int tokens, int n, float eps,
+                   Activations& out) {
+  out.shape(tokens, n);
+  by_tokens(team, tokens, [&](int t) {
     alignas(64) float stack[4096];
     std::vector<float> heap;
     float* y = stack;
     if (n > 4096) { heap.resize(n); y = heap.data(); }
     rms_norm(h + (size_t)t * n, weight, n, eps, y);
-    quantise(y, rows, t);
+    quantise(y, out, t);
   });
 }
 
-static void quantised(const Team& team, const float* x, size_t stride, int tokens, int n, Rows& rows) {
-  rows.shape(tokens, n);
-  by_rows(team, tokens, [&](int t) { quantise(x + t * stride, rows, t); });
+static void quantised(const Team& team, const float* x, size_t stride, int tokens, int n, Activations& out) {
+  out.shape(tokens, n);
+  by_tokens(team, tokens, [&](int t) { quantise(x + t * stride, out, t); });
 }
 
-// Of the rows in room.rows, whatever their width.
+// Attention of room.activations, whatever their width.
 static void attention(const Team& team, const Shape& s, const Layer& layer, const Pass& pass, const Store& store_,
-                      Room& room, float* to, Use use) {
+                      Workspace& room, float* to, Use use) {
   const int T = pass.tokens, d = s.head_dim, q_heads = s.heads, kv = s.kv_heads;
   const size_t wide = (size_t)(q_heads + 2 * kv) * d;
   float* qkv = room.wide.get<float>(T * wide);
-  multiply(team, layer.qkv, room.rows, room.flags, qkv, (int)wide, SET);
+  multiply(team, layer.qkv, room.activations, room.flags, qkv, (int)wide, SET);
 
   // Which segment a token belongs to; tokens of none are padding and write nothing.
   const float by = 1.0f / std::sqrt((float)d);
@@ -138,10 +140,10 @@ static void attention(const Team& team, const Shape& s, const Layer& layer, cons
       }
       rotate(q, q_heads, d, cos, sin, by);
       rotate(k, kv, d, cos, sin, 1.0f);
-      const size_t row = (size_t)g.slot * pass.cache.slot_stride + (size_t)(g.committed + pass.cache.rows[t]) * d;
+      const size_t entry = (size_t)g.slot * pass.cache.slot_stride + (size_t)(g.committed + pass.cache.entries[t]) * d;
       for (int j = 0; j < kv; j++) {
-        store_row(store_.keys + row + j * pass.cache.head_stride, k + (size_t)j * d, d);
-        store_row(store_.values + row + j * pass.cache.head_stride, v + (size_t)j * d, d);
+        store_entry(store_.keys + entry + j * pass.cache.head_stride, k + (size_t)j * d, d);
+        store_entry(store_.values + entry + j * pass.cache.head_stride, v + (size_t)j * d, d);
       }
     }
   });
@@ -154,7 +156,7 @@ static void attention(const Team& team, const Shape& s, const Layer& layer, cons
     owned += here;
     units += (here + NODES - 1) / NODES * kv;
   }
-  if (owned < T) memset(mixed, 0, sizeof(float) * T * flat);  // padding reads as nothing
+  if (owned < T) memset(mixed, 0, sizeof(float) * T * flat);  // padding gets zeros
   team.each(units, [&](int unit, int worker) {
     int i = 0, first = 0;
     for (;; i++) {
@@ -164,25 +166,25 @@ static void attention(const Team& team, const Shape& s, const Layer& layer, cons
     }
     const Segment& g = pass.segment[i];
     const int from = g.start + (unit - first) / kv * NODES;
-    attend(s, g, store_, pass.cache, room.lists, (unit - first) % kv, from, std::min(from + NODES, g.stop), qkv, wide,
-           mixed, flat, room.desks[worker]);
+    attend(s, g, store_, pass.cache, room.paths, (unit - first) % kv, from, std::min(from + NODES, g.stop), qkv, wide,
+           mixed, flat, room.scratches[worker]);
   });
-  quantised(team, mixed, flat, T, (int)flat, room.rows);
-  multiply(team, layer.out, room.rows, room.flags, to, s.hidden, use);
+  quantised(team, mixed, flat, T, (int)flat, room.activations);
+  multiply(team, layer.out, room.activations, room.flags, to, s.hidden, use);
 }
 
-static void mlp(const Team& team, const Shape& s, const Layer& layer, int T, Room& room, float* h) {
-  const size_t wide = 2 * (size_t)s.inner + LANES;  // not a power of two: rows would fight for the same lines of the cache
+static void mlp(const Team& team, const Shape& s, const Layer& layer, int T, Workspace& room, float* h) {
+  const size_t wide = 2 * (size_t)s.inner + LANES;  // not a power of two, where tokens would map to the same cache lines
   float* both = room.wide.get<float>(T * wide);
-  normed(team, h, layer.mlp_norm, T, s.hidden, s.eps, room.rows);
-  multiply(team, layer.gate_up, room.rows, room.flags, both, (int)wide, SET);
-  room.rows.shape(T, s.inner);
-  by_rows(team, T, [&](int t) {
+  normed(team, h, layer.mlp_norm, T, s.hidden, s.eps, room.activations);
+  multiply(team, layer.gate_up, room.activations, room.flags, both, (int)wide, SET);
+  room.activations.shape(T, s.inner);
+  by_tokens(team, T, [&](int t) {
     float* gate = both + t * wide;
     gated(gate, gate + s.inner, s.inner, gate);
-    quantise(gate, room.rows, t);
+    quantise(gate, room.activations, t);
   });
-  multiply(team, layer.down, room.rows, room.flags, h, s.hidden, ADD);
+  multiply(team, layer.down, room.activations, room.flags, h, s.hidden, ADD);
 }
 
 // Layers [first, last), in place on h [tokens][hidden]. skip: flags by layer, or null.
@@ -190,57 +192,58 @@ extern "C" void draftwood_layers(const Shape* shape, const Layer* layers, int fi
                                  const Pass* pass, float* h, float* apart) {
   if (pass->tokens == 0) return;
   Call call;
-  Room& mine = room(call.team.size);
-  mine.lists.build(pass->segment, pass->segments, pass->tokens);
+  Workspace& mine = workspace(call.team.size);
+  mine.paths.build(pass->segment, pass->segments, pass->tokens);
   for (int i = first; i < last; i++) {
     const int flags = skip == nullptr ? 0 : skip[i];
     if (!(flags & ATTENTION)) {
       const bool aside = flags & APART;
-      normed(call.team, h, layers[i].attention_norm, pass->tokens, shape->hidden, shape->eps, mine.rows);
+      normed(call.team, h, layers[i].attention_norm, pass->tokens, shape->hidden, shape->eps, mine.activations);
       attention(call.team, *shape, layers[i], *pass, pass->stores[i], mine, aside ? apart : h, aside ? SET : ADD);
     }
     if (!(flags & MLP)) mlp(call.team, *shape, layers[i], pass->tokens, mine, h);
   }
 }
 
-// y[i] = norm(h[places[i]]) W^T + b. places null: the first `count` rows; norm null: h as it is.
+// y[i] = norm(h[places[i]]) W^T + b. places null: the first `count` tokens; norm null: no norm.
 static void head(const Team& team, const Matrix& m, const float* norm, float eps, const float* h, const int64_t* places,
-                 int count, Room& room, float* y, int64_t stride) {
+                 int count, Workspace& room, float* y, int64_t stride) {
   const int n = m.columns;
-  room.rows.shape(count, n);
-  by_rows(team, count, [&](int i) {
+  room.activations.shape(count, n);
+  by_tokens(team, count, [&](int i) {
     std::vector<float> line(n);
     const float* x = h + (size_t)(places == nullptr ? i : places[i]) * n;
     if (norm != nullptr) { rms_norm(x, norm, n, eps, line.data()); x = line.data(); }
-    quantise(x, room.rows, i);
+    quantise(x, room.activations, i);
   });
-  multiply(team, m, room.rows, room.flags, y, (int)stride, SET);
+  multiply(team, m, room.activations, room.flags, y, (int)stride, SET);
 }
 
-// The head, and the place of the greatest number of each row if `best` is given. Rows of y are `stride` numbers apart.
+// The LM head; `best`, if given, gets the index of the greatest logit, or -1 if all are NaN. The logits of two tokens are
+// `stride` numbers apart.
 extern "C" void draftwood_head(const Matrix* m, const float* norm, float eps, const float* h, const int64_t* places,
                                int count, float* y, int64_t stride, int64_t* best) {
   if (count == 0) return;
   Call call;
-  head(call.team, *m, norm, eps, h, places, count, room(call.team.size), y, stride);
+  head(call.team, *m, norm, eps, h, places, count, workspace(call.team.size), y, stride);
   if (best == nullptr) return;
   const int rows = m->rows;
   call.team.each(count, [&](int i, int) {
-    const float* row = y + (size_t)i * stride;
+    const float* logits = y + (size_t)i * stride;
     F top = set1(-INFINITY);
-    for (int j = 0; j < rows; j += LANES) top = max(load_some(row + j, rows - j, -INFINITY), top);
+    for (int j = 0; j < rows; j += LANES) top = max(load_some(logits + j, rows - j, -INFINITY), top);
     const float peak = greatest(top);
-    int64_t found = -1;  // no number at all
+    int64_t found = -1;  // stays so if all are NaN
     for (int j = 0; j < rows; j++)
-      if (row[j] == peak) { found = j; break; }
+      if (logits[j] == peak) { found = j; break; }
     best[i] = found;
   });
 }
 
-// A drafter that reads features: a layer whose attention reads an embedding beside a feature, and a head.
+// A drafter that reads features: one layer whose attention reads an embedding and a feature, and a head.
 //   join.data null   x = [norm(e), norm(f)]      the residual is f, or norm(f)
 //   otherwise        x = join [norm(e), norm(f)] the residual is x
-// A norm that is null leaves its rows as they are.
+// A norm that is null is left out.
 struct Reader {
   Layer layer;  // without attention_norm
   Matrix embedding, join, head;
@@ -248,8 +251,8 @@ struct Reader {
   int32_t normed_residual, normed_output;
 };
 
-// One step. out [tokens][hidden]: what the next step reads as a feature; y: logits of the `count` rows named by `want`.
-// 0, or 1 if some id names no row; then nothing is written.
+// One step. out [tokens][hidden]: the feature that the next step reads; y: logits of the `count` tokens named by `want`.
+// Returns 0, or 1 if an id is outside the vocabulary; then nothing is written.
 extern "C" int draftwood_features(const Shape* shape, const Reader* reader, const Pass* pass, const int64_t* ids,
                                   const float* features, float* out, const int64_t* want, int count, float* y,
                                   int64_t stride) {
@@ -260,10 +263,10 @@ extern "C" int draftwood_features(const Shape* shape, const Reader* reader, cons
     if (ids[t] < 0 || ids[t] >= r.embedding.rows) return 1;
   if (T == 0) return 0;
   Call call;
-  Room& mine = room(call.team.size);
-  mine.lists.build(pass->segment, pass->segments, T);
-  mine.rows.shape(T, wide + n);
-  by_rows(call.team, T, [&](int t) {
+  Workspace& mine = workspace(call.team.size);
+  mine.paths.build(pass->segment, pass->segments, T);
+  mine.activations.shape(T, wide + n);
+  by_tokens(call.team, T, [&](int t) {
     std::vector<float> line(wide + n);
     float *e = line.data(), *f = e + wide;
     unpack_row(r.embedding, ids[t], e);
@@ -271,25 +274,25 @@ extern "C" int draftwood_features(const Shape* shape, const Reader* reader, cons
     const float* raw = features + (size_t)t * n;
     if (r.feature_norm != nullptr) rms_norm(raw, r.feature_norm, n, s.eps, f);
     else memcpy(f, raw, sizeof(float) * n);
-    quantise(line.data(), mine.rows, t);
+    quantise(line.data(), mine.activations, t);
     if (r.join.data == nullptr) memcpy(out + (size_t)t * n, r.normed_residual ? f : raw, sizeof(float) * n);
   });
   if (r.join.data != nullptr) {
-    multiply(call.team, r.join, mine.rows, mine.flags, out, n, SET);
-    quantised(call.team, out, n, T, n, mine.rows);
+    multiply(call.team, r.join, mine.activations, mine.flags, out, n, SET);
+    quantised(call.team, out, n, T, n, mine.activations);
   }
   attention(call.team, s, r.layer, *pass, *pass->stores, mine, out, ADD);
   mlp(call.team, s, r.layer, T, mine, out);
   if (count > 0) head(call.team, r.head, r.norm, s.eps, out, want, count, mine, y, stride);
   if (r.normed_output)
-    by_rows(call.team, T, [&](int t) { rms_norm(out + (size_t)t * n, r.norm, n, s.eps, out + (size_t)t * n); });
+    by_tokens(call.team, T, [&](int t) { rms_norm(out + (size_t)t * n, r.norm, n, s.eps, out + (size_t)t * n); });
   return 0;
 }
 
-// The k greatest of n numbers in falling order, equal ones by place; and what each weighs in softmax(x / temperature).
+// The k greatest of n logits in falling order, equal ones by index, and their probabilities in softmax(x / temperature).
 static void rank(const float* x, int n, float temperature, int k, float* prob, int64_t* place) {
   int held = 0;
-  const auto take = [&](float v, int at) {  // prob holds the numbers themselves for now
+  const auto take = [&](float v, int at) {  // until the end, prob holds logits
     int i = held < k ? held++ : k - 1;
     for (; i > 0 && v > prob[i - 1]; i--) { prob[i] = prob[i - 1]; place[i] = place[i - 1]; }
     prob[i] = v;
@@ -308,20 +311,20 @@ static void rank(const float* x, int n, float temperature, int k, float* prob, i
   F total = set1(0.0f);
   for (int i = 0; i < n; i += LANES) {
     F e = exponential((load_some(x + i, n - i) - peak) * by);
-    if (n - i < LANES) {  // behind the row there is nothing
+    if (n - i < LANES) {  // nothing is added behind the end
       float t[LANES];
       store(t, e);
       e = load_some(t, n - i);
     }
     total = total + e;
   }
-  const F share = set1(1.0f / sum(total));  // not a number if one of the row is none
+  const F share = set1(1.0f / sum(total));  // NaN if a logit is NaN
   for (int i = 0; i < k; i += LANES)
     store_some(prob + i, exponential((load_some(prob + i, k - i) - peak) * by) * share, k - i);
 }
 
-// For `count` rows of y, `stride` numbers apart: their k <= columns most probable tokens at their own temperature. ids: token of
-// each column, or null: the column itself.
+// The k <= columns most probable tokens of each of `count` distributions y, `stride` logits apart, at their own temperature.
+// ids: token of each column, or null: the column itself.
 extern "C" void draftwood_rank(const float* y, int64_t stride, int count, int columns, const float* temperature, int k,
                                const int64_t* ids, float* prob, int64_t* tokens) {
   if (count == 0 || k == 0) return;
@@ -444,33 +447,33 @@ extern "C" int draftwood_beside(int count, int columns, int most, int children, 
   return 0;
 }
 
-// A chain of guesses of one text: the tokens of `pass`, then token after token the most probable one at this temperature, each in
-// the staged row behind the last and seeing all of them, until there are `steps`. y: room for one row of logits. The cache
-// must have room. 0, or 1 as above.
+// A drafted chain of one sequence: the tokens of `pass`, then the most probable token, `steps` times. Each is the next staged
+// entry and attends to all before it. y: memory for the logits of one token. The cache must have room for the entries.
+// Returns 0, or 1 as above.
 extern "C" int draftwood_line(const Shape* shape, const Reader* reader, const Pass* pass, const int64_t* ids,
                               const float* features, float* out, float* y, float temperature, const int64_t* words, int steps,
                               float* prob, int64_t* tokens) {
   const int n = shape->hidden, columns = reader->head.rows;
-  int64_t want = pass->tokens - 1, row = pass->cache.rows[want], position = pass->positions[want];
+  int64_t want = pass->tokens - 1, entry = pass->cache.entries[want], position = pass->positions[want];
   if (draftwood_features(shape, reader, pass, ids, features, out, &want, 1, y, columns)) return 1;
   Segment own = pass->segment[0];
   Pass one = *pass;
   own.start = 0, own.stop = 1, own.visible = nullptr;
-  one.tokens = one.segments = 1, one.segment = &own, one.cache.rows = &row, one.positions = &position;
+  one.tokens = one.segments = 1, one.segment = &own, one.cache.entries = &entry, one.positions = &position;
   std::vector<float> read(out + (size_t)want * n, out + (size_t)(want + 1) * n), next(n);
   want = 0;
   for (int j = 0;; j++) {
     rank(y, columns, temperature, 1, prob + j, tokens + j);
     if (words != nullptr) tokens[j] = words[tokens[j]];
     if (j + 1 == steps) return 0;
-    row++, position++;
-    own.staged = (int32_t)row + 1;
+    entry++, position++;
+    own.staged = (int32_t)entry + 1;
     if (draftwood_features(shape, reader, &one, tokens + j, read.data(), next.data(), &want, 1, y, columns)) return 1;
     std::swap(read, next);
   }
 }
 
-// Rows of a packed matrix as floats. 0, or 1 if some id names no row; then nothing is written.
+// Rows of a packed matrix as floats. Returns 0, or 1 if there is no such row; then nothing is written.
 extern "C" int draftwood_embed(const Matrix* m, const int64_t* ids, int count, float* y) {
   for (int i = 0; i < count; i++)
     if (ids[i] < 0 || ids[i] >= m->rows) return 1;
@@ -485,7 +488,7 @@ extern "C" void draftwood_norm(const float* h, const float* weight, float eps, i
 // Before anything else. 0: ready.
 extern "C" int draftwood_begin() {
   static bool first = true;
-  if (first)  // a child of a fork has no helpers, and nobody left who could open a lock that was held
+  if (first)  // the child of a fork has no worker threads, and no thread to release a lock that was held
     pthread_atfork(nullptr, nullptr, [] {
       new (&pool_lock) std::mutex();
       the_pool = nullptr;
@@ -498,17 +501,17 @@ extern "C" int draftwood_begin() {
 #endif
 }
 
-// For tests and for parts outside a model: one product of plain rows; y [count][rows].
+// For tests and for parts outside a model: the product of `count` vectors; y [count][m.rows].
 extern "C" void draftwood_product(const Matrix* m, const float* x, int count, float* y) {
   if (count == 0) return;
   Call call;
-  Room& mine = room(call.team.size);
-  quantised(call.team, x, m->columns, count, m->columns, mine.rows);
-  multiply(call.team, *m, mine.rows, mine.flags, y, m->rows, SET);
+  Workspace& mine = workspace(call.team.size);
+  quantised(call.team, x, m->columns, count, m->columns, mine.activations);
+  multiply(call.team, *m, mine.activations, mine.flags, y, m->rows, SET);
 }
 
-// Reads `bytes` bytes with all threads as fast as the memory gives them: four pages at a time, a vector of each in
-// turn, so that no load waits for another. The sum of all whole words keeps the compiler honest, and is there to check.
+// Reads `bytes` bytes with all threads at the speed of the memory: four pages at a time, a vector of each in turn, so that
+// no load waits for another. Returns the sum of all words, which keeps the compiler from removing the reads.
 #if defined(__AVX512F__)
 constexpr int WIDE = 64;
 #elif defined(__AVX2__)
@@ -542,7 +545,7 @@ extern "C" uint64_t draftwood_read(const uint64_t* p, int64_t bytes) {
   return all;
 }
 
-// Does this machine run what was compiled, and does it count right? 0: yes. Whole numbers only, so there is one answer.
+// Self-test: returns 0 if this machine runs the code and the results are right. Whole numbers only, so results are exact.
 extern "C" int draftwood_try() {
   if (draftwood_begin() != 0) return 2;
   for (int kind = 4; kind <= 8; kind += 4) {
@@ -564,7 +567,7 @@ extern "C" int draftwood_try() {
     for (int r = 0; r < 20; r++) unpack_row(m, r, w[r]);
     for (int i = 0; i < 9 * 70; i++) x[i] = (float)(i * 37 % 255 - 127);
     for (int t = 0; t < 9; t++)
-      for (int b = 0; b < 3; b++) x[t * 70 + b * 32] = 127.0f;  // the scale is one, so nothing is rounded
+      for (int b = 0; b < 3; b++) x[t * 70 + b * 32] = 127.0f;  // the scale is 1, so nothing is rounded
     draftwood_product(&m, x, 9, y);
     for (int t = 0; t < 9; t++)
       for (int r = 0; r < 20; r++) {

@@ -1,15 +1,15 @@
-// Products of byte rows with packed weights. Sixteen output rows and four columns make one vector, so sums need no
-// shuffling. Per block of 32 columns the sum is an exact integer; blocks are added as floats in column order. A row of
-// the result is therefore the same whatever other rows are computed with it.
+// Products of byte activations with packed weights. Sixteen weight rows and four columns make one vector, so sums need no
+// shuffling. The sum over a block of 32 columns is an exact integer; blocks are added as floats in column order. The result
+// of a token therefore does not depend on other tokens of the pass.
 //
-// Packed: for every group of 16 output rows, first the weights of all blocks, then their scales as halves.
+// Packed: for every group of 16 weight rows, first the weights of all blocks, then their scales as halves.
 //   kind 4  256 bytes a block: byte 4r + k of vector v holds column 4v + k (low nibble) and 16 + 4v + k (high nibble)
 //           of row r; 16 scales, 16 minima. weight = scale * nibble + minimum
 //   kind 8  512 bytes a block: byte 4r + k of vector v holds column 4v + k of row r, plus 128; 16 scales.
 //           weight = scale * (byte - 128)
 #pragma once
 #include "pool.hpp"
-#include "rows.hpp"
+#include "activations.hpp"
 
 struct Matrix {
   const uint8_t* data;
@@ -90,11 +90,11 @@ static inline W low_nibble(W w) { for (auto& b : w.v) b &= 15; return w; }
 static inline W high_nibble(W w) { for (auto& b : w.v) b >>= 4; return w; }
 #endif
 
-// Asks for the lines of one block's share of a group, so many bytes from now: weights and scales lie in one stream, which
-// goes on in the next group. Behind the last group it asks in vain.
+// Prefetches one block's share of a group, `ahead` bytes from here: weights and scales lie in one stream, which continues
+// in the next group. Behind the last group the prefetch has no effect.
 constexpr int AHEAD = 4096;
 template <int KIND>
-static inline void soon(const uint8_t* group, int block, size_t ahead) {
+static inline void prefetch_block(const uint8_t* group, int block, size_t ahead) {
 #if defined(__GNUC__)
   const uint8_t* p = group + (size_t)block * (KIND == 4 ? 320 : 544) + ahead;
   for (int i = 0; i < (KIND == 4 ? 5 : 9); i++) __builtin_prefetch(p + 64 * i, 0, 3);
@@ -115,7 +115,7 @@ static inline I dot_block(const W* w, int kind, I start, const int8_t* x) {
   }
 #endif
   (void)kind;
-  I other = whole(0);  // two chains: a product waits for the one before it
+  I other = whole(0);  // two chains, because each product waits for the one before it
   for (int c = 0; c < 4; c++) {
     start = dot(start, w[c], quad(x + 4 * c));
     other = dot(other, w[c + 4], quad(x + 16 + 4 * c));
@@ -123,8 +123,7 @@ static inline I dot_block(const W* w, int kind, I start, const int8_t* x) {
   return both(start, other);
 }
 
-// One group of output rows for the NT rows of a tile. two[b]: which of them have a second digit in block b; only those
-// pay for it.
+// One group of weight rows for the NT tokens of a tile. two[b]: bit mask of the tokens with a second digit in block b.
 template <int KIND, int NT>
 static void tile(const Matrix& m, int group, const Block* x, int blocks, const uint32_t* two, F* out) {
   const uint8_t* weights = m.data + group * m.group_bytes();
@@ -132,7 +131,7 @@ static void tile(const Matrix& m, int group, const Block* x, int blocks, const u
   F acc[NT];
   for (int t = 0; t < NT; t++) acc[t] = set1(0.0f);
   for (int b = 0; b < blocks; b++, x++) {
-    soon<KIND>(weights, b, AHEAD);
+    prefetch_block<KIND>(weights, b, AHEAD);
     W w[8];
     F scale, minimum = set1(0.0f);
     if (KIND == 4) {
@@ -147,11 +146,11 @@ static void tile(const Matrix& m, int group, const Block* x, int blocks, const u
       for (int v = 0; v < 8; v++) w[v] = load_w(weights + 512 * b + 64 * v);
       scale = load_half(scales + 16 * b);
     }
-    const uint32_t loud = two[b];
+    const uint32_t outliers = two[b];
 #pragma GCC unroll 16
     for (int t = 0; t < NT; t++) {
       I s = dot_block(w, KIND, whole(0), x->hi[t]);
-      if (loud >> t & 1) s = join(s, dot_block(w, KIND, whole(0), x->lo[t]));
+      if (outliers >> t & 1) s = join(s, dot_block(w, KIND, whole(0), x->lo[t]));
       if (KIND == 8) s = plus(s, x->minus(t));
       acc[t] = fma(real(s), scale * set1(x->factor(t)), acc[t]);
       if (KIND == 4) acc[t] = fma(minimum, set1(x->total(t)), acc[t]);
@@ -173,7 +172,7 @@ using Tile = void (*)(const Matrix&, int, const Block*, int, const uint32_t*, F*
 static inline void tiles_begin(int) {}
 static inline void tiles_end(int) {}
 #endif
-static const Tile tiles4[MOST] = TILES(4), tiles8[MOST] = TILES(8);
+static const Tile tiles4[TILE_TOKENS] = TILES(4), tiles8[TILE_TOKENS] = TILES(8);
 
 enum Use { SET, ADD };  // y = x W^T + b, or y += x W^T + b
 
@@ -184,9 +183,9 @@ static inline void emit(const Matrix& m, int group, F value, float* y, Use use) 
   store_some(y + at, value, n);
 }
 
-// `done(first row, group, NT, values)` gets every finished tile.
+// `done(first token, group, NT, values, worker)` is called for every finished tile.
 template <class Done>
-static void multiply(const Team& team, const Matrix& m, const Rows& x, Buffer& flags, const Done& done) {
+static void multiply(const Team& team, const Matrix& m, const Activations& x, Buffer& flags, const Done& done) {
   uint32_t* two = flags.get<uint32_t>((size_t)x.cut.count * x.blocks);
   for (int c = 0; c < x.cut.count; c++)
     for (int b = 0; b < x.blocks; b++) two[(size_t)c * x.blocks + b] = x.two(c, b);
@@ -194,12 +193,12 @@ static void multiply(const Team& team, const Matrix& m, const Rows& x, Buffer& f
   const int pieces = team.size == 1 ? 1 : std::min(groups, team.size * 4);
   const Tile* tiles = m.kind == 4 ? tiles4 : tiles8;
   team.each(pieces, [&](int piece, int worker) {
-    F out[MOST];
+    F out[TILE_TOKENS];
     tiles_begin(x.cut.size);
     const int from = (int)((int64_t)groups * piece / pieces), to = (int)((int64_t)groups * (piece + 1) / pieces);
     for (int g = from; g < to; g++)
       for (int c = 0; c < x.cut.count; c++) {
-        const int n = x.rows_in(c);
+        const int n = x.tokens_in(c);
         tiles[n - 1](m, g, x.tile(c), x.blocks, two + (size_t)c * x.blocks, out);
         done(c * x.cut.size, g, n, out, worker);
       }
@@ -207,7 +206,8 @@ static void multiply(const Team& team, const Matrix& m, const Rows& x, Buffer& f
   });
 }
 
-static inline void multiply(const Team& team, const Matrix& m, const Rows& x, Buffer& flags, float* y, int stride, Use use) {
+static inline void multiply(const Team& team, const Matrix& m, const Activations& x, Buffer& flags, float* y, int stride,
+                            Use use) {
   multiply(team, m, x, flags, [&](int first, int group, int n, const F* out, int) {
     for (int t = 0; t < n; t++) emit(m, group, out[t], y + (size_t)(first + t) * stride, use);
   });

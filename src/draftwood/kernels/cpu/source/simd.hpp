@@ -1,5 +1,5 @@
-// Sixteen floats at a time, on whatever the compiler was told the machine has. Every operation is written once per
-// level; the order of additions inside `sum` is the same everywhere.
+// Vectors of sixteen floats, with the instructions that the compiler flags allow. Every operation is written once per
+// level; `sum` adds in the same order on every level.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -147,7 +147,7 @@ static inline float sum(F a) {
   return (q[0] + q[1]) + (q[2] + q[3]);
 #endif
 }
-// The greatest backend. Which of the two a NaN yields to differs by machine; nobody asks about rows that hold one.
+// The greatest of the sixteen. With a NaN among them the result differs by machine; callers check for NaN themselves.
 static inline float greatest(F a) {
 #if defined(__AVX512F__)
   return _mm512_reduce_max_ps(a.v);
@@ -157,7 +157,7 @@ static inline float greatest(F a) {
   for (int i = 1; i < LANES; i++) m = t[i] > m ? t[i] : m;
   return m;
 }
-// The first n of sixteen floats, zeros behind them.
+// The first n of sixteen floats, `fill` behind them.
 static inline F load_some(const float* p, int n, float fill = 0.0f) {
   if (n >= LANES) return load(p);
   float t[LANES];
@@ -170,8 +170,8 @@ static inline void store_some(float* p, F a, int n) {
   memcpy(p, t, sizeof(float) * n);
 }
 
-// e^x to about one unit in the last place; below -87 it is as good as nothing and above 88 as good as infinite. The limits
-// stand first because a NaN yields to neither then: what is no number must not turn into one.
+// e^x to about one unit in the last place, for x clamped to [-87, 88]. The limits are the first arguments of max and min,
+// because those return the second argument if one is NaN: NaN stays NaN.
 static inline F exponential(F x) {
   x = max(set1(-87.0f), min(set1(88.0f), x));
   F n = round(x * set1(1.44269504f));

@@ -1,0 +1,98 @@
+"""The teacher shows what its model's own passes see: all taps, any backend, windows, norms, padding."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from draftwood.cache.dense import DenseCache
+from draftwood.core.forward import FINAL, ForwardInput
+from draftwood.models.backends.int8_native import NativeDecoder
+from draftwood.models.loading.load import Loaded
+from draftwood.testing.tiny import CONFIG, tiny_decoder
+from draftwood.train.loop.teacher import Teacher, backend_features, decoder_features
+
+SHAPES = {
+    "plain": CONFIG,
+    "window": replace(CONFIG, sliding_window=7),
+    "qk_norm": replace(CONFIG, qk_norm=True),
+}
+
+
+def batch(vocab_size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    ids = torch.randint(vocab_size, (3, 24), generator=torch.Generator().manual_seed(0))
+    live = torch.arange(24) < torch.tensor([24, 9, 17])[:, None]
+    return ids * live, live
+
+
+def own_pass(model: Any, ids: torch.Tensor, taps: frozenset[int]) -> dict[int, torch.Tensor]:
+    """One text, all at once, as the engine runs a prompt."""
+    cache = DenseCache(model.cache_specs, slots=1, capacity=64)
+    cache.admit(0, ids.tolist())
+    cache.reserve([0], [len(ids)])
+    rows = torch.arange(len(ids))
+    return model.forward(
+        ForwardInput(ids, torch.zeros_like(ids), rows, rows, rows - 1, want=rows[:0]), cache, taps=taps
+    ).features
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("way", [decoder_features, backend_features])
+def test_features_of_a_float_decoder(shape: str, way: Any) -> None:
+    model = tiny_decoder(config=SHAPES[shape])
+    ids, live = batch(CONFIG.vocab_size)
+    taps = frozenset({0, 1, 3, CONFIG.num_layers, FINAL})
+    found = way(model, ids, live, taps)
+    assert set(found) == taps
+    for b in range(3):
+        size = int(live[b].sum())
+        right = own_pass(model, ids[b, :size], taps)
+        for tap in taps:
+            torch.testing.assert_close(found[tap][b, :size], right[tap], rtol=1e-10, atol=1e-10)
+
+
+def test_window_matters_here() -> None:
+    """A twin: without it the features differ, so the test above can tell."""
+    ids, live = batch(CONFIG.vocab_size)
+    one, two = (
+        decoder_features(tiny_decoder(config=SHAPES[shape]), ids, live, frozenset({FINAL}))
+        for shape in ("plain", "window")
+    )
+    assert torch.allclose(one[FINAL][:, :7], two[FINAL][:, :7]) and not torch.allclose(one[FINAL][0], two[FINAL][0])
+
+
+def test_features_of_the_int8_backend_are_its_own_to_the_bit(tiny: Loaded) -> None:
+    if not isinstance(tiny.model, NativeDecoder):
+        pytest.skip("no native kernels here")
+    ids, live = batch(258)
+    taps = frozenset({0, 1, FINAL})
+    shown = Teacher(tiny.model).show(ids, live, live, taps, 0)
+    for b in range(3):
+        size = int(live[b].sum())
+        right = own_pass(tiny.model, ids[b, :size], taps)
+        for tap in taps:
+            assert torch.equal(shown.features[tap][b, :size], right[tap]) and not shown.features[tap][b, size:].any()
+            assert not shown.features[tap].is_inference(), "learners must be able to save them for backward"
+
+
+def test_chunks_of_a_backend_meet(tiny: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids, live = batch(258)
+    taps = frozenset({1, FINAL})
+    whole = backend_features(tiny.model, ids, live, taps)
+    monkeypatch.setattr("draftwood.train.loop.teacher._CHUNK", 5)
+    parts = backend_features(tiny.model, ids, live, taps)
+    for tap in taps:
+        torch.testing.assert_close(whole[tap], parts[tap], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("keep", [None, torch.tensor([3, 5, 40])])
+def test_rows_are_those_of_the_head(keep: torch.Tensor | None, tiny: Loaded) -> None:
+    for model in (tiny_decoder(), tiny.model):
+        teacher = Teacher(model)
+        rows = teacher.rows(keep)
+        x = torch.randn(4, rows.shape[1], generator=torch.Generator().manual_seed(1)).to(rows.dtype)
+        logits = model.head(x, ids=keep, norm=False)
+        error = float((x @ rows.T - logits).abs().max() / logits.abs().max())
+        assert error < (1e-10 if rows.dtype == torch.float64 else 0.03)  # int8 rounds what it multiplies
+        assert teacher.rows(keep) is rows, "made once"
