@@ -317,7 +317,8 @@ def test_a_drafter_far_slower_than_the_target_is_disabled_with_the_reason(
             return NoisyOracle.propose(self, *args)
 
     known = oracle(model, texts, params)
-    got = serve(make_engine(model, with_drafter(Slow(known.answers, V)), slots=2), texts, params)
+    slow = with_drafter(Slow(known.answers, V))
+    got = serve(make_engine(model, slow, slots=2, disable_slow_drafts=True), texts, params)
     assert [r.output for r in got] == wanted
     reasons = [r.stats.disabled for r in got]
     assert [why is not None and "more than 2 times the target's pass" in why for why in reasons] == [disabled] * 2

@@ -21,10 +21,11 @@ def make_engine(
     capacity: int = 256,
     max_cache_tokens: int | None = None,
     chunk: int = 512,
+    disable_slow_drafts: bool = False,
 ) -> Engine:
-    """An engine with a dense cache of its own."""
+    """An engine with a dense cache of its own. Beside tiny targets every drafter is slow, so none is disabled for it."""
     cache: Cache = DenseCache(model.cache_specs, slots=slots, capacity=capacity, max_cache_tokens=max_cache_tokens)
-    config = EngineConfig(max_num_seqs=slots, max_prefill_tokens=chunk, disable_slow_drafts=False)
+    config = EngineConfig(max_num_seqs=slots, max_prefill_tokens=chunk, disable_slow_drafts=disable_slow_drafts)
     return Engine(model, cache, recipe, cost_model=Free(), config=config)
 
 
