@@ -50,7 +50,7 @@ def test_every_recipe_has_a_page_and_a_row_in_the_readme() -> None:
             assert f"`{option}`" in page.read_text(), f"{name}: option {option} is not explained"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_lines_of_python_in_the_concepts_work() -> None:
     for page in sorted((ROOT / "docs" / "concepts").glob("*.md")):
         for code in re.findall(r"```python\n(.*?)```", page.read_text(), re.S):
@@ -143,7 +143,7 @@ def test_a_page_without_its_command_or_with_a_strange_option_is_found() -> None:
         recipe_options(*command)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_recipes_can_be_built_as_their_pages_show_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)  # a page may name README.md as a text
     target = load("smollm2").model
@@ -153,7 +153,7 @@ def test_recipes_can_be_built_as_their_pages_show_them(monkeypatch: pytest.Monke
                 recipes.build(recipe, target, **recipe_options(recipe, options))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_readme_marks_the_recipes_that_need_something_to_be_given() -> None:
     target, lacking = load("smollm2").model, set[str]()
     for name in recipes.names():

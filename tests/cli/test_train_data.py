@@ -81,7 +81,7 @@ def saved(folder: Path) -> int:
     return json.loads(record.read_text())["answer_tokens"] if record.exists() else 0
 
 
-@pytest.mark.slow  # breaks of a run in this process are in tests/train/test_make.py
+@pytest.mark.long  # breaks of a run in this process are in tests/train/test_make.py
 def test_killed_run_goes_on_to_the_same_files(tiny: str, tmp_path: Path, start):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     more = ["--mix", "math=0.3,code=0.3,question=0.4", "--batch", "4"]

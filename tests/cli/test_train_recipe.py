@@ -84,7 +84,7 @@ def test_what_is_measured_on_learned_prompts_is_not_called_held_out(made: Path, 
     assert "tokens per pass on held-out prompts" in other.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_killed_again_and_again_it_ends_with_the_same_bytes(made: Path, tmp_path: Path, start: Any) -> None:
     """fast_draft changes its stage after a fifth of the steps; kills come at random moments, before and after it."""
     name = "fast_draft"
@@ -110,7 +110,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(made: Path, tmp_path
     assert not list(broken.rglob("*.tmp"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_minutes_are_saved_and_go_on_with_the_same_steps(
     made: Path, tmp_path: Path, number: int, start: Any

@@ -66,7 +66,7 @@ DEAR = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_rooms_keep_the_shapes_on_their_signatures(tmp_path: Path) -> None:
     """Every function that names shapes is called at least once under the checker, and nobody complains."""
     left_out = " and ".join(f"not {name}" for name in DEAR)

@@ -54,7 +54,7 @@ def test_output_is_the_targets_under_any_budget(verifier: Any, nodes: int) -> No
     assert max(leaf.accepted for leaf in found) == {1: 1, 2: 1, 3: 2}[nodes]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_paths_of_two_behind_the_trunk_come_out_exactly() -> None:
     found = one_round(Delayed(1, 2), 3, 5, PROBS, DRAFT, vocab_size=3)
     assert joint_error(found, PROBS, 3, 4) < 1e-12 and max(leaf.accepted for leaf in found) == 3

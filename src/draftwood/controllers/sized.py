@@ -19,7 +19,8 @@ from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome, Times
 
 PLAIN: Size = (0, 0)
-NEAR = 0.9  # of the best size's speed: what is tried now and then
+NEAR = 0.9  # of the best size's speed: what is tried now and then, if it has at most twice the nodes
+EQUAL = 0.97  # of the best size's speed: within this the smallest size is taken, because times are noisy
 LONGEST = 96  # consecutive choices without a draft
 
 
@@ -70,7 +71,8 @@ class Sized:
         left = state.chosen[1] if state.chosen is not None and state.chosen[0] == slots else 0
         if not left:
             state.size = self._choose(state, rnd, load)
-        state.chosen = slots, (left or self.every) - 1
+            left = 1 if state.choices % self.explore == 0 else self.every  # a trial lasts one round
+        state.chosen = slots, left - 1
         depth, nodes = state.size
         return Limit.of([depth] * rnd.batch, [nodes] * rnd.batch, rnd.device)
 
@@ -80,7 +82,7 @@ class Sized:
             known = state.sequences.setdefault(slot, _Sequence(state.shift))
             accepted += state.outlook.accepted(request.params.temperature, known.shift)
         found = gains(self.sizes, accepted, load.cost_model, max(rnd.batch, 1), load.context, load.prompt_tokens)
-        at = int(found.argmax())
+        at = smallest_of_best(self.sizes, found)
         state.choices += 1
         if found[at] <= 1:
             return self._probe(state, self.sizes[at])
@@ -88,7 +90,9 @@ class Sized:
         if state.choices % self.explore:
             return self.sizes[at]
         # Times of sizes that are never used would stay what they were when they were measured last.
-        near = [size for size, gain in zip(self.sizes, found.tolist(), strict=True) if gain > NEAR * found[at]]
+        largest = 2 * self.sizes[at][1]
+        each = zip(self.sizes, found.tolist(), strict=True)
+        near = [size for size, gain in each if gain > NEAR * found[at] and size[1] <= largest]
         return near[state.choices // self.explore % len(near)]
 
     def _probe(self, state: _State, size: Size) -> Size:
@@ -122,6 +126,12 @@ class Sized:
     def free(self, state: _State, slots: Sequence[int]) -> None:
         for slot in slots:
             state.sequences.pop(slot, None)
+
+
+def smallest_of_best(sizes: Sequence[Size], found: np.ndarray) -> int:
+    """Of the sizes whose gain is about the best, the one with the fewest nodes."""
+    best = [i for i, gain in enumerate(found.tolist()) if gain >= EQUAL * found.max()]
+    return min(best, key=lambda i: (sizes[i][1], -found[i]))
 
 
 def gains(

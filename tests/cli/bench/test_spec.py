@@ -81,7 +81,7 @@ def test_a_run_ends_with_tables_a_file_and_a_results_log(spec, tmp_path: Path):
     assert other.exit_code == 2 and "questions: 4 then, 3 now" in other.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_transformers_answers_beside_us(spec, tmp_path: Path):
     pytest.importorskip("transformers")
     out = tmp_path / "r.json"

@@ -185,7 +185,7 @@ def test_two_processes_may_build_at_once(use, folder):
     two_at_once(folder, "fake")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(build.find_compiler() is None, reason="no C++ compiler")
 def test_real_compiler_makes_a_library_that_passes_its_trial(folder):
     two_at_once(folder, "portable")

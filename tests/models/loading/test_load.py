@@ -84,7 +84,7 @@ def test_the_second_start_is_fast_and_imports_nothing_heavy(smollm2, child_env):
     assert any(float(subprocess.check_output(run, env=child_env(), text=True)) < 1.5 for _ in range(3))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_first_starts_at_once_agree(cache: Path, write_gguf, child_env):
     run = [sys.executable, "-c", FIRST_START, str(write_gguf())]
     both = [subprocess.Popen(run, env=child_env(), stdout=subprocess.PIPE, text=True) for _ in range(2)]

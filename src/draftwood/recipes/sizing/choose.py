@@ -10,7 +10,7 @@ from draftwood.controllers.acceptance import DEPTHS, NODES, Acceptance, Outlook,
 from draftwood.controllers.cost import CostModel
 from draftwood.controllers.decided import Decided
 from draftwood.controllers.fixed import Fixed
-from draftwood.controllers.sized import PLAIN, Sized, gains
+from draftwood.controllers.sized import PLAIN, Sized, gains, smallest_of_best
 from draftwood.core.protocols import Drafter, Model
 from draftwood.core.recipe import Recipe
 from draftwood.core.verdict import Times
@@ -102,7 +102,7 @@ def best_first(
 def choice(acceptance: Acceptance, sizes: tuple[Size, ...], times: tuple[Times, ...]) -> Choice:
     """The best of these sizes for one sequence at temperature 0, by timed rounds."""
     found = gains(sizes, Outlook.of(acceptance, sizes).accepted(0.0, 0.0), timed(times))
-    at = int(found.argmax())
+    at = smallest_of_best(sizes, found)
     return Choice(sizes[at], float(found[at])) if found[at] > 1 else Choice(PLAIN, 1.0)
 
 
