@@ -82,6 +82,11 @@ def test_the_whole_round_decides_over_which_columns_some_sequences_are_told():
         assert torch.equal(some[1:], every[1:])
 
 
+def test_logits_are_those_of_the_nodes():
+    scored = target(1.0, 1.0)
+    assert torch.equal(scored.logits(torch.tensor([[1, 0], [0, 1]])), scored.output.logits[[1, 0, 2, 3]].view(2, 2, -1))
+
+
 def test_a_best_token_is_none_where_logits_are_not_numbers():
     scored = target(0.0, 0.0)
     scored.output.logits[1, 3] = torch.nan

@@ -17,6 +17,7 @@ from native_levels import BEST, compiled
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("core", "trees", "drafters", "cache", "verifiers")
 ALSO = (  # who calls functions that nobody in these rooms calls, or only those left out below
+    "tests/controllers/test_decided.py::test_the_judge_reads_the_hidden_states_of_the_parents",
     "tests/engine/test_engine.py::test_features_of_the_position_that_produced_each_root_are_handed_on",
     "tests/models/test_stacked_attention.py::test_slots_together_say_what_each_says_alone[0-float64-7]",
     "tests/train/loop/test_trainer.py::test_batch_without_one_counted_position_is_no_loss",

@@ -32,12 +32,8 @@ class DraftProbs:
         ids, other_ids = (_own_ids(probs) for probs in (self, other))
         return DraftProbs(torch.cat([self.prob, other.prob]), torch.cat([ids, other_ids]))
 
-    def take(self, index: Int[Tensor, "B"], vocab_size: int) -> TokenProbs:
-        """Some of the distributions over the whole vocabulary; -1 gives zeros."""
-        return TokenProbs(self.dense(index, vocab_size), vocab_size)
-
     def dense(self, index: Int[Tensor, "B"], vocab_size: int) -> Float[Tensor, "B V"]:
-        """The same as a tensor."""
+        """Some of the distributions over the whole vocabulary; -1 gives zeros."""
         prob = self.prob[index.clamp_min(0)] * (index >= 0)[:, None]
         if self.ids is None:
             return prob
