@@ -20,7 +20,7 @@ from draftwood.core.verdict import Outcome, Times
 
 PLAIN: Size = (0, 0)
 NEAR = 0.9  # of the best size's speed: what is tried now and then, if it has at most twice the nodes
-EQUAL = 0.97  # of the best size's speed: within this the smallest size is taken, because times are noisy
+EQUAL = 0.95  # of the best size's speed: within this the smallest size is taken, because times are noisy
 LONGEST = 96  # consecutive choices without a draft
 
 
@@ -56,7 +56,7 @@ class Sized:
     step: float = 5.0
     settle: tuple[int, int] = (20, 60)
     every: int = 4
-    explore: int = 12
+    explore: int = 48
     needs: Needs = Needs()
 
     def init(self, slots: int) -> _State:
