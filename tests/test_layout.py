@@ -29,6 +29,7 @@ RANKS: tuple[frozenset[str], ...] = (
     frozenset({"kernels", "models", "cache"}),
     frozenset({"trees", "verifiers", "controllers"}),
     frozenset({"drafters"}),
+    frozenset({"sizing"}),
     frozenset({"recipes"}),
     frozenset({"llm", "prompts", "results", "progress", "server", "bench", "train", "cluster"}),
     frozenset({"cli"}),
@@ -52,6 +53,7 @@ LOWER: dict[str, int] = {"draftwood.train.objectives": RANK["core"]}
 ALSO: dict[str, frozenset[str]] = {
     "models": frozenset({"kernels"}),  # backends call kernels
     "cache": frozenset({"kernels"}),
+    "sizing": frozenset({"engine"}),  # times rounds before the first request
     "recipes": frozenset({"engine"}),  # a recipe may choose a scheduler
 }
 # Who may import the folders that have no rank.

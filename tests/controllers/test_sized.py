@@ -8,8 +8,10 @@ import pytest
 from draftwood.controllers.acceptance import NODES, Acceptance, Size, Table
 from draftwood.controllers.sized import Sized
 from draftwood.core.draw import Draw
+from draftwood.core.limit import Limit, Load
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
+from draftwood.core.round import Round
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.verdict import Times
 from draftwood.engine.engine import Engine
@@ -53,13 +55,12 @@ class Costs:
         return None
 
 
-def run(costs: Costs, chance: float, drafts: Any, rounds: int = 60, **options: Any) -> tuple[list[Size], list[int]]:
+def run(costs: Costs, chance: float, drafts: Any, rounds: int = 60) -> tuple[list[Size], list[int]]:
     """The sizes that were planned round by round for one sequence of a cyclic text, and its tokens."""
     cyclic = TableModel(V, lambda text: [float(t == (text[-1] + 1) % V) for t in range(V)])
-    controller = Sized(acceptance(chance), SIZES, **options)
+    controller = Sized(acceptance(chance), SIZES, costs)
     recipe = Recipe(drafter=TableDrafter(drafts), policy=BestFirst(), verifier=Match(), controller=controller)
     engine: Engine = make_engine(cyclic, recipe, slots=1, capacity=2048)
-    engine.cost_model = costs
     request = Request(0, [0], SamplingParams(max_tokens=1000), V)
     engine.add(request)
     sizes: list[Size] = []
@@ -100,30 +101,27 @@ def test_text_is_that_of_the_target_whatever_is_chosen() -> None:
         assert tokens == [(1 + i) % V for i in range(len(tokens))]
 
 
-def test_trials_are_observed_once_by_each_cost_model() -> None:
-    seen: list[Times] = []
-
-    class Watching(Costs):
-        def observe(self, times: Times) -> None:
-            seen.append(times)
-
-    trial = Times({"score": 0.5}, tokens=1)
-    run(Watching(0.1, 0.1), 0.5, right, rounds=10, trials=(trial,))
-    assert sum(times is trial for times in seen) == 1
-
-
 @pytest.mark.parametrize("drafts", ["near", "far"])
 def test_sampled_output_has_the_targets_distribution_while_sizes_change(drafts: str) -> None:
-    """Sizes are chosen from finished rounds only; here every round chooses anew."""
+    """Sizes are chosen from finished rounds only; here every round chooses anew. One branch at a time: what a batch gets
+    depends on all its sequences."""
     p = random_probs(3, 3)
     q = near(p, 3, 5, 0.5) if drafts == "near" else context_free((0.1, 0.1, 0.8))
+    used: set[Size] = set()
+
+    class Noting(Sized):
+        def plan(self, state: Any, rnd: Round, load: Load) -> Limit:
+            limit = super().plan(state, rnd, load)
+            used.add(state.size)
+            return limit
 
     def recipe() -> Recipe:
-        sized = Sized(acceptance(0.5), ((1, 1), (2, 2)), step=40.0, every=1)
+        sized = Noting(acceptance(0.5), ((1, 1), (2, 2)), Costs(0.1, 0.2), step=60.0, every=1)
         return Recipe(drafter=TableDrafter(q), policy=Chain(Draw.IID), verifier=Rejection(), controller=sized)
 
-    assert joint_error(leaves(TableModel(3, p), recipe, tokens=3), p, 3, 3) < 1e-12
+    assert joint_error(leaves(TableModel(3, p), recipe, tokens=3, width=1), p, 3, 3) < 1e-12
+    assert len(used) > 1
 
 
 def test_contract() -> None:
-    check_controller(Sized(acceptance(0.5), SIZES))
+    check_controller(Sized(acceptance(0.5), SIZES, Costs(0.1, 0.1)))

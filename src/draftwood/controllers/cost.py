@@ -76,6 +76,8 @@ class CostModel:
             self._observe_pass(times.tokens, times.context, times["score"])
             rest = times.total - times["score"] - times["propose"]
             if 0 <= rest < LONGEST:
+                if self._rounds > 3:
+                    rest = min(rest, 3 * self.rest)  # a drafter that reads a prompt, or a busy moment
                 self._rounds = self.forget * self._rounds + 1
                 self.rest += (rest - self.rest) / self._rounds
         if times.draft_passes and 0 <= times["propose"] < LONGEST:

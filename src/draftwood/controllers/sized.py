@@ -3,8 +3,9 @@
     tokens of a round    one for every sequence, and what the acceptance table expects, shifted by what was accepted so far
     seconds of a round   the cost model: target pass over roots and trees, draft, rest
 
-A size is chosen before anything is drafted, from finished rounds only, so every rule stays exact. Where no size beats plain
-decoding nothing is drafted; the shift then fades, so that a text that became easier is tried again.
+A size is chosen before anything is drafted, from finished rounds only, so every rule stays exact. Timed rounds are few and
+noisy and the best sizes lie close together, so a size is left only for one that is clearly better. Where plain decoding is,
+nothing is drafted; the shift then fades, so that a text that became easier is tried again.
 """
 
 from collections.abc import Sequence
@@ -16,12 +17,12 @@ from draftwood.controllers.acceptance import Acceptance, Outlook, Size
 from draftwood.core.forward import Needs
 from draftwood.core.limit import CostEstimate, Limit, Load
 from draftwood.core.round import Round
-from draftwood.core.verdict import Outcome, Times
+from draftwood.core.verdict import Outcome
 
 PLAIN: Size = (0, 0)
-NEAR = 0.9  # of the best size's speed: what is tried now and then, if it has at most twice the nodes
-EQUAL = 0.95  # of the best size's speed: within this the smallest size is taken, because times are noisy
-LONGEST = 96  # consecutive choices without a draft
+USUAL: Size = (3, 3)  # where a choice begins
+BETTER = 1.1  # times as fast: what another size must be expected to be before the present one is left
+PAUSES = 4, 32  # consecutive choices of plain decoding before a size is tried again: at first, at most
 
 
 @dataclass(slots=True)
@@ -36,72 +37,60 @@ class _State:
     sequences: dict[int, _Sequence] = field(default_factory=dict[int, _Sequence])
     shift: float = 0.0  # of all sequences, for new ones
     rounds: int = 0
-    size: Size = PLAIN
-    chosen: tuple[tuple[int, ...], int] | None = None  # for which slots, and rounds left until the next choice
-    cost_model: CostEstimate | None = None
-    choices: int = 0
-    plain: int = 0  # consecutive choices that no size was worth
-    pause: int = 12  # of them until the next trial
+    slots: tuple[int, ...] = ()  # for which the choice was made
+    best: Size | None = None  # the choice
+    size: Size = PLAIN  # of this round
+    left: int = 0  # rounds until the next choice
+    plain: int = 0  # consecutive choices of plain decoding
+    pause: int = PAUSES[0]  # of them until the next trial
 
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """`sizes`: the candidates. `trials`: rounds that were timed beforehand; a cost model that has not seen them starts with
-    them. `step` and `settle`: how fast the shift follows the rounds. `every`: rounds between two choices.
-    `explore`: each of so many choices takes another size that is expected to be nearly as good."""
+    """`sizes`: the candidates. `cost_model`: what a round of each size takes, from rounds that were timed side by side; the
+    engine's own has seen each size on another text. `step` and `settle`: how fast the shift follows the rounds. `every`:
+    rounds between two choices."""
 
     acceptance: Acceptance
     sizes: tuple[Size, ...]
-    trials: tuple[Times, ...] = ()
+    cost_model: CostEstimate
     step: float = 5.0
     settle: tuple[int, int] = (20, 60)
-    every: int = 4
-    explore: int = 48
+    every: int = 12
     needs: Needs = Needs()
 
     def init(self, slots: int) -> _State:
         return _State(Outlook.of(self.acceptance, self.sizes))
 
     def plan(self, state: _State, rnd: Round, load: Load) -> Limit:
-        if state.cost_model is not load.cost_model:
-            state.cost_model = load.cost_model
-            for times in self.trials:
-                load.cost_model.observe(times)
+        if not rnd.batch:
+            return Limit.of([], [], rnd.device)
         slots = tuple(rnd.slots.tolist())
-        left = state.chosen[1] if state.chosen is not None and state.chosen[0] == slots else 0
-        if not left:
-            state.size = self._choose(state, rnd, load)
-            left = 1 if state.choices % self.explore == 0 else self.every  # a trial lasts one round
-        state.chosen = slots, left - 1
+        if slots != state.slots:
+            state.slots, state.left, state.best = slots, 0, None
+        if not state.left:
+            state.size = self._choose(state, rnd)
+            state.left = self.every if state.size == state.best else 1  # a trial lasts one round
+        state.left -= 1
         depth, nodes = state.size
         return Limit.of([depth] * rnd.batch, [nodes] * rnd.batch, rnd.device)
 
-    def _choose(self, state: _State, rnd: Round, load: Load) -> Size:
+    def _choose(self, state: _State, rnd: Round) -> Size:
         accepted = np.zeros(len(self.sizes))
         for slot, request in zip(rnd.slots.tolist(), rnd.requests, strict=True):
             known = state.sequences.setdefault(slot, _Sequence(state.shift))
             accepted += state.outlook.accepted(request.params.temperature, known.shift)
-        found = gains(self.sizes, accepted, load.cost_model, max(rnd.batch, 1), load.context, load.prompt_tokens)
-        at = smallest_of_best(self.sizes, found)
-        state.choices += 1
-        if found[at] <= 1:
-            return self._probe(state, self.sizes[at])
-        state.pause = self.explore
-        if state.choices % self.explore:
-            return self.sizes[at]
-        # Times of sizes that are never used would stay what they were when they were measured last.
-        largest = 2 * self.sizes[at][1]
-        each = zip(self.sizes, found.tolist(), strict=True)
-        near = [size for size, gain in each if gain > NEAR * found[at] and size[1] <= largest]
-        return near[state.choices // self.explore % len(near)]
-
-    def _probe(self, state: _State, size: Size) -> Size:
-        """Plain decoding, and ever more rarely a trial of the best size, in case times or text have changed."""
+        found = gains(self.sizes, accepted, self.cost_model, max(rnd.batch, 1))
+        state.best = best_size(self.sizes, found, state.best)
+        if state.best != PLAIN:
+            state.pause, state.plain = PAUSES[0], 0
+            return state.best
+        # Plain decoding, and ever more rarely a trial of the best size, in case times or text have changed.
         state.plain += 1
-        if state.plain % state.pause:
+        if state.plain < state.pause:
             return PLAIN
-        state.pause, state.plain = min(2 * state.pause, LONGEST), 0
-        return size
+        state.pause, state.plain = min(2 * state.pause, PAUSES[1]), 0
+        return self.sizes[int(found.argmax())]
 
     def update(self, state: _State, rnd: Round, outcome: Outcome) -> None:
         if not state.size[0]:
@@ -128,23 +117,20 @@ class Sized:
             state.sequences.pop(slot, None)
 
 
-def smallest_of_best(sizes: Sequence[Size], found: np.ndarray) -> int:
-    """Of the sizes whose gain is about the best, the one with the fewest nodes."""
-    best = [i for i, gain in enumerate(found.tolist()) if gain >= EQUAL * found.max()]
-    return min(best, key=lambda i: (sizes[i][1], -found[i]))
+def best_size(sizes: Sequence[Size], found: np.ndarray, present: Size | None = None) -> Size:
+    """The size with the greatest gain, or plain decoding; but the present one, at first a short chain, unless another one is
+    clearly better."""
+    gain = {**dict(zip(sizes, found.tolist(), strict=True)), PLAIN: 1.0}
+    best = max(gain, key=lambda size: gain[size])
+    before = USUAL if present is None else present
+    return before if before in gain and gain[best] < BETTER * gain[before] else best
 
 
-def gains(
-    sizes: Sequence[Size],
-    accepted: np.ndarray,  # [S] tokens of the whole batch
-    cost_model: CostEstimate,
-    batch: int = 1,
-    context: int = 0,
-    prompt_tokens: int = 0,
-) -> np.ndarray:
-    """How many times as many tokens a second as plain decoding each size is expected to emit. [S]"""
-    fixed, roots = cost_model.rest_seconds(), batch + prompt_tokens
-    passes = {nodes: cost_model.pass_seconds(roots + batch * nodes, context) for nodes in {n for _, n in sizes} | {0}}
+def gains(sizes: Sequence[Size], accepted: np.ndarray, cost_model: CostEstimate, batch: int = 1) -> np.ndarray:
+    """How many times as many tokens a second as plain decoding each size is expected to emit. [S]
+    `accepted`: tokens of the whole batch. [S]"""
+    fixed = cost_model.rest_seconds()
+    passes = {nodes: cost_model.pass_seconds(batch + batch * nodes) for nodes in {n for _, n in sizes} | {0}}
     draft = [cost_model.draft_seconds(depth, batch * nodes) for depth, nodes in sizes]
     seconds = np.array([passes[nodes] for _, nodes in sizes]) + np.array(draft) + fixed
     return (batch + accepted) / batch * (passes[0] + fixed) / seconds

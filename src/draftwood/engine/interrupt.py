@@ -7,7 +7,7 @@ and the drafter with different ideas of what was emitted.
 import signal
 import threading
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 
 class HeldInterrupt:
@@ -17,17 +17,19 @@ class HeldInterrupt:
     other threads than the main one, and where the process ignores interrupts, nothing changes.
     """
 
+    _entered: ClassVar[bool] = False  # in the main thread; asking the signal module takes as long as a small kernel
+
     def __init__(self) -> None:
         self._before: Any = None
         self._pending = False
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
+        if threading.current_thread() is threading.main_thread() and not HeldInterrupt._entered:
             before = signal.getsignal(signal.SIGINT)
-            nested = isinstance(getattr(before, "__self__", None), HeldInterrupt)
-            if callable(before) and not nested:
+            if callable(before):
                 self._before = before
                 signal.signal(signal.SIGINT, self._hold)
+                HeldInterrupt._entered = True  # set and unset while held, so that no interrupt comes in between
         return self
 
     def _hold(self, number: int, frame: FrameType | None) -> None:
@@ -45,6 +47,7 @@ class HeldInterrupt:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._before is not None:
+            HeldInterrupt._entered = False
             signal.signal(signal.SIGINT, self._before)
             if error is None:
                 self.deliver()

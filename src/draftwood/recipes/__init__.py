@@ -21,7 +21,7 @@ from draftwood.core.protocols import Drafter, Model
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.errors import CompositionError, DraftwoodError, OptionError, UnknownNameError
 from draftwood.option_parsing import DRAFTER, checked, converted, excluded, keywords, marked
-from draftwood.recipes.sizing.inner import AUTO, candidates, warnings
+from draftwood.sizing.inner import AUTO, candidates, warnings
 
 GROUP = "draftwood.recipes"
 

@@ -8,7 +8,7 @@ from draftwood.drafters.nets.find import load_head
 from draftwood.drafters.nets.run import feature_drafter
 from draftwood.option_parsing import Count, OfDrafter, Size
 from draftwood.recipes import eagle
-from draftwood.recipes.sizing.choose import Asked, best_first
+from draftwood.sizing.choose import Asked, best_first
 
 PAPER = Paper(title="EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees", arxiv="2406.16858")
 

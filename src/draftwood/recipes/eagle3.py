@@ -12,7 +12,7 @@ from draftwood.drafters.learners.plans import feature_plan, middle_taps
 from draftwood.drafters.nets.find import load_head
 from draftwood.drafters.nets.run import feature_drafter
 from draftwood.option_parsing import Count, OfDrafter, Size
-from draftwood.recipes.sizing.choose import Asked, best_first
+from draftwood.sizing.choose import Asked, best_first
 
 PAPER = Paper(
     title="EAGLE-3: Scaling up Inference Acceleration of Large Language Models via Training-Time Test",

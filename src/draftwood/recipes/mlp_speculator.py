@@ -12,7 +12,7 @@ from draftwood.drafters.learners.plans import parallel_plan
 from draftwood.drafters.nets.find import load_head
 from draftwood.drafters.nets.run import heads_drafter, levels
 from draftwood.option_parsing import Count, OfDrafter, Size
-from draftwood.recipes.sizing.choose import Asked, best_first
+from draftwood.sizing.choose import Asked, best_first
 
 PAPER = Paper(
     title="Accelerating Production LLMs with Combined Token/Embedding Speculators",

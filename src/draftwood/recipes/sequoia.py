@@ -7,8 +7,8 @@ from draftwood.controllers.fixed import Fixed
 from draftwood.core.protocols import Model
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.option_parsing import OfDrafter, Range, Share, Size
-from draftwood.recipes.sizing.acceptance import measured_acceptance
-from draftwood.recipes.sizing.choose import fixed_tree
+from draftwood.sizing.choose import fixed_tree
+from draftwood.sizing.sibling_acceptance import measured_acceptance
 from draftwood.trees.profile import positional
 from draftwood.trees.shaped import Shaped
 from draftwood.verifiers.rejection import Rejection

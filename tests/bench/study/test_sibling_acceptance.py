@@ -8,7 +8,7 @@ from draftwood.bench.study.sibling_acceptance import measure
 from draftwood.core.recipe import Recipe
 from draftwood.errors import OptionError
 from draftwood.models.loading.load import Loaded, load
-from draftwood.recipes.sizing.ranks import Counting, Ranks
+from draftwood.sizing.ranks import Counting, Ranks
 from draftwood.testing.contracts import Always
 from draftwood.testing.exact import leaves
 from draftwood.testing.table_drafter import TableDrafter

@@ -10,7 +10,7 @@ from draftwood.core.recipe import Recipe
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.errors import OptionError
 from draftwood.models.loading.load import Loaded
-from draftwood.recipes.sizing.ranks import Counting, Ranks, tried_tree
+from draftwood.sizing.ranks import Counting, Ranks, tried_tree
 
 SPARE = 256  # cache entries of a slot beyond prompt and answer: these trees are large
 

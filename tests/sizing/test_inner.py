@@ -11,8 +11,8 @@ from draftwood.drafters.autoregressive import Autoregressive
 from draftwood.drafters.ngram import NGram
 from draftwood.drafters.nothing import Nothing
 from draftwood.errors import CompositionError, OptionError
-from draftwood.recipes.sizing import inner
-from draftwood.recipes.sizing.choose import Choice
+from draftwood.sizing import inner
+from draftwood.sizing.choose import Choice
 from draftwood.testing.tiny import CONFIG, tiny_decoder
 from tree_recipes import TARGET, same_as_plain
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.recipe import Recipe
-from draftwood.recipes.sizing.trials import trials
+from draftwood.sizing.trials import trials
 from draftwood.testing.table_drafter import TableDrafter
 from draftwood.testing.table_model import TableModel, random_probs
 from draftwood.testing.tiny import tiny_decoder

@@ -7,8 +7,8 @@ from weakref import WeakKeyDictionary
 from draftwood.core.protocols import Drafter, Model
 from draftwood.core.recipe import Recipe
 from draftwood.drafters.nets.find import command, ships
-from draftwood.recipes.sizing.choose import SLOWER, gain, worth
-from draftwood.recipes.sizing.trials import of_target
+from draftwood.sizing.choose import SLOWER, gain, worth
+from draftwood.sizing.trials import of_target
 
 AUTO = "auto"
 TRAINED = {

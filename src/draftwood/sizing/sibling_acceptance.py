@@ -18,8 +18,8 @@ from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.nets.find import fingerprint
 from draftwood.models.loading.folder_cache import cache_dir
 from draftwood.models.loading.origin import origin_of
-from draftwood.recipes.sizing.ranks import Counting, Ranks, tried_tree
-from draftwood.recipes.sizing.trials import of_target, trial_engine
+from draftwood.sizing.ranks import Counting, Ranks, tried_tree
+from draftwood.sizing.trials import of_target, trial_engine
 
 SECONDS = 4.0  # after which no further question is asked
 WIDTH, NODES, DEPTH, TOKENS = 4, 24, 6, 32  # of the tree that is tried, and of an answer

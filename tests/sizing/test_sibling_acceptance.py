@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from draftwood import recipes
-from draftwood.recipes.sizing import acceptance
-from draftwood.recipes.sizing.acceptance import measured_acceptance
+from draftwood.sizing import sibling_acceptance
+from draftwood.sizing.sibling_acceptance import measured_acceptance
 from draftwood.testing.tiny import tiny_decoder
 
 
@@ -31,15 +31,15 @@ def test_a_draft_that_is_the_target_is_always_accepted() -> None:
 
 
 def test_it_is_measured_once_and_read_from_the_cache(monkeypatch: pytest.MonkeyPatch, own_cache: Path) -> None:
-    monkeypatch.setattr(acceptance, "fingerprint", lambda target: "0123")
+    monkeypatch.setattr(sibling_acceptance, "fingerprint", lambda target: "0123")
     asked: list[str] = []
-    measure = acceptance._measured
+    measure = sibling_acceptance._measured
 
     def counted(*args: Any) -> tuple[float, ...]:
         asked.append(args[2])
         return measure(*args)
 
-    monkeypatch.setattr(acceptance, "_measured", counted)
+    monkeypatch.setattr(sibling_acceptance, "_measured", counted)
     first, second = tiny_decoder(2), tiny_decoder(2)
     found = measured_acceptance(first, drafter(first, 1), "part", 0.0)
     assert measured_acceptance(first, drafter(first, 1), "part", 0.0) == found and asked == ["part"]
@@ -55,7 +55,7 @@ def test_it_is_measured_once_and_read_from_the_cache(monkeypatch: pytest.MonkeyP
 
 
 def test_a_damaged_file_is_measured_again(monkeypatch: pytest.MonkeyPatch, own_cache: Path) -> None:
-    monkeypatch.setattr(acceptance, "fingerprint", lambda target: "0123")
+    monkeypatch.setattr(sibling_acceptance, "fingerprint", lambda target: "0123")
     target = tiny_decoder(2)
     found = measured_acceptance(target, drafter(target, 1), "part", 0.0)
     (file,) = own_cache.glob("acceptance/*.json")

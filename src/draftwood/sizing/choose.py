@@ -10,12 +10,12 @@ from draftwood.controllers.acceptance import DEPTHS, NODES, Acceptance, Outlook,
 from draftwood.controllers.cost import CostModel
 from draftwood.controllers.decided import Decided
 from draftwood.controllers.fixed import Fixed
-from draftwood.controllers.sized import PLAIN, Sized, gains, smallest_of_best
+from draftwood.controllers.sized import PLAIN, Sized, best_size, gains
 from draftwood.core.protocols import Drafter, Model
 from draftwood.core.recipe import Recipe
 from draftwood.core.verdict import Times
 from draftwood.drafters.nets.acceptance import load_acceptance
-from draftwood.recipes.sizing.trials import trials
+from draftwood.sizing.trials import trials
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.profile import Topology, expected, positional
 from draftwood.trees.shaped import Shaped
@@ -89,21 +89,21 @@ def best_first(
     acceptance = load_acceptance(profile or name, target)
     sizes = fixed.sizes(deepest)
     recipe = Recipe(drafter=drafter, policy=policy, verifier=Match(), controller=Fixed(0))
-    times = trials(target, recipe, f"{name} {weights} {fixed.beam}")
+    cost_model = timed(trials(target, recipe, f"{name} {weights} {fixed.beam}"))
     return Recipe(
         drafter=drafter,
         policy=policy,
         verifier=Match(),
-        controller=Sized(acceptance, sizes, times),
-        notes=(choice(acceptance, sizes, times).note(name, target),),
+        controller=Sized(acceptance, sizes, cost_model),
+        notes=(choice(acceptance, sizes, cost_model).note(name, target),),
     )
 
 
-def choice(acceptance: Acceptance, sizes: tuple[Size, ...], times: tuple[Times, ...]) -> Choice:
+def choice(acceptance: Acceptance, sizes: tuple[Size, ...], cost_model: CostModel) -> Choice:
     """The best of these sizes for one sequence at temperature 0, by timed rounds."""
-    found = gains(sizes, Outlook.of(acceptance, sizes).accepted(0.0, 0.0), timed(times))
-    at = smallest_of_best(sizes, found)
-    return Choice(sizes[at], float(found[at])) if found[at] > 1 else Choice(PLAIN, 1.0)
+    found = gains(sizes, Outlook.of(acceptance, sizes).accepted(0.0, 0.0), cost_model)
+    best = best_size(sizes, found)
+    return Choice(best, 1.0 if best == PLAIN else float(found[sizes.index(best)]))
 
 
 def fixed_tree(
@@ -137,7 +137,7 @@ def worth(name: str, target: Model, drafter: Drafter, weights: str = "auto") -> 
     """What a drafter with a shipped acceptance profile is worth for this target on this machine, at the best size."""
     acceptance, sizes = load_acceptance(name, target), Asked(None, None, None).sizes(max(DEPTHS))
     recipe = Recipe(drafter=drafter, policy=BestFirst(), verifier=Match(), controller=Fixed(0))
-    return choice(acceptance, sizes, trials(target, recipe, f"{name} {weights} None"))
+    return choice(acceptance, sizes, timed(trials(target, recipe, f"{name} {weights} None")))
 
 
 def gain(name: str, target: Model, recipe: Recipe) -> float | None:

@@ -21,9 +21,9 @@ from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.verdict import Outcome, Times
 from draftwood.engine.engine import Engine
 
-SECONDS = 0.5  # all trials together; sizes that come after that are left out
+SECONDS = 0.5  # all trials together
 SIZES: tuple[Size, ...] = ((0, 0), (2, 2), (2, 4), (5, 5), (4, 12), (5, 32))
-_ROUNDS = 3  # of a size; the fastest counts, because a busy machine only adds to a time
+ROUNDS = 7  # of a size at most; the median counts
 LENGTH = 256  # tokens of the text, one in eight of them prompt
 
 _DONE: WeakKeyDictionary[Any, dict[object, tuple[Times, ...]]] = WeakKeyDictionary()
@@ -49,7 +49,7 @@ class Record:
 
 
 def trials(target: Model, recipe: Recipe, key: str, sizes: Sequence[Size] = SIZES) -> tuple[Times, ...]:
-    """The fastest round of each size, once per target, `key` (which drafter) and number of threads. A drafter that fails
+    """The median round of each size, once per target, `key` (which drafter) and number of threads. A drafter that fails
     here leaves fewer rounds; the first request reports why."""
     known = of_target(_DONE, target)
     which = key, torch.get_num_threads(), tuple(sizes)
@@ -108,18 +108,18 @@ def _timed(target: Model, recipe: Recipe, sizes: Sequence[Size]) -> list[Times]:
     request = Request(0, prompt, SamplingParams(max_tokens=length), target.vocab_size)
     engine.add(request)
     engine.step()  # the prompt
-    found: list[Times] = []
+    rounds: dict[Size, list[Times]] = {size: [] for size in sizes}
     started = perf_counter()
-    for turn.size in sizes:
-        record.times.clear()
-        for _ in range(_ROUNDS):
+    for i in range(ROUNDS):  # in turn, so that a busy moment does not hit one size alone
+        for turn.size in sizes:
+            record.times.clear()
             if not request.finished and not request.stats.disabled:
                 engine.step()
-        # A round in which the drafter had nothing to go by is of another size.
-        rounds = [t for t in record.times if bool(turn.size[1]) == bool(t.draft_nodes)]
-        if rounds:
-            found.append(min(rounds, key=lambda t: t.total))
-        if perf_counter() - started > SECONDS:
+            # A round in which the drafter had nothing to go by is of another size.
+            rounds[turn.size] += [t for t in record.times if bool(turn.size[1]) == bool(t.draft_nodes)]
+        if i == 0:  # the first of each warms up; a drafter that fails is known by then
+            rounds = {size: each if request.stats.disabled else [] for size, each in rounds.items()}
+        elif perf_counter() - started > SECONDS:
             break
     engine.close()
-    return found
+    return [sorted(each, key=lambda t: t.total)[len(each) // 2] for each in rounds.values() if each]
