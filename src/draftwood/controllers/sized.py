@@ -21,7 +21,8 @@ from draftwood.core.verdict import Outcome
 
 PLAIN: Size = (0, 0)
 USUAL: Size = (3, 3)  # where a choice begins
-BETTER = 1.1  # times as fast: what another size must be expected to be before the present one is left
+BETTER = 1.2  # times as fast: what another size must be expected to be before the present one is left
+LEAST = 0.95  # of plain decoding's speed: below it nothing is drafted
 PAUSES = 4, 32  # consecutive choices of plain decoding before a size is tried again: at first, at most
 
 
@@ -118,12 +119,14 @@ class Sized:
 
 
 def best_size(sizes: Sequence[Size], found: np.ndarray, present: Size | None = None) -> Size:
-    """The size with the greatest gain, or plain decoding; but the present one, at first a short chain, unless another one is
-    clearly better."""
-    gain = {**dict(zip(sizes, found.tolist(), strict=True)), PLAIN: 1.0}
+    """The size with the greatest gain; but the present one, at first a short chain, unless another one is clearly better.
+    Plain decoding if even that does not pay."""
+    gain = dict(zip(sizes, found.tolist(), strict=True))
     best = max(gain, key=lambda size: gain[size])
-    before = USUAL if present is None else present
-    return before if before in gain and gain[best] < BETTER * gain[before] else best
+    before = present if present in gain else USUAL
+    if before in gain and gain[best] < BETTER * gain[before]:
+        best = before
+    return best if gain[best] >= LEAST else PLAIN
 
 
 def gains(sizes: Sequence[Size], accepted: np.ndarray, cost_model: CostEstimate, batch: int = 1) -> np.ndarray:

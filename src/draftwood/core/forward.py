@@ -145,5 +145,5 @@ class ForwardOutput:
 def logit_places(want: Int[Tensor, "U"], size: int) -> Int[Tensor, "T"]:
     """The inverse of `want`: for each place of the pass its row of logits, or -1."""
     at = torch.full((size,), -1, dtype=torch.int64, device=want.device)
-    at[want] = torch.arange(len(want), device=want.device)
+    at[want] = torch.arange(want.shape[0], device=want.device)
     return at

@@ -64,7 +64,7 @@ class Limit:
         deep = torch.minimum(self.depth, depth).clamp_min(0)
         wide = torch.minimum(self.nodes, nodes).clamp_min(0)
         wide = torch.where(deep > 0, wide, 0)
-        depth_most, nodes_most = host(torch.stack([deep, wide]).amax(1)) if len(deep) else (0, 0)
+        depth_most, nodes_most = host(torch.stack([deep, wide]).amax(1)) if deep.shape[0] else (0, 0)
         tier = Tier(depth_most, 1 + nodes_most)
         return Limit(tier, deep, wide, self.total, self.price, self.proceed)
 

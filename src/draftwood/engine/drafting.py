@@ -133,9 +133,9 @@ def disable_slow(e: "Engine", rnd: Round, times: Times) -> None:
     disable(e, rnd, {b: reason for b, slot in enumerate(slots) if slot not in e.disabled})
 
 
-def tell(e: "Engine", chunked: Round, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
+def tell(e: "Engine", chunked: Round | None, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
     """Report new prompt chunks, then the round's outcome, to the drafter, for sequences where it is not disabled."""
-    if chunked.batch:
+    if chunked is not None:
         try:
             e.recipe.drafter.begin(e.drafter_state, chunked, output)
         except Exception as error:

@@ -122,9 +122,10 @@ def _round(e: "Engine", ready: tuple[Work, ...]) -> Round:
     )
 
 
-def _chunked(e: "Engine", batch: Batch) -> Round:
+def _chunked(e: "Engine", batch: Batch) -> Round | None:
     """The sequences that ran more of their known text than the root, for drafters that follow the text."""
-    return _round(e, tuple(w for w in batch.sequences if (w.take > 1 or not w.ready) and w.slot not in e.disabled))
+    found = tuple(w for w in batch.sequences if (w.take > 1 or not w.ready) and w.slot not in e.disabled)
+    return _round(e, found) if found else None
 
 
 def _limit(e: "Engine", batch: Batch, rnd: Round) -> Limit:

@@ -95,14 +95,15 @@ class NativeDecoder:
                 features[at] = h.clone()
         if FINAL in taps:
             features[FINAL] = self._final(h)
-        if stop < self.num_layers or not len(x.want):
+        if stop < self.num_layers or not x.want.shape[0]:
             return ForwardOutput(h.new_zeros(0, self.vocab_size), h, logit_places(x.want, x.size), features, tokens=x)
-        logits = logit_room(len(x.want), self._head.rows)  # a draft's head may be trimmed to a part of the vocabulary
-        best = torch.empty(len(x.want), dtype=torch.int64)
         want = x.want.contiguous()
+        count = want.shape[0]  # len() of a tensor takes ten times as long
+        logits = logit_room(count, self._head.rows)  # a draft's head may be trimmed to a part of the vocabulary
+        best = torch.empty(count, dtype=torch.int64)
         self.library.calls.draftwood_head(
             byref(self._head), self.weights.norm.data_ptr(), self.config.rms_eps, h.data_ptr(), want.data_ptr(),
-            len(want), logits.data_ptr(), logits.stride(0), best.data_ptr(),
+            count, logits.data_ptr(), logits.stride(0), best.data_ptr(),
         )  # fmt: skip
         return ForwardOutput(
             logits, h, logit_places(want, x.size), features, tokens=x, best=best, kernels=self._kernels
@@ -121,8 +122,8 @@ class NativeDecoder:
 
     def embed(self, ids: Int[Tensor, "*S"]) -> Float[Tensor, "*S H"]:
         flat = ids.reshape(-1).contiguous()
-        out = torch.empty(len(flat), self.config.hidden_size)
-        if self.library.calls.draftwood_embed(byref(self._embedding), flat.data_ptr(), len(flat), out.data_ptr()):
+        out = torch.empty(flat.shape[0], self.config.hidden_size)
+        if self.library.calls.draftwood_embed(byref(self._embedding), flat.data_ptr(), flat.shape[0], out.data_ptr()):
             raise IndexError(f"a token id is outside the vocabulary of {self.vocab_size}: {flat.tolist()[:16]}")
         return out.view(*ids.shape, self.config.hidden_size)
 
