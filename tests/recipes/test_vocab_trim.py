@@ -49,7 +49,9 @@ def test_trained_heads_can_be_trimmed(counts: str, tmp_path: Path, inner: str, k
     target, prompts, params = tiny_decoder(2), [[1, 2, 3], [4]], SamplingParams(max_tokens=24)
     plain = serve(make_engine(target, recipes.build("autoregressive", target)), prompts, params)
     weights = str(write_head(tmp_path / "head.safetensors", random_head(kind, target)))
-    recipe = recipes.build("vocab_trim", target, inner=f"{inner}:weights={weights}", counts=counts, vocab_size=20)
+    recipe = recipes.build(
+        "vocab_trim", target, inner=f"{inner}:weights={weights}:depth=2:nodes=3", counts=counts, vocab_size=20
+    )
     got = serve(make_engine(target, recipe), prompts, params)
     assert [r.output for r in got] == [r.output for r in plain]
     assert all(r.stats.disabled is None for r in got) and sum(r.stats.draft_tokens for r in got)

@@ -7,6 +7,7 @@ worse than the table moves the log-odds of every a by the same shift.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import exp
 from typing import Any
 
 import numpy as np
@@ -75,12 +76,21 @@ class Outlook:
 
     def accepted(self, temperature: float, shift: float) -> np.ndarray:
         """[S]"""
+        return self._accepted(self.greedy, self.sampled, self.depth, temperature, np.exp(-shift))
+
+    def accepted_by(self, size: int, temperature: float, shift: float) -> float:
+        """The same for one size, by its place."""
+        chances = float(self.greedy[size]), float(self.sampled[size])
+        return self._accepted(*chances, int(self.depth[size]), temperature, exp(-shift))
+
+    @staticmethod
+    def _accepted(greedy: Any, sampled: Any, depth: Any, temperature: float, odds: float) -> Any:
         share = min(max(temperature, 0.0), 1.0)
-        chance = (1 - share) * self.greedy + share * self.sampled
-        return _sum(1 / (1 + (1 / chance - 1) * np.exp(-shift)), self.depth)
+        chance = (1 - share) * greedy + share * sampled
+        return _sum(1 / (1 + (1 / chance - 1) * odds), depth)
 
 
-def _sum(chance: np.ndarray, depth: np.ndarray) -> np.ndarray:
+def _sum(chance: Any, depth: Any) -> Any:
     """a + a^2 + .. + a^depth, for a below 1."""
     return chance * (1 - chance**depth) / (1 - chance)
 

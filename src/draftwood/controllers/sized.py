@@ -107,7 +107,7 @@ class Sized:
             if known is None or not nodes:
                 continue
             for each in (known, state):
-                expected = float(state.outlook.accepted(request.params.temperature, each.shift)[at])
+                expected = state.outlook.accepted_by(at, request.params.temperature, each.shift)
                 least, most = self.settle
                 gain = self.step / min(least + each.rounds, most)
                 each.shift = min(max(each.shift + gain * (kept - expected) / state.size[0], -4.0), 4.0)

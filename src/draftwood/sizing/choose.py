@@ -59,11 +59,9 @@ class Choice:
 
     def note(self, name: str, target: Model) -> str:
         """For the banner. A size that is expected to be slower than plain decoding is also logged as a warning."""
-        text = (
-            f"{name}: {said(self.size)} (chosen for {backend_of(target)}, {self.gain:.2f}x of plain decoding expected)"
-        )
+        text = f"{said(self.size)} (chosen for {backend_of(target)}, {self.gain:.2f}x of plain decoding expected)"
         if self.gain < SLOWER:
-            log.warning("%s; plain decoding is faster here: recipe=autoregressive", text)
+            log.warning("%s: %s; plain decoding is faster here: recipe=autoregressive", name, text)
         return text
 
 
@@ -84,7 +82,7 @@ def best_first(
     policy = BestFirst(fixed.beam)
     if fixed.depth is not None and fixed.nodes is not None:
         size = min(fixed.depth, deepest), fixed.nodes
-        note = f"{name}: {said(size)} (as {'published' if asked.size == 'paper' else 'asked for'})"
+        note = f"{said(size)} (as {'published' if asked.size == 'paper' else 'asked for'})"
         return Recipe(drafter=drafter, policy=policy, verifier=Match(), controller=Fixed(*size), notes=(note,))
     acceptance = load_acceptance(profile or name, target)
     sizes = fixed.sizes(deepest)

@@ -21,7 +21,7 @@ from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.verdict import Outcome, Times
 from draftwood.engine.engine import Engine
 
-SECONDS = 0.5  # all trials together
+SECONDS = 0.35  # all trials together
 SIZES: tuple[Size, ...] = ((0, 0), (2, 2), (2, 4), (5, 5), (4, 12), (5, 32))
 ROUNDS = 7  # of a size at most; the median counts
 LENGTH = 256  # tokens of the text, one in eight of them prompt
