@@ -48,10 +48,9 @@ def test_the_inner_recipe_keeps_its_parts_and_gets_its_options(counts: str) -> N
 def test_trained_heads_can_be_trimmed(counts: str, tmp_path: Path, inner: str, kind: str) -> None:
     target, prompts, params = tiny_decoder(2), [[1, 2, 3], [4]], SamplingParams(max_tokens=24)
     plain = serve(make_engine(target, recipes.build("autoregressive", target)), prompts, params)
+    size = "" if kind == "language" else ":depth=2:nodes=3"  # or plain decoding might be chosen as the fastest
     weights = str(write_head(tmp_path / "head.safetensors", random_head(kind, target)))
-    recipe = recipes.build(
-        "vocab_trim", target, inner=f"{inner}:weights={weights}:depth=2:nodes=3", counts=counts, vocab_size=20
-    )
+    recipe = recipes.build("vocab_trim", target, inner=f"{inner}:weights={weights}{size}", counts=counts, vocab_size=20)
     got = serve(make_engine(target, recipe), prompts, params)
     assert [r.output for r in got] == [r.output for r in plain]
     assert all(r.stats.disabled is None for r in got) and sum(r.stats.draft_tokens for r in got)
