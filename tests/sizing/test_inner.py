@@ -80,7 +80,7 @@ def test_a_named_draft_takes_the_place_of_the_choice() -> None:
 def test_a_tree_that_costs_more_than_it_gains_is_warned_of(monkeypatch: Any, gain: float | None, warned: bool) -> None:
     monkeypatch.setattr(inner, "gain", lambda name, target, recipe: gain)
     found = inner.warnings(recipes.build("autoregressive", TARGET), "eagle3", TARGET)
-    assert bool(found) == warned and all("slower than plain decoding here, about 0.7x" in each for each in found)
+    assert bool(found) == warned and all("slower than plain decoding here, about 0.70x" in each for each in found)
 
 
 def ship(monkeypatch: Any, speeds: dict[str, float]) -> None:

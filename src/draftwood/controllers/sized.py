@@ -22,7 +22,7 @@ from draftwood.core.verdict import Outcome
 PLAIN: Size = (0, 0)
 USUAL: Size = (3, 3)  # where a choice begins
 BETTER = 1.2  # times as fast: what another size must be expected to be before the present one is left
-LEAST = 0.95  # of plain decoding's speed: below it nothing is drafted
+LEAST = 1.0  # of plain decoding's speed: below it nothing is drafted
 PAUSES = 4, 32  # consecutive choices of plain decoding before a size is tried again: at first, at most
 
 

@@ -50,4 +50,4 @@ def warnings(recipe: Recipe, inner: str, target: Model) -> tuple[str, ...]:
     speed = gain(MEASURED[inner], target, recipe) if inner in MEASURED else None
     if speed is None or speed >= SLOWER:
         return ()
-    return (f"slower than plain decoding here, about {speed:.1f}x expected: a recipe for study, or for slower targets",)
+    return (f"slower than plain decoding here, about {speed:.2f}x expected: a recipe for study, or for slower targets",)
