@@ -121,4 +121,4 @@ def test_control_a_budget_that_looks_at_the_tokens_fails() -> None:
 
 
 def _for(x: Proposal, limit: Limit) -> Limit:
-    return limit.take(torch.zeros(x.tree.batch, dtype=torch.int64))
+    return limit.take([0] * x.tree.batch)

@@ -85,14 +85,14 @@ class CostModel:
 
     def _observe_pass(self, tokens: int, context: int, seconds: float) -> None:
         low, share = _between(tokens)
-        hat = {low: 1 - share, low + 1: share}
-        if sum(part * self.knots[i].weight for i, part in hat.items()) > 3:
-            seconds = min(seconds, 3 * self.pass_seconds(tokens, context))
+        near = [(part, self.knots[i]) for i, part in ((low, 1 - share), (low + 1, share)) if part > 0]
+        if all(knot.weight > 3 for _, knot in near):
+            seconds = min(seconds, 3 * sum(part * knot.at(context) for part, knot in near))
         for knot in self.knots:
-            knot.fade(self.forget)
-        for i, part in hat.items():
-            if part > 0:
-                self.knots[i].add(part, context, seconds)
+            if knot.weight:
+                knot.fade(self.forget)
+        for part, knot in near:
+            knot.add(part, context, seconds)
 
     def _line(self, context: int) -> list[float]:
         """Seconds at every knot; unmeasured knots are filled from measured ones and never fall below a smaller pass."""

@@ -1,13 +1,15 @@
 """Limit: how much a round may guess. Load: what a controller may look at when it decides."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from draftwood.core.host import host
+from draftwood.core.host import put
 from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Times
 
@@ -34,39 +36,49 @@ def always(tree: TokenTree, frontier: Int[Tensor, "B F"], above: Float[Tensor, "
     return torch.ones_like(frontier, dtype=torch.bool)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Limit:
-    """Depth and nodes of each sequence under one tier. Depth 0 is an ordinary decoding step."""
+    """Depth and drafted nodes of each sequence. Depth 0 is an ordinary decoding step. Host numbers, because they fix shapes;
+    as tensors where policies compare them with trees."""
 
-    tier: Tier
-    depth: Int[Tensor, "B"]
-    nodes: Int[Tensor, "B"]  # drafted nodes, the root not counted
-    total: int | None = None  # one budget of drafted nodes for the whole batch
-    price: Float[Tensor, "C"] | None = None  # seconds of a pass of c tokens
+    depths: tuple[int, ...]
+    budgets: tuple[int, ...]  # drafted nodes, the root not counted
+    device: torch.device | str = "cpu"
     proceed: Proceed = always
 
     @staticmethod
     def of(
-        depth: list[int], nodes: list[int], device: torch.device | str = "cpu", proceed: Proceed = always
+        depth: Sequence[int], nodes: Sequence[int], device: torch.device | str = "cpu", proceed: Proceed = always
     ) -> "Limit":
-        """From host numbers; the tier holds the largest of them."""
-        nodes = [n if d else 0 for d, n in zip(depth, nodes, strict=True)]
-        tier = Tier(max(depth, default=0), 1 + max(nodes, default=0))
-        deep, wide = (torch.tensor(x, dtype=torch.int64, device=device) for x in (depth, nodes))
-        return Limit(tier, deep, wide, proceed=proceed)
+        return Limit(tuple(depth), tuple(n if d else 0 for d, n in zip(depth, nodes, strict=True)), device, proceed)
 
-    def take(self, sequences: Int[Tensor, "R"]) -> "Limit":
-        """Some sequences, under the same tier."""
-        return replace(self, depth=self.depth[sequences], nodes=self.nodes[sequences])
+    @cached_property
+    def tier(self) -> Tier:
+        """The largest of them."""
+        return Tier(max(self.depths, default=0), 1 + max(self.budgets, default=0))
 
-    def at_most(self, depth: Int[Tensor, "B"], nodes: Int[Tensor, "B"]) -> "Limit":
+    @cached_property
+    def depth(self) -> Int[Tensor, "B"]:
+        return put(self.depths, self.device)
+
+    @cached_property
+    def nodes(self) -> Int[Tensor, "B"]:
+        return put(self.budgets, self.device)
+
+    def take(self, sequences: Sequence[int]) -> "Limit":
+        """Some sequences."""
+        return Limit(
+            tuple(self.depths[b] for b in sequences),
+            tuple(self.budgets[b] for b in sequences),
+            self.device,
+            self.proceed,
+        )
+
+    def at_most(self, depth: Sequence[int], nodes: Sequence[int]) -> "Limit":
         """The same limit, no larger than this per sequence: what the request or the cache still has room for."""
-        deep = torch.minimum(self.depth, depth).clamp_min(0)
-        wide = torch.minimum(self.nodes, nodes).clamp_min(0)
-        wide = torch.where(deep > 0, wide, 0)
-        depth_most, nodes_most = host(torch.stack([deep, wide]).amax(1)) if deep.shape[0] else (0, 0)
-        tier = Tier(depth_most, 1 + nodes_most)
-        return Limit(tier, deep, wide, self.total, self.price, self.proceed)
+        deep = [max(min(a, b), 0) for a, b in zip(self.depths, depth, strict=True)]
+        wide = [max(min(a, b), 0) for a, b in zip(self.budgets, nodes, strict=True)]
+        return Limit.of(deep, wide, self.device, self.proceed)
 
 
 class CostEstimate(Protocol):

@@ -157,6 +157,8 @@ class Scored:
 
     def _places(self, nodes: Int[Tensor, "R"], sequences: Int[Tensor, "R"] | None) -> Int[Tensor, "R"]:
         """Where nodes stand in the pass."""
+        if sequences is None and self._token_index.shape[1] == 1:
+            return self._token_index[:, 0]
         node = nodes.clamp_min(0)
         return (
             self._token_index.gather(1, node[:, None])[:, 0]

@@ -32,7 +32,7 @@ def in_one_call(
 ) -> Proposal | None:
     """None where the model cannot, or the base is more than a root: then the loop does it."""
     line = getattr(model, "line", None)
-    steps = min(int(limit.depth[0]), int(limit.nodes[0]))
+    steps = min(limit.depths[0], limit.budgets[0])
     if line is None or steps < 1 or base.tree.num_nodes > 1:
         return None
     started = perf_counter()

@@ -96,7 +96,7 @@ class NGram:
         tries = [
             self._trie(self._index(state, slot, request), depth, nodes)
             for slot, request, depth, nodes in zip(
-                rnd.slots.tolist(), rnd.requests, limit.depth.tolist(), limit.nodes.tolist(), strict=True
+                rnd.slots.tolist(), rnd.requests, limit.depths, limit.budgets, strict=True
             )
         ]
         return _tree(base, tries)

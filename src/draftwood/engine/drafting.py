@@ -36,7 +36,7 @@ def propose(e: "Engine", rnd: Round, limit: Limit) -> Proposal:
     bare = Proposal.roots(rnd.roots())
     if not limit.tier.depth:
         return bare
-    drafting = [b for b, deep in enumerate(limit.depth.tolist()) if deep > 0]  # the sequences that get drafts
+    drafting = [b for b, deep in enumerate(limit.depths) if deep > 0]  # the sequences that get drafts
     if not drafting:
         return bare
     everyone = len(drafting) == rnd.batch
@@ -46,7 +46,7 @@ def propose(e: "Engine", rnd: Round, limit: Limit) -> Proposal:
             e.drafter_state,
             part,
             bare if everyone else bare.take(index(e, drafting)),
-            limit if everyone else limit.take(index(e, drafting)),
+            limit if everyone else limit.take(drafting),
             e.recipe.policy,
         )
         wrong = faults(proposal, part, e.model.vocab_size)
@@ -61,7 +61,7 @@ def propose(e: "Engine", rnd: Round, limit: Limit) -> Proposal:
         if len(good) < part.batch:
             proposal, drafting = proposal.take(index(e, good)), [drafting[b] for b in good]
         everyone = len(drafting) == rnd.batch
-        proposal = _selected(e, proposal, limit if everyone else limit.take(index(e, drafting)))
+        proposal = _selected(e, proposal, limit if everyone else limit.take(drafting))
     except Exception as error:
         disable(e, part, {b: f"propose: {error}" for b in range(part.batch)})
         return bare
@@ -82,7 +82,7 @@ def _selected(e: "Engine", proposal: Proposal, limit: Limit) -> Proposal:
         proposal = proposal.compact(int(proposal.tree.live.sum(1).max()))
     drafted = proposal.tree.num_drafted()
     if bool((drafted > limit.nodes).any()):
-        raise DrafterError(f"{host(drafted)} nodes were kept, {host(limit.nodes)} allowed")
+        raise DrafterError(f"{host(drafted)} nodes were kept, {list(limit.budgets)} allowed")
     return proposal
 
 

@@ -37,6 +37,7 @@ class Engine:
     ) -> None:
         recipe.check(model)
         self.model, self.cache, self.recipe, self.cost_model = model, cache, recipe, cost_model
+        self.needs = recipe.needs  # asked for every round
         self.config = EngineConfig() if config is None else config
         self.noise: Noise = Keyed() if noise is None else noise
         self.device = torch.device(device)

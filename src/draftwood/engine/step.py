@@ -22,7 +22,6 @@ from torch import Tensor
 
 from draftwood.core.batch import Batch, Work
 from draftwood.core.draw import Draw
-from draftwood.core.host import host
 from draftwood.core.host_tree import HostTree
 from draftwood.core.limit import Limit, Load
 from draftwood.core.proposal import Proposal
@@ -52,7 +51,7 @@ def step(e: "Engine") -> list[Request]:
     clock.mark("propose")
     chains = [Chain(w.slot, w.done, w.tokens) for w in batch.sequences]
     rule = partial(_verify, e)
-    verdict, scored = review(e.model, e.cache, chains, proposal, rule, rnd, taps=e.recipe.needs.shown, mark=clock.mark)
+    verdict, scored = review(e.model, e.cache, chains, proposal, rule, rnd, taps=e.needs.shown, mark=clock.mark)
     host_tree = scored.host_tree
     e.cache.commit([c.slot for c in chains], staged_entries(chains, host_tree, verdict))
     emitted = _emitted(host_tree, verdict)
@@ -92,8 +91,8 @@ def _plan(e: "Engine", batch: Batch) -> tuple[Round, Limit, Batch]:
         rnd = _round(e, ready)
         limit = _limit(e, batch, rnd)
         for drafting in (True, False):
-            asked = limit if drafting else limit.at_most(*[torch.zeros_like(limit.depth)] * 2)
-            nodes = host(asked.nodes) if asked.tier.nodes > 1 else [0] * len(ready)
+            asked = limit if drafting else Limit.of([0] * len(ready), [0] * len(ready), e.device)
+            nodes = asked.budgets
             extra = [w.take + (nodes[b] if b < len(ready) else 0) for b, w in enumerate(batch.sequences)]
             try:
                 e.cache.reserve([w.slot for w in batch.sequences], extra)
@@ -117,7 +116,7 @@ def _round(e: "Engine", ready: tuple[Work, ...]) -> Round:
         lengths=index(e, [w.done + w.take for w in ready]),
         requests=tuple(w.request for w in ready),
         origin={tap: x[slots] for tap, x in e.origin.items()},
-        target=Borrowed(e.model, e.cache) if e.recipe.needs.borrow else None,
+        target=Borrowed(e.model, e.cache) if e.needs.borrow else None,
         noise=e.noise,
     )
 
@@ -142,7 +141,7 @@ def _limit(e: "Engine", batch: Batch, rnd: Round) -> Limit:
     longest, capacity = e.longest, e.cache.capacity
     room = [0 if w.slot in e.disabled else min(w.request.remaining - 1, longest - w.done - w.take) for w in batch.ready]
     held = [capacity - w.done - w.take for w in batch.ready]
-    return limit.at_most(index(e, room), index(e, held))
+    return limit.at_most(room, held)
 
 
 def _verify(e: "Engine", proposal: Proposal, scored: Scored, rnd: Round) -> Verdict:
@@ -202,10 +201,10 @@ def _emitted(host_tree: HostTree, verdict: Verdict) -> list[list[int]]:
 
 def _keep_origin(e: "Engine", rnd: Round, verdict: Verdict, scored: Scored) -> None:
     """Features of the node after which the next root was emitted."""
-    if not rnd.batch or not e.recipe.needs.origin:
+    if not rnd.batch or not e.needs.origin:
         return
     last = verdict.path.gather(1, verdict.count[:, None])
-    for tap in e.recipe.needs.origin:
+    for tap in e.needs.origin:
         feature = scored.feature(tap, last)[:, 0]
         if tap not in e.origin:
             e.origin[tap] = feature.new_zeros(e.config.max_num_seqs, feature.shape[-1])

@@ -54,7 +54,7 @@ def check_drafter(drafter: Drafter, policy: TreePolicy, vocab_size: int, *, dept
     drafter.free(state, list(range(5)))
     for b in range(5):
         one = rnd.take([b])
-        own = Limit.of([int(limit.depth[b])], [int(limit.nodes[b])])
+        own = limit.take([b])
         alone = drafter.propose(state, one, Proposal.roots(one.roots()), own, policy)
         assert _paths(alone, 0) == _paths(together, b), f"sequence {b} is drafted differently alone and in a batch"
         drafter.free(state, [b])
@@ -168,8 +168,8 @@ def check_controller(controller: LengthController, vocab_size: int = 5) -> None:
     rng = random.Random(2)
     for _ in range(60):
         limit = controller.plan(state, rnd, load)
-        assert limit.depth.shape == limit.nodes.shape == (4,), "a limit needs one depth and one budget per sequence"
-        assert (limit.depth >= 0).all() and (limit.nodes >= 0).all(), "a limit is negative"
+        assert len(limit.depths) == len(limit.budgets) == 4, "a limit needs one depth and one budget per sequence"
+        assert min(*limit.depths, *limit.budgets) >= 0, "a limit is negative"
         assert int(limit.depth.max()) <= limit.tier.depth and int(limit.nodes.max()) < limit.tier.nodes, (
             "tier too small"
         )
@@ -183,7 +183,7 @@ def _outcome(rnd: Round, limit: Limit, rng: random.Random) -> Outcome:
     for level in range(limit.tier.depth):
         at = torch.full((rnd.batch, 1), tree.num_nodes - 1)
         tree = tree.add(at, torch.ones_like(at), live=(limit.depth > level)[:, None], copies=0)
-    count = torch.tensor([rng.randint(0, d) for d in limit.depth.tolist()])
+    count = torch.tensor([rng.randint(0, d) for d in limit.depths])
     path = torch.arange(tree.num_nodes).expand(rnd.batch, -1)
     path = torch.where(path <= count[:, None], path, -1)
     tokens = torch.ones_like(path)

@@ -37,7 +37,7 @@ class Replay:
     def propose(self, state: None, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
         tokens = [
             self._next(tuple(request.prompt), len(request.output), depth)
-            for request, depth in zip(rnd.requests, limit.depth.tolist(), strict=True)
+            for request, depth in zip(rnd.requests, limit.depths, strict=True)
         ]
         return base.with_given(
             tokens, [list(range(len(x))) for x in tokens], [[-float(i) for i in range(len(x))] for x in tokens]

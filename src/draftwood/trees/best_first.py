@@ -98,7 +98,7 @@ class BestFirst:
         growth = Growth.at_roots(base)
         few = rnd.batch * self._beam(limit) * self.reads(limit) <= _FEW and base.tree.num_nodes == 1
         if few and rnd.device.type == "cpu":
-            nodes, score = host(limit.nodes), host(base.tree.score)
+            nodes, score = limit.budgets, host(base.tree.score)
             roots = [[(s, -1, token)] for (s,), (token,) in zip(score, host(base.tree.tokens), strict=True)]
             lists = _Lists(roots, score, [[] for _ in nodes], [max(n - 1, 0) for n in nodes])
             return replace(growth, frontier=put([[0 if n > 0 else -1] for n in nodes], rnd.device), carry=lists)

@@ -31,7 +31,7 @@ def grow(base: Proposal, limit: Limit, policy: TreePolicy, rnd: Round, step: Ste
     """
     fault: str | None = None
     growth = policy.start(base, limit, rnd)
-    passes, shared = base.passes, _shared_depth(limit)
+    passes, shared = base.passes, min(limit.depths, default=0)
     states: Float[Tensor, "B M H"] | None = None  # hidden states of the nodes that were run, for `proceed`
     most = getattr(policy, "passes", None)
     for _ in range(limit.tier.depth if most is None else most(limit)):
@@ -163,7 +163,7 @@ def by_score(tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
     that stands for several draws cannot be cut between them, so policies that draw them stay within the budget by
     themselves.
     """
-    if tree.num_nodes - 1 <= int(limit.nodes.min()) and tree.num_nodes - 1 <= int(limit.depth.min()):
+    if tree.num_nodes - 1 <= min(*limit.budgets, *limit.depths):
         return tree.live  # too few to be too many or too deep
     return best_of(tree, limit) & (tree.depths() <= limit.depth[:, None])
 
@@ -176,11 +176,6 @@ def best_of(tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
     kept = torch.zeros_like(tree.live).scatter(1, order, rank < limit.nodes[:, None])
     kept[:, 0] = True
     return kept & tree.live
-
-
-def _shared_depth(limit: Limit) -> int:
-    """Levels that every sequence may reach. On an accelerator none is known: asking would stop the device."""
-    return int(limit.depth.min()) if limit.depth.device.type == "cpu" and len(limit.depth) else 0
 
 
 def _open(growth: Growth, limit: Limit) -> Int[Tensor, "B F"]:

@@ -69,9 +69,9 @@ class Nucleus:
         best: Int[Tensor, "U"] | None,
         u: Float[Tensor, "R 3"],
     ) -> Int[Tensor, "R"]:
-        given, token = _Given.of(logits, at, params, best), torch.empty(len(at), dtype=torch.int64)
+        given, token = _Given.of(logits, at, params, best), torch.empty(at.shape[0], dtype=torch.int64)
         uniforms = u.contiguous()
-        if u.shape != (len(at), 3) or u.dtype != torch.float64:
+        if u.shape != (at.shape[0], 3) or u.dtype != torch.float64:
             raise TypeError(
                 f"a pick takes three float64 uniforms for each of {len(at)}, not {u.dtype} {tuple(u.shape)}"
             )
@@ -88,7 +88,7 @@ class Nucleus:
     ) -> tuple[Int[Tensor, "R"], int]:
         """How many tokens each distribution has, and all together; -1 where a row is none. They wait to be read."""
         given = _Given.of(logits, at, params, best)
-        count = torch.empty(len(at), dtype=torch.int64)
+        count = torch.empty(at.shape[0], dtype=torch.int64)
         total: int = self.library.calls.draftwood_nucleus(*given.arguments, count.data_ptr())
         if total == _OUT_OF_RANGE:
             raise given.out_of_range()
@@ -109,7 +109,7 @@ class _Given:
         params: Sequence[SamplingParams],
         best: Int[Tensor, "U"] | None,
     ) -> "_Given":
-        size = len(at)
+        size = at.shape[0]
         whole = all(each is None or each.dtype == torch.int64 for each in (at, best))
         if logits.dtype != torch.float32 or not whole or size != len(params):
             raise TypeError(
