@@ -305,6 +305,13 @@ def test_conversations_are_answered_together(llm: LLM) -> None:
 # --- ends
 
 
+def test_fields_of_the_engine_config_may_be_keywords(loaded: Loaded) -> None:
+    with LLM(loaded, "autoregressive", config=EngineConfig(max_num_seqs=3), max_model_len=16) as small:
+        assert small.config == EngineConfig(max_num_seqs=3, max_model_len=16)
+    with pytest.raises(OptionError, match="max_model_len must be a positive whole number, got 'long'"):
+        LLM(loaded, "autoregressive", max_model_len="long")
+
+
 def test_end_of_the_context_is_told_from_the_limit(loaded: Loaded) -> None:
     with LLM(loaded, "autoregressive", config=EngineConfig(max_model_len=16)) as small:
         got = small.generate("One, two, three,", max_tokens=100, ignore_eos=True)

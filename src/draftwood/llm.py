@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import count
 from typing import Any, Literal, NoReturn, overload
 
@@ -37,7 +37,8 @@ Params = SamplingParams | Mapping[str, Any]
 
 
 class LLM:
-    """`recipe` is a name (with its options as keywords) or a Recipe. A lossy recipe given by name is logged as such."""
+    """`recipe` is a name (with its options as keywords) or a Recipe. A lossy recipe given by name is logged as such. Fields
+    of EngineConfig, such as `max_model_len`, may be keywords, too."""
 
     def __init__(
         self,
@@ -49,11 +50,12 @@ class LLM:
         config: EngineConfig | None = None,
         **options: Any,
     ) -> None:
+        settings = {field.name: options.pop(field.name) for field in fields(EngineConfig) if field.name in options}
         _check_arguments(model, recipe, options)
         self.device = check_device(device)
         self.loaded = model if isinstance(model, Loaded) else load(os.fspath(model), dtype=dtype, device=self.device)
         self.tokenizer = self.loaded.tokenizer
-        self.config = EngineConfig() if config is None else config
+        self.config = replace(EngineConfig() if config is None else config, **settings)
         self.recipe_name = recipe if isinstance(recipe, str) else type(recipe.drafter).__name__
         self.recipe = recipes.build(recipe, self.loaded.model, **options) if isinstance(recipe, str) else recipe
         for note in self.recipe.notes:

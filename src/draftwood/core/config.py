@@ -82,5 +82,5 @@ class EngineConfig:
     def __post_init__(self) -> None:
         for name in ("max_num_seqs", "max_model_len", "max_cache_tokens", "max_prefill_tokens", "max_num_waiting"):
             value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise OptionError(f"engine config: {name} must be positive, got {value}")
+            if value is not None and (not isinstance(value, int) or value <= 0):
+                raise OptionError(f"engine config: {name} must be a positive whole number, got {value!r}")
