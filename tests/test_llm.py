@@ -347,6 +347,12 @@ def test_dict_is_params(llm: LLM) -> None:
     assert llm.generate("One, two,", {"max_tokens": 9}, max_tokens=3).text == wanted, "keywords come last"
 
 
+@pytest.mark.parametrize("options", [{"bad_words": [""]}, {"bad_words": [" "]}, {"bad_words": 5}, {"params": {1: 2}}])
+def test_words_and_names_that_are_none_are_refused(llm: LLM, options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match=r"(?s)(bad_words|params) cannot .*hint"):
+        llm.generate("One, two,", **options)
+
+
 # --- what cannot be done, and what a model says of itself
 
 

@@ -72,6 +72,12 @@ def test_other_parts_are_refused(part: Any) -> None:
         messages_of([{"role": "user", "content": [part]}])
 
 
+@pytest.mark.parametrize("content", [None, 5, b"x"])
+def test_content_that_is_no_text_is_the_messages_fault(content: Any) -> None:
+    with pytest.raises(OptionError, match="the content of a message cannot be"):
+        messages_of([{"role": "user", "content": content}])
+
+
 @pytest.mark.parametrize("talk", [[], [None], [{"role": "user", "content": "x"}, "y"], 5])
 def test_messages_must_be_messages(talk: Any) -> None:
     with pytest.raises(OptionError, match="hint: "):

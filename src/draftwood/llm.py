@@ -246,13 +246,15 @@ class LLM:
 
     def _params(self, params: Any, options: dict[str, Any]) -> SamplingParams:
         if isinstance(params, Mapping):
+            if not all(isinstance(key, str) for key in params):
+                raise OptionError(f"params cannot be {params!r}\nhint: names and values: {{'temperature': 0.7}}")
             params, options = None, {**params, **options}
         elif not (params is None or isinstance(params, SamplingParams)):
             raise OptionError(f"params cannot be {params!r}\nhint: SamplingParams(temperature=0.7), or a dict like it")
         words = options.get("bad_words")
         if isinstance(words, str):
             raise OptionError(f"bad_words cannot be {words!r}\nhint: a list: [{words!r}]")
-        if words and any(isinstance(w, str) for w in words):
+        if isinstance(words, Sequence) and any(isinstance(w, str) for w in words):
             options = {**options, "bad_words": [ids for w in words for ids in self._spellings(w)]}
         return SamplingParams(**options) if params is None else replace(params, **options)
 
@@ -260,6 +262,8 @@ class LLM:
         """A word's ids, at the start of a text and after a space."""
         if not isinstance(word, str):
             return [word]
+        if not word.strip():
+            raise OptionError(f"bad_words cannot hold {word!r}\nhint: words, or lists of token ids")
         return [ids for w in (word, " " + word.lstrip()) if (ids := self.tokenizer.encode(w))]
 
     def _stream(self, running: Running, until: threading.Event | None) -> Iterator[Chunk]:

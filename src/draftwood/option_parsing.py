@@ -104,7 +104,7 @@ def checked(name: str, build: Callable[..., Any], chosen: Mapping[str, Any]) -> 
     for key, value in values.items():
         for mark in _marks(hints.get(key)):
             if isinstance(mark, NotWith):
-                for other in (each for each in mark.options if each in values):
+                for other in (each for each in mark.options if None not in (value, values.get(each))):
                     raise OptionError(
                         f"{name}: {key} {value!r} and {other} {values[other]!r} exclude each other\n"
                         f"hint: leave out {key} or {other}"

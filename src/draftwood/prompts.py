@@ -69,9 +69,11 @@ def messages_of(conversation: Any) -> list[dict[str, Any]]:
 
 def _content(message: Message) -> dict[str, str]:
     """Content in parts as one text, a line each, which is how vLLM joins them."""
-    content = message.get("content")
-    if not isinstance(content, Sequence) or isinstance(content, str | bytes):
+    content = message.get("content", "")  # some messages carry something else, for example the call of a tool
+    if isinstance(content, str) or (content is None and message.get("role") != "user"):
         return {}
+    if not isinstance(content, Sequence) or isinstance(content, bytes):
+        raise OptionError(f"the content of a message cannot be {_shown(content)}\n{A_MESSAGE}")
     texts: list[str] = []
     for part in content:
         if not isinstance(part, Mapping) or part.get("type") != "text" or not isinstance(part.get("text"), str):

@@ -494,3 +494,20 @@ def test_extreme_temperatures_are_just_temperatures(model: Decoder, temperature:
     assert all(len(r.output) == 24 for r in got)
     if temperature < 1:
         assert [r.output for r in got] == answers(model, prompts(2), sampled(2, temperature=0.0))
+
+
+def test_drafter_with_scores_of_another_precision_drafts_for_some_of_the_batch(model: Decoder) -> None:
+    class Double(NGram):
+        def propose(self, *given: Any) -> Any:
+            made = NGram.propose(self, *given)
+            return replace(made, tree=replace(made.tree, score=made.tree.score.double()))
+
+    params = [SamplingParams(max_tokens=12), SamplingParams(max_tokens=1)]  # the second one has no room for a draft
+    requests = [Request(i, prompts(1)[0], p, V) for i, p in enumerate(params)]
+    engine = make_engine(model, with_drafter(Double(n_min=1)))
+    for request in requests:
+        engine.add(request)
+    while engine.has_work:
+        engine.step()
+    (wanted,) = serve(make_engine(model, plain()), prompts(1), params[0])
+    assert requests[0].output == wanted.output and requests[0].stats.disabled is None

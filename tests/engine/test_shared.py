@@ -15,6 +15,7 @@ from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.ngram import NGram
+from draftwood.engine.engine import Engine
 from draftwood.engine.interrupt import HeldInterrupt
 from draftwood.engine.shared import Running, SharedEngine
 from draftwood.errors import EngineError
@@ -203,3 +204,78 @@ def test_threads_run_rounds_for_each_other(model: Decoder) -> None:
     for thread in threads:
         thread.join()
     assert [each.request.output for each in several] == wanted
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_interrupt_while_a_stream_is_closed_leaves_nothing_behind(
+    model: Decoder, held: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The twin does not hold it: the request stays in the engine."""
+    if not held:
+        for method in ("__enter__", "__exit__"):
+            monkeypatch.setattr(HeldInterrupt, method, lambda self, *_: self if not _ else None)
+    engine = shared(model)
+    wanted, made = outputs(shared(model), running(2)), engine.engine
+    real, left = made.release, [interrupt]
+
+    def release(slots: Any) -> None:
+        if left and slots:
+            left.pop()()
+        real(slots)
+
+    monkeypatch.setattr(made, "release", release)
+    rounds = engine.rounds(running(1, tokens=40)[0])
+    next(rounds)
+    with pytest.raises(KeyboardInterrupt):
+        rounds.close()
+    assert made.has_work != held
+    if held:
+        assert outputs(engine, running(2)) == wanted and engine.engine is made
+
+
+def test_third_interrupt_that_hits_the_replacement_of_the_engine_does_no_harm(model: Decoder) -> None:
+    def twice() -> None:
+        interrupt()
+        interrupt()
+
+    wanted = outputs(shared(model), running(2))
+    engine, left = shared(model, Trap("verify", twice)), [interrupt]
+    make = engine.make
+
+    def interrupted() -> Engine:
+        if left:
+            left.pop()()
+        return make()
+
+    engine.make = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        engine.run(running(2, tokens=40), lambda done: None)
+    with pytest.raises(KeyboardInterrupt):
+        engine.run(running(2), lambda done: None)
+    assert outputs(engine, running(2)) == wanted
+
+
+def test_interrupt_in_a_round_that_fails_is_delivered() -> None:
+    with pytest.raises(KeyboardInterrupt), HeldInterrupt():
+        interrupt()
+        raise ValueError("the round failed as well")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_child_of_a_fork_during_a_round_is_refused_and_does_not_wait(model: Decoder) -> None:
+    def forked() -> int:
+        child = os.fork()
+        if not child:
+            try:
+                outputs(engine, running(1))
+                os._exit(0)
+            except EngineError as error:
+                os._exit(3 if "forked during a round" in str(error) else 4)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    engine = shared(model)
+    assert forked() == 0, "between rounds a child may go on"
+    with engine._lock:  # pyright: ignore[reportPrivateUsage]
+        assert forked() == 3
+    assert outputs(engine, running(1)) == outputs(shared(model), running(1))

@@ -25,7 +25,7 @@ def test_with_no_option_the_size_is_chosen_and_the_notes_say_it(head: tuple[str,
     recipe: Any = recipes.build(name, TARGET, weights=weights)
     assert isinstance(recipe.controller, Sized) and recipe.controller.cost_model.pass_seconds(1) > 0
     (note,) = recipe.notes
-    assert "chosen for" in note and "expected" in note
+    assert "chosen for" in note and ("expected" in note or "no draft pays" in note)
 
 
 def test_depth_and_nodes_together_fix_the_size(head: tuple[str, str]) -> None:
@@ -70,3 +70,15 @@ def test_a_size_that_is_expected_to_be_slower_is_warned_of(caplog: pytest.LogCap
         assert not caplog.records
         note = Choice((2, 4), 0.7).note("some", TARGET)
     assert note in caplog.text and "plain decoding is faster here" in caplog.text
+
+
+@pytest.mark.parametrize("asked", [{"nodes": 0}, {"depth": 0}, {"depth": 3, "nodes": 0}])
+def test_no_levels_or_no_nodes_are_plain_decoding(head: tuple[str, str], asked: dict[str, int]) -> None:
+    name, weights = head
+    recipe: Any = recipes.build(name, TARGET, weights=weights, **asked)
+    assert recipe.controller.depth * recipe.controller.nodes == 0 and recipe.notes == ("plain decoding (as asked for)",)
+
+
+def test_published_sizes_with_one_number_of_ones_own_are_not_called_published(head: tuple[str, str]) -> None:
+    name, weights = head
+    assert "as asked for" in recipes.build(name, TARGET, weights=weights, size="paper", depth=2).notes[0]

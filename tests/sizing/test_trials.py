@@ -4,6 +4,7 @@ from typing import Any
 
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.recipe import Recipe
+from draftwood.sizing import trials as trials_module
 from draftwood.sizing.trials import trials
 from draftwood.testing.table_drafter import TableDrafter
 from draftwood.testing.table_model import TableModel, random_probs
@@ -49,3 +50,17 @@ def test_a_target_is_timed_once_for_each_drafter() -> None:
     count = len(calls)
     assert count and trials(target, recipe(drafter), "counted", SIZES) is first and len(calls) == count
     assert trials(target, recipe(drafter), "another", SIZES) is not first
+
+
+def test_rounds_that_take_too_long_are_not_repeated(monkeypatch: Any) -> None:
+    monkeypatch.setattr(trials_module, "LONGEST", 0.0)
+    calls = list[str]()
+
+    class Counted(TableDrafter):
+        def propose(self, *args: Any) -> Any:
+            calls.append("propose")
+            return super().propose(*args)
+
+    p = random_probs(7, 1)
+    found = trials(TableModel(7, p), recipe(Counted(p)), "slow", SIZES)
+    assert [t.tokens for t in found] == [1] and not calls

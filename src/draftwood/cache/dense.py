@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from draftwood.core.forward import CacheSpec, ForwardInput, Segment
-from draftwood.errors import EngineError, OutOfBlocks
+from draftwood.errors import EngineError, OptionError, OutOfBlocks
 
 _INITIAL_ENTRIES = 512
 _EMPTY = np.zeros((0, 0), dtype=bool)
@@ -50,7 +50,14 @@ class DenseCache:
         self.slots, self.capacity = slots, capacity
         self.max_cache_tokens = slots * capacity if max_cache_tokens is None else max_cache_tokens
         size = min(capacity, _INITIAL_ENTRIES)
-        self._stores = {s.name: torch.zeros(slots, s.heads, size, s.width, dtype=s.dtype, device=device) for s in specs}
+        try:
+            made = {s.name: torch.zeros(slots, s.heads, size, s.width, dtype=s.dtype, device=device) for s in specs}
+        except (RuntimeError, MemoryError) as error:
+            why = str(error).partition("\n")[0]
+            raise OptionError(
+                f"no memory for a cache of {slots} sequences: {why}\nhint: a smaller max_num_seqs"
+            ) from None
+        self._stores = made
         self._allocated = size  # entries of a slot in the stores
         self._slots = [_Slot() for _ in range(slots)]
         self._clock = 0

@@ -100,6 +100,8 @@ def options(
 
 def main() -> None:
     """The entry point of the package."""
+    if sys.stdout is None:
+        sys.exit(_output_failed(OSError(errno.EBADF, "stdout is closed")))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # characters that the encoding lacks are replaced
             stream.reconfigure(errors="replace")

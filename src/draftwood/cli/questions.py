@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def gather(prompts: Sequence[str], file: Path | None, *, raw: bool = False) -> l
         return _from_file(file)
     if prompts:
         return [Question((_checked(prompt, raw),)) for prompt in prompts]
-    if sys.stdin.isatty():
+    if sys.stdin is None or sys.stdin.isatty():
         raise OptionError("no prompt\nhint: give one as an argument, on stdin, or many with --file")
     return [Question((_checked(_decoded(sys.stdin.buffer.read(), "stdin").removesuffix("\n"), raw),))]
 
@@ -73,7 +74,7 @@ def parse(line: bytes, number: int) -> Question:
     """One line of a question file. Never raises: what is wrong with it is its `error`."""
     labels: dict[str, Any] = {}
     try:
-        entry = json.loads(_decoded(line, "it"), parse_constant=_refuse)
+        entry = json.loads(_decoded(line, "it"), parse_constant=_refuse, parse_float=_finite)
         if not isinstance(entry, dict):
             raise OptionError(f"it is no object but a {type(entry).__name__}")
         labels = {key: entry[key] for key in ("question_id", "category") if key in entry}
@@ -89,6 +90,12 @@ def parse(line: bytes, number: int) -> Question:
 
 def _refuse(word: str) -> None:
     raise OptionError(f"it is not JSON: {word} is no number")
+
+
+def _finite(text: str) -> float:
+    if not isfinite(float(text)):
+        raise OptionError(f"the number {text} is too large")
+    return float(text)
 
 
 def _turns(entry: dict[str, Any]) -> tuple[str, ...]:

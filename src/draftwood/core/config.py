@@ -82,5 +82,9 @@ class EngineConfig:
     def __post_init__(self) -> None:
         for name in ("max_num_seqs", "max_model_len", "max_cache_tokens", "max_prefill_tokens", "max_num_waiting"):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value <= 0):
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value <= 0):
                 raise OptionError(f"engine config: {name} must be a positive whole number, got {value!r}")
+        if not isinstance(self.disable_slow_drafts, bool):
+            raise OptionError(
+                f"engine config: disable_slow_drafts must be True or False, got {self.disable_slow_drafts!r}"
+            )

@@ -105,6 +105,13 @@ def _shapes(proposal: Proposal, rnd: Round, vocab_size: int) -> None:
     for name in ("tokens", "parents", "role", "copies", "source"):
         if getattr(tree, name).dtype != torch.int64:
             raise DrafterError(f"tree.{name} is {getattr(tree, name).dtype}, expected torch.int64")
+    if tree.live.dtype != torch.bool or not tree.score.is_floating_point():
+        raise DrafterError(
+            f"tree.live is {tree.live.dtype} and tree.score {tree.score.dtype}, expected bool and floats"
+        )
+    for name, kind in (("passes", int), ("pass_seconds", int | float)):
+        if not isinstance(getattr(proposal, name), kind):
+            raise DrafterError(f"{name} cannot be {getattr(proposal, name)!r}, a number is expected")
     _distributions(proposal, vocab_size)
     if proposal.q_index is None:
         return

@@ -62,10 +62,10 @@ def propose(e: "Engine", rnd: Round, limit: Limit) -> Proposal:
             proposal, drafting = proposal.take(index(e, good)), [drafting[b] for b in good]
         everyone = len(drafting) == rnd.batch
         proposal = _selected(e, proposal, limit if everyone else limit.take(drafting))
+        return proposal if everyone else _among(bare, proposal, index(e, drafting))
     except Exception as error:
         disable(e, part, {b: f"propose: {error}" for b in range(part.batch)})
         return bare
-    return proposal if everyone else _among(bare, proposal, index(e, drafting))
 
 
 def index(e: "Engine", numbers: list[int] | list[list[int]]) -> Int[Tensor, "R ..."]:
@@ -91,7 +91,7 @@ def _among(bare: Proposal, part: Proposal, sequences: Int[Tensor, "R"]) -> Propo
     tree = bare.tree.resize(part.tree.num_nodes)
     fields = {name: getattr(tree, name).clone() for name in tree.__slots__}
     for name, column in fields.items():
-        column[sequences] = getattr(part.tree, name)
+        column[sequences] = getattr(part.tree, name).to(column.dtype)
     q_index = torch.full_like(fields["tokens"], -1)
     q_index[sequences] = part.q_indices()
     return Proposal(

@@ -49,5 +49,5 @@ class HeldInterrupt:
         if self._before is not None:
             HeldInterrupt._entered = False
             signal.signal(signal.SIGINT, self._before)
-            if error is None:
+            if error is None or isinstance(error, Exception):
                 self.deliver()

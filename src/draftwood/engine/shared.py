@@ -4,12 +4,14 @@ An interrupt never cuts a round off (see HeldInterrupt). When a round fails, its
 gets the exception, and later requests get a fresh engine.
 """
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
+from weakref import WeakSet
 
 from draftwood.core.request import Request
 from draftwood.engine.engine import Engine
@@ -36,10 +38,20 @@ class SharedEngine:
 
     def __init__(self, make: Callable[[], Engine]) -> None:
         self.make = make
-        self.engine = make()
+        self._engine = make()
         self._lock = threading.Lock()
+        self._closed = ""  # why no request may come any more
         self._running: dict[int, Running] = {}
         self._leaving: deque[Running] = deque()  # to be cancelled before the next round
+        _ALL.add(self)
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of the next round: a fresh one if the last round failed."""
+        if self._engine.closed and not self._closed:
+            with self._lock:
+                self._revive()
+        return self._engine
 
     def run(self, several: Sequence[Running], advance: Callable[[int], None]) -> None:
         """Run all to their ends; `advance` hears how many have finished. They enter the engine as it has room, so that
@@ -77,24 +89,40 @@ class SharedEngine:
     def cancel(self, several: Sequence[Running]) -> None:
         """End what still runs. Never waits for the lock: the garbage collector may close a forgotten stream in the
         middle of a round, in the thread that holds the lock. The holder of the lock cancels before the next round."""
-        self._leaving.extend(each for each in several if not each.request.finished)
-        if self._leaving and self._lock.acquire(blocking=False):
-            try:
-                self._cancel_leaving()
-            finally:
-                self._lock.release()
+        with HeldInterrupt():
+            self._leaving.extend(each for each in several if not each.request.finished)
+            if self._leaving and self._lock.acquire(blocking=False):
+                try:
+                    self._cancel_leaving()
+                finally:
+                    self._lock.release()
 
     def close(self) -> None:
         """Cancel what runs and refuse what comes."""
-        with self._lock:
-            self.engine.close()
+        with HeldInterrupt(), self._lock:
+            self._closed = self._closed or "this model was closed"
+            self._engine.close()
+
+    def _revive(self) -> None:
+        """A fresh engine in place of one whose round failed. Not in the handler of the failure: a further interrupt there
+        would leave none."""
+        if self._closed:
+            raise EngineError(self._closed)
+        if self._engine.closed:
+            for each in self._running.values():
+                if not each.request.finished:
+                    each.request.finish("cancelled")
+                each.stop()
+            self._running.clear()
+            self._engine = self.make()
 
     def _has_room(self) -> bool:
-        config = self.engine.config
-        return self.engine.scheduler.waiting < min(config.max_num_seqs, config.max_num_waiting)
+        config = self._engine.config
+        return self._engine.scheduler.waiting < min(config.max_num_seqs, config.max_num_waiting)
 
     def _add(self, running: Running) -> None:
-        self.engine.add(running.request)
+        self._revive()
+        self._engine.add(running.request)
         self._running[running.request.id] = running
         running.started = perf_counter()
 
@@ -104,23 +132,31 @@ class SharedEngine:
             self._cancel_leaving()
             if running is not None and running.request.finished:
                 return
-            if self.engine.closed:
-                raise EngineError("this model was closed while a request was running")
-            try:
-                finished = self.engine.step()
-            except BaseException:
-                for each in self._running.values():
-                    each.stop()
-                self._running.clear()
-                self.engine = self.make()
-                raise
-            for request in finished:
+            self._revive()
+            for request in self._engine.step():
                 if (ended := self._running.pop(request.id, None)) is not None:  # others may use the engine themselves
                     ended.stop()
 
     def _cancel_leaving(self) -> None:
         while self._leaving:
-            running = self._leaving.popleft()
-            self.engine.cancel(running.request)
+            running = self._leaving[0]
+            self._engine.cancel(running.request)
             self._running.pop(running.request.id, None)
             running.stop()
+            self._leaving.popleft()
+
+
+_ALL: WeakSet[SharedEngine] = WeakSet()
+
+
+def _after_fork() -> None:
+    """In a child process no other thread lives: whoever held a lock will never release it, and what its round had done so
+    far is unknown."""
+    for shared in list(_ALL):
+        if shared._lock.locked():
+            shared._lock = threading.Lock()
+            shared._closed = "this process was forked during a round\nhint: open the model in the child process"
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

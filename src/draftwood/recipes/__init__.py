@@ -69,7 +69,12 @@ def build(name: str, target: Model, **chosen: Any) -> Recipe:
     """A recipe for this target. Its options are checked against the signature, its parts against each other."""
     name, words = parted(name)
     make = load(name).build
-    chosen = checked(name, make, {**converted(name, make, options(name), words), **chosen})
+    spelt = converted(name, make, options(name), words)
+    if twice := spelt.keys() & chosen.keys():
+        raise OptionError(
+            f"{name}: {min(twice)} is given twice\nhint: after the recipe's name or as an option, not both"
+        )
+    chosen = checked(name, make, {**spelt, **chosen})
     if not _leaves_inner_open(make, chosen):
         recipe = _built(name, target, chosen)
         return recipe if chosen else replace(recipe, notes=(*recipe.notes, *warnings(recipe, name, target)))

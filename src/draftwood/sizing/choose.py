@@ -59,6 +59,8 @@ class Choice:
 
     def note(self, name: str, target: Model) -> str:
         """For the banner. A size that is expected to be slower than plain decoding is also logged as a warning."""
+        if self.size == PLAIN:
+            return f"plain decoding, no draft pays here (chosen for {backend_of(target)})"
         text = f"{said(self.size)} (chosen for {backend_of(target)}, {self.gain:.2f}x of plain decoding expected)"
         if self.gain < SLOWER:
             log.warning("%s: %s; plain decoding is faster here: recipe=autoregressive", name, text)
@@ -80,9 +82,10 @@ def best_first(
     that the drafter can draft. `profile`: the recipe whose measured acceptance is where the choice begins."""
     fixed = asked.or_published(*published) if asked.size == "paper" else asked
     policy = BestFirst(fixed.beam)
-    if fixed.depth is not None and fixed.nodes is not None:
-        size = min(fixed.depth, deepest), fixed.nodes
-        note = f"{said(size)} (as {'published' if asked.size == 'paper' else 'asked for'})"
+    if 0 in (fixed.depth, fixed.nodes) or (fixed.depth is not None and fixed.nodes is not None):
+        size = min(fixed.depth or 0, deepest), fixed.nodes or 0
+        published_whole = asked.size == "paper" and (asked.depth, asked.beam, asked.nodes) == (None, None, None)
+        note = f"{said(size)} (as {'published' if published_whole else 'asked for'})"
         return Recipe(drafter=drafter, policy=policy, verifier=Match(), controller=Fixed(*size), notes=(note,))
     acceptance = load_acceptance(profile or name, target)
     sizes = fixed.sizes(deepest)
@@ -154,8 +157,8 @@ def gain(name: str, target: Model, recipe: Recipe) -> float | None:
 
 def said(size: Size) -> str:
     depth, nodes = size
-    if not depth:
-        return "plain decoding, no draft pays here"
+    if not depth or not nodes:
+        return "plain decoding"
     return f"chain of {nodes}" if nodes <= depth else f"tree of {nodes} nodes, depth {depth}"
 
 

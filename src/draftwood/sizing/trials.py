@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from time import perf_counter
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -21,7 +22,8 @@ from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.verdict import Outcome, Times
 from draftwood.engine.engine import Engine
 
-SECONDS = 0.35  # all trials together
+SECONDS = 0.35  # after which every size is tried at most once more
+LONGEST = 1.5  # seconds after which no round begins, for targets and trees that are slow
 SIZES: tuple[Size, ...] = ((0, 0), (2, 2), (2, 4), (5, 5), (4, 12), (5, 32))
 ROUNDS = 7  # of a size at most; the median counts
 LENGTH = 256  # tokens of the text, one in eight of them prompt
@@ -110,16 +112,15 @@ def _timed(target: Model, recipe: Recipe, sizes: Sequence[Size]) -> list[Times]:
     engine.step()  # the prompt
     rounds: dict[Size, list[Times]] = {size: [] for size in sizes}
     started = perf_counter()
-    for i in range(ROUNDS):  # in turn, so that a busy moment does not hit one size alone
-        for turn.size in sizes:
-            record.times.clear()
-            if not request.finished and not request.stats.disabled:
-                engine.step()
-            # A round in which the drafter had nothing to go by is of another size.
-            rounds[turn.size] += [t for t in record.times if bool(turn.size[1]) == bool(t.draft_nodes)]
-        if i == 0:  # the first of each warms up; a drafter that fails is known by then
-            rounds = {size: each if request.stats.disabled else [] for size, each in rounds.items()}
-        elif perf_counter() - started > SECONDS:
+    for i, turn.size in product(range(ROUNDS), sizes):  # in turn, so that a busy moment does not hit one size alone
+        record.times.clear()
+        if not request.finished and not request.stats.disabled:
+            engine.step()
+        # A round in which the drafter had nothing to go by is of another size.
+        rounds[turn.size] += [t for t in record.times if bool(turn.size[1]) == bool(t.draft_nodes)]
+        spent = perf_counter() - started
+        if spent > LONGEST or (spent > SECONDS and i > 1 and turn.size == sizes[-1]):
             break
     engine.close()
-    return [sorted(each, key=lambda t: t.total)[len(each) // 2] for each in rounds.values() if each]
+    warm = [each[1:] or each for each in rounds.values() if each]  # the first of each warms up
+    return [sorted(each, key=lambda t: t.total)[len(each) // 2] for each in warm]

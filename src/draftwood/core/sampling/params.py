@@ -106,13 +106,10 @@ class SamplingParams:
         ends: tuple[Any, ...] = tuple(given["stop_token_ids"])
         _need(all(isinstance(s, str) for s in stop), "stop", stop, "texts")
         _need(all(_whole(t) for t in ends), "stop_token_ids", ends, "token ids")
+        listed = all(isinstance(w, Sequence) and not isinstance(w, str | bytes) for w in given["bad_words"])
+        hint = "lists of token ids; texts are keywords of LLM's methods"
+        _need(listed and all(_whole(t) for w in given["bad_words"] for t in w), "bad_words", given["bad_words"], hint)
         words = tuple(tuple(w) for w in given["bad_words"])
-        _need(
-            all(_whole(t) for w in words for t in w),
-            "bad_words",
-            words,
-            "token ids; texts are keywords of LLM's methods",
-        )
         for name, value in (("stop", stop), ("stop_token_ids", ends), ("bad_words", words)):
             object.__setattr__(self, name, value)
 
