@@ -217,15 +217,8 @@ def check_cache(make: Callable[[int, int], Cache], store: str) -> None:
             depth[i] = 0 if parent < 0 else depth[parent] + 1
         cache.reserve([slot], [size])
         base = len(texts[slot])
-        index = torch.arange(size)
-        x = ForwardInput(
-            torch.tensor(ids),
-            torch.full((size,), slot),
-            base + torch.tensor(depth),
-            index,
-            torch.tensor(parents),
-            index[:0],
-        )
+        slots, index = torch.full((size,), slot), torch.arange(size)
+        x = ForwardInput(torch.tensor(ids), slots, base + torch.tensor(depth), index, torch.tensor(parents), index[:0])
         (segment,) = cache.stage(x)
         cache.store(store)[slot, 0, base : base + size, 0] = x.ids.to(cache.store(store).dtype)
         path: list[int] = []

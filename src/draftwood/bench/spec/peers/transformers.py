@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from draftwood.bench.spec.peers.peer import Settings
+from draftwood.bench.spec.peers import Settings
 from draftwood.errors import ModelError
 from draftwood.models.loading.load import Loaded, load_weights
 
