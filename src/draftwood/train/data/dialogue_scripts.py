@@ -15,19 +15,10 @@ from collections.abc import Container, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from draftwood.core.sampling.params import SamplingParams
+from draftwood.train.data import mixture
 from draftwood.train.data.chat_turns import Turns, key_of
 from draftwood.train.data.dataset_folder import Line, Outcome
 from draftwood.train.data.exclude import Exclusion
-from draftwood.train.data.mixture import (
-    ASKED_SHARE,
-    BACK_SHARE,
-    FOREIGN_SHARE,
-    MIX,
-    OWN_SHARE,
-    SUBJECTS,
-    WRITTEN_SHARE,
-    script_weights,
-)
 from draftwood.train.data.passages import language_of
 from draftwood.train.data.prompts import CHAT, FOLLOWUP, OVER_TEXT, Prompt, Prompts, held_out
 from draftwood.train.data.repeats import whole_sentences, without_loop, without_repeats
@@ -78,8 +69,8 @@ class Scripts:
         turns: Turns,
         prompts: Prompts,
         *,
-        mix: Mapping[str, float] = MIX,
-        own: float = OWN_SHARE,
+        mix: Mapping[str, float] = mixture.MIX,
+        own: float = mixture.OWN_SHARE,
         exclusion: Exclusion | None = None,
         seen: Container[str] = (),
         seed: int = 0,
@@ -90,7 +81,7 @@ class Scripts:
         self.exclusion = Exclusion() if exclusion is None else exclusion
         self.max_tokens, self.longest = max_tokens, longest
         self.own_share = own if prompts.has_prose else 1.0
-        self.kinds, self.weights = zip(*script_weights(mix, self.own_share).items(), strict=True)
+        self.kinds, self.weights = zip(*mixture.script_weights(mix, self.own_share).items(), strict=True)
 
     def plan(self, which: Sequence[int]) -> list[Plan]:
         """Draws kinds and prompts for these numbers; all prompts are tokenised together."""
@@ -111,13 +102,13 @@ class Scripts:
         kind, rng = plan.kind, plan.rng
         if kind == "translation":
             which = rng.random()
-            if which < FOREIGN_SHARE + WRITTEN_SHARE:
-                make = self.prompts.into_english if which < FOREIGN_SHARE else self.prompts.in_language
+            if which < mixture.FOREIGN_SHARE + mixture.WRITTEN_SHARE:
+                make = self.prompts.into_english if which < mixture.FOREIGN_SHARE else self.prompts.in_language
                 plan.prompt = make(rng)
                 return
         plan.own = kind in OVER_TEXT and rng.random() < self.own_share
         if kind == "retrieval":
-            asked = rng.random() < ASKED_SHARE
+            asked = rng.random() < mixture.ASKED_SHARE
             plan.prompt = None if plan.own or asked else self.prompts.make(kind, rng)
         else:
             plan.prompt = self.prompts.first(kind, rng) if plan.own else self.prompts.make(kind, rng)
@@ -148,7 +139,7 @@ class Scripts:
         if prompt.language:
             words = self.turns.words(answer.tokens) if answer.ended else ""
             # Small models often answer in English instead.
-            back = language_of(words) == prompt.language and plan.rng.random() < BACK_SHARE
+            back = language_of(words) == prompt.language and plan.rng.random() < mixture.BACK_SHARE
             return self.prompts.back(plan.rng, prompt, words) if back else None
         text = self._text(answer) if plan.own and prompt is plan.prompt else ""
         enough = len(text) >= SHORTEST_OWN.get(plan.kind, 80)
@@ -163,7 +154,7 @@ class Scripts:
         rng, turn = plan.rng, 1
         subjects: list[list[Document]] = []
         if plan.own:
-            for _ in range(rng.choice(SUBJECTS)):
+            for _ in range(rng.choice(mixture.SUBJECTS)):
                 prompt = self.prompts.entry(rng)
                 reply = yield from self._dialogue(plan, made, prompt, self.turns.first(prompt.turn), turn)
                 if reply is None:
@@ -178,7 +169,7 @@ class Scripts:
         documents = [document for found in subjects for document in found]
         for found in subjects if len(documents) > 1 else []:
             right, question = rng.choice(found), None
-            if not plan.own or rng.random() < ASKED_SHARE:
+            if not plan.own or rng.random() < mixture.ASKED_SHARE:
                 asked = self.prompts.ask(rng, right, held)
                 reply = yield from self._dialogue(plan, made, asked, self.turns.first(asked.turn), turn)
                 if reply is None:
