@@ -18,7 +18,7 @@ from torch import Tensor
 
 from draftwood.bench.micro.target_pass import chain, flat
 from draftwood.bench.statistics import Ratio, ratio_of_means
-from draftwood.cache.dense import DenseCache
+from draftwood.cache.dense import cache_for
 from draftwood.core.config import EngineConfig
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.errors import EngineError
@@ -160,8 +160,7 @@ def score(reference: Any, backend: Any, text: Text) -> Score:
 def logits(model: Any, text: Text) -> Float[Tensor, "A V"]:
     """One pass over prompt and answer; logits for each token of the answer, from the tokens before it."""
     known = [*text.prompt, *text.answer][:-1]
-    make = getattr(model, "make_cache", None)
-    cache = DenseCache(model.cache_specs, slots=1, capacity=len(known)) if make is None else make(1, len(known), None)
+    cache = cache_for(model, 1, len(known))
     cache.admit(0, known)
     x = flat(0, 0, known, chain(len(known)), head=False)
     return model.forward(replace(x, want=torch.arange(len(text.prompt) - 1, len(known))), cache).logits

@@ -78,7 +78,8 @@ def read_body(found: Found, layer: ModelConfig, prefix: str, conversion: Convers
         tensors["lm_head.weight"] = table if head.ids is None else table[head.ids]
         conversion.note("LM head: not in the file; the target's is used")
     mark = conversion.target.fingerprint if conversion.target else ""
-    return replace(head, tensors=_ours(tensors, config, prefix), target=mark)
+    ours = {name: tensors[theirs] for name, theirs in _names(config, prefix).items()}
+    return replace(head, tensors=ours | gather(tensors, layer, prefix), target=mark)
 
 
 def write_body(head: Head, prefix: str, conversion: Conversion) -> dict[str, Tensor]:
@@ -123,11 +124,6 @@ def _names(c: HeadConfig, prefix: str) -> dict[str, str]:
     if c.norm_fused:
         names["fused_norm"] = "input_norm.weight"
     return names
-
-
-def _ours(tensors: Mapping[str, Tensor], c: HeadConfig, prefix: str) -> dict[str, Tensor]:
-    found = {ours: tensors[theirs] for ours, theirs in _names(c, prefix).items()}
-    return found | gather(tensors, c.layer, prefix)
 
 
 def _flags(found: Found) -> dict[str, bool]:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from draftwood.cache.dense import DenseCache
+from draftwood.cache.dense import cache_for
 from draftwood.core.forward import FINAL, ForwardInput
 from draftwood.core.train_plan import Shown
 from draftwood.models.decoder import Decoder
@@ -110,15 +110,12 @@ def backend_features(model: Any, ids: Tensor, live: Tensor, taps: frozenset[int]
     found: dict[int, Tensor] = {}
     for b in range(batch):
         size = int(live[b].sum())
-        make = getattr(model, "make_cache", None)
-        cache = make(1, length, None) if make else DenseCache(model.cache_specs, slots=1, capacity=length)
+        cache = cache_for(model, 1, length)
         cache.admit(0, ids[b, :size].tolist())
         for at in range(0, size, _CHUNK):
             part = ids[b, at : min(at + _CHUNK, size)]
             entries = torch.arange(len(part))
-            tokens = ForwardInput(
-                part, torch.zeros_like(part), entries + at, entries, entries - 1, want=torch.zeros(0, dtype=torch.int64)
-            )
+            tokens = ForwardInput(part, torch.zeros_like(part), entries + at, entries, entries - 1, want=entries[:0])
             cache.reserve([0], [len(part)])
             output = model.forward(tokens, cache, taps=taps)
             cache.commit([0], [list(range(len(part)))])
