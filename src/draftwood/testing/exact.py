@@ -92,12 +92,8 @@ class Forking:
         probs = probs.dense() if isinstance(probs, TokenProbs) else probs
         out = torch.full_like(key, -1)
         each = key[0].numel() if len(key) else 0
-        distributions, keys, asked = (
-            probs.reshape(-1, probs.shape[-1]).tolist(),
-            key.flatten().tolist(),
-            where.flatten().tolist(),
-        )
-        for i, each_prob in enumerate(distributions):
+        keys, asked = key.flatten().tolist(), where.flatten().tolist()
+        for i, each_prob in enumerate(probs.reshape(-1, probs.shape[-1]).tolist()):
             total = sum(each_prob)
             if asked[i] and total > 0:
                 edges = [0.0, *(x / total for x in accumulate(each_prob))]

@@ -36,15 +36,15 @@ class Line:
         return sum(stop - start for start, stop in self.answers)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outcome:
-    """The result of one script: its dialogues in the order they were made, and the reasons why others were dropped. A later
-    dialogue may be about an earlier one. `key` is that of the first user turn, if there was one."""
+    """The result of one script, so far or whole: its dialogues in the order they were made, and the reasons why others were
+    dropped. A later dialogue may be about an earlier one. `key` is that of the first user turn, if there was one."""
 
     key: str = ""
     held: bool = False
-    lines: tuple[Line, ...] = ()
-    dropped: tuple[str, ...] = ()
+    lines: list[Line] = field(default_factory=list[Line])
+    dropped: list[str] = field(default_factory=list[str])
     shortened: int = 0
 
     @property

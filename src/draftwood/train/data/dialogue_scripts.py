@@ -115,15 +115,15 @@ class Scripts:
 
     def run(self, plan: Plan) -> Script:
         """The script of a plan."""
-        made = _Made()
+        made = Outcome()
         if plan.kind == "retrieval" and plan.prompt is None:
             yield from self._retrieval(plan, made)
-            return made.outcome()
+            return made
         if plan.prompt is None:
             reply = yield self._ask_turn(plan, self.turns.header, 0)
             turn = self.turns.words(reply.tokens) if reply.ended else ""
             if not turn:
-                return Outcome(dropped=("unended turn" if not reply.ended else "empty turn",))
+                return Outcome(dropped=["unended turn" if not reply.ended else "empty turn"])
             plan.prompt = Prompt(CHAT, turn, held_out(turn))
             plan.ids = self.turns.first(turn)
         prompt: Prompt | None = plan.prompt
@@ -132,7 +132,7 @@ class Scripts:
             reply = yield from self._dialogue(plan, made, prompt, ids, turn, follow=follow)
             prompt = None if reply is None else self._next(plan, prompt, reply)
             ids, turn = self.turns.first(prompt.turn) if prompt is not None else [], turn + _TURNS
-        return made.outcome()
+        return made
 
     def _next(self, plan: Plan, prompt: Prompt, answer: Reply) -> Prompt | None:
         """The prompt of a dialogue about the last answer, if there is one."""
@@ -145,7 +145,7 @@ class Scripts:
         enough = len(text) >= SHORTEST_OWN.get(plan.kind, 80)
         return self.prompts.make(plan.kind, plan.rng, text, prompt.held) if enough else None
 
-    def _retrieval(self, plan: Plan, made: "_Made") -> Generator[Ask, Reply, None]:
+    def _retrieval(self, plan: Plan, made: Outcome) -> Generator[Ask, Reply, None]:
         """Documents first, then questions about them: one, or one for each document that the target wrote.
 
         The script ends with the first dropped dialogue. A duplicate may be recognised now or only when it is stored, and
@@ -187,30 +187,34 @@ class Scripts:
         return without_repeats(words if answer.ended else whole_sentences(words))
 
     def _dialogue(
-        self, plan: Plan, made: "_Made", prompt: Prompt, ids: list[int], turn: int, *, follow: bool = False
+        self, plan: Plan, made: Outcome, prompt: Prompt, ids: list[int], turn: int, *, follow: bool = False
     ) -> Generator[Ask, Reply, Reply | None]:
         """One dialogue, from its first user turn. None if it was dropped."""
         key = key_of(prompt.turn)
-        made.begin(prompt)
+        if not made.key:  # the first prompt decides whether the script is held out
+            made.key, made.held = key, prompt.held
         times = max(1, min(prompt.times, (self.longest - len(ids)) // self.max_tokens))
         if why := self._unwanted(prompt.turn, key, ids):
-            return made.drop(why)
+            made.dropped.append(why)
+            return None
         reply = yield self._ask_answer(plan, ids, turn, times, cool=bool(prompt.title) or (plan.own and turn == 1))
-        answer = reply.tokens if reply.ended else made.cut(reply.tokens)
+        answer = reply.tokens if reply.ended else _cut(made, reply.tokens)
         if len(answer) < SHORTEST:
-            return made.drop("empty answer")
+            made.dropped.append("empty answer")
+            return None
         kind, tokens, spans = prompt.kind, ids + answer, [(len(ids), len(ids) + len(answer))]
         if follow and reply.ended and plan.rng.random() < FOLLOW_SHARE:
             more = yield from self._follow(plan, made, ids, answer, turn + 1)
             if more is not None:
                 kind, (tokens, spans) = FOLLOWUP, more
         if self.exclusion.overlaps(tokens):
-            return made.drop("excluded")
+            made.dropped.append("excluded")
+            return None
         made.lines.append(Line(kind, tokens, spans, key))
         return reply
 
     def _follow(
-        self, plan: Plan, made: "_Made", ids: list[int], answer: list[int], turn: int
+        self, plan: Plan, made: Outcome, ids: list[int], answer: list[int], turn: int
     ) -> Generator[Ask, Reply, tuple[list[int], list[tuple[int, int]]] | None]:
         """A second user turn and its answer: (all tokens, both spans), or None if there is none."""
         kept, tail = self.turns.continued(answer, self.turns.next_header)
@@ -225,7 +229,7 @@ class Scripts:
         if len(before) + self.max_tokens > self.longest:
             return None
         reply = yield self._ask_answer(plan, before, turn + 1)
-        last = reply.tokens if reply.ended else made.cut(reply.tokens)
+        last = reply.tokens if reply.ended else _cut(made, reply.tokens)
         if len(last) < SHORTEST:
             return None
         return before + last, [(len(ids), len(ids) + len(kept)), (len(before), len(before) + len(last))]
@@ -255,28 +259,8 @@ class Scripts:
         return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little", signed=True)
 
 
-class _Made:
-    """The dialogues of a script so far."""
-
-    def __init__(self) -> None:
-        self.lines: list[Line] = []
-        self.dropped: list[str] = []
-        self.shortened = 0
-        self.key, self.held = "", False
-
-    def begin(self, prompt: Prompt) -> None:
-        """The first prompt decides whether the script is held out."""
-        if not self.key:
-            self.key, self.held = key_of(prompt.turn), prompt.held
-
-    def drop(self, why: str) -> None:
-        self.dropped.append(why)
-
-    def cut(self, tokens: list[int]) -> list[int]:
-        """An answer that reached its limit, without its loop."""
-        kept = without_loop(tokens)
-        self.shortened += len(kept) < len(tokens)
-        return kept
-
-    def outcome(self) -> Outcome:
-        return Outcome(self.key, self.held, tuple(self.lines), tuple(self.dropped), self.shortened)
+def _cut(made: Outcome, tokens: list[int]) -> list[int]:
+    """An answer that reached its limit, without its loop."""
+    kept = without_loop(tokens)
+    made.shortened += len(kept) < len(tokens)
+    return kept
