@@ -107,14 +107,14 @@ def _oracle(known: dict[tuple[int, ...], list[int]], vocab_size: int) -> Recipe:
 
 def _answers(llm: LLM, setting: Setting, name: str, say: Progress) -> list[Request]:
     requests = [llm.request(p, setting.of(i)) for i, p in enumerate(setting.prompts)]
-    if setting.batch == 1:
-        for i, request in enumerate(requests):
-            say(f"{name}: {i + 1} of {len(requests)}")
-            llm.engine.add(request)
-            while not request.finished:
-                llm.engine.step()
+    if setting.batch > 1:
+        _crowd(llm, setting, requests, name, say)
         return requests
-    _crowd(llm, setting, requests, name, say)
+    for i, request in enumerate(requests):
+        say(f"{name}: {i + 1} of {len(requests)}")
+        llm.engine.add(request)
+        while not request.finished:
+            llm.engine.step()
     return requests
 
 

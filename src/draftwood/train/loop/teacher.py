@@ -4,7 +4,6 @@ A float decoder runs a whole padded batch at once. Any other backend runs sequen
 so that on a CPU the training targets come from the backend that will verify the drafts.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -26,9 +25,8 @@ class Teacher:
 
     def __init__(self, model: Any) -> None:
         self.model = model
-        self._rows: dict[
-            int, tuple[Tensor | None, Tensor]
-        ] = {}  # by the address of `keep`, which is held so that it stays
+        # By the address of `keep`, which is held so that it stays.
+        self._rows: dict[int, tuple[Tensor | None, Tensor]] = {}
 
     @property
     def device(self) -> torch.device:
@@ -45,9 +43,7 @@ class Teacher:
         prompt_share: float = 0.0,
     ) -> Shown:
         """One batch, given on the host; taps as in core.forward."""
-        run: Callable[..., dict[int, Tensor]] = (
-            decoder_features if isinstance(self.model, Decoder) else backend_features
-        )
+        run = decoder_features if isinstance(self.model, Decoder) else backend_features
         here = ids.to(self.device, non_blocking=True)
         features = run(self.model, here, live, taps)
         return Shown(here, ids, answer, live, features, self.embed, self.rows, seed, prompt_share)
