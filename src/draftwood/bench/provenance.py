@@ -11,12 +11,12 @@ from typing import Any
 import torch
 
 from draftwood._version import __version__
+from draftwood.bench.machine import load_average
 from draftwood.kernels.cpu.library import SPIN_US
 
 
 def provenance(backend: str | None = None) -> dict[str, Any]:
     """What is needed to repeat a measurement. `backend`: what computed, see models/backends."""
-    load = os.getloadavg() if hasattr(os, "getloadavg") else ()
     return {
         "command": " ".join(["draftwood", *sys.argv[1:]]),
         "draftwood": __version__,
@@ -27,7 +27,7 @@ def provenance(backend: str | None = None) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "idle threads": f"kernel helpers sleep after {SPIN_US} us; GOMP_SPINCOUNT={os.environ.get('GOMP_SPINCOUNT')}",
         **({} if backend is None else {"backend": backend}),
-        "load": [round(x, 2) for x in load],
+        "load": load_average(),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 

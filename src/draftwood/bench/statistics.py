@@ -31,36 +31,30 @@ class Ratio:
     pairs: int
 
 
-def ratio_of_means(
-    a: Sequence[float], b: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES
-) -> Ratio | None:
+def ratio_of_means(a: Sequence[float], b: Sequence[float], *, seed: int = 0) -> Ratio | None:
     """The mean of a over the mean of b. Paired: a[i] and b[i] are drawn together, with replacement."""
     above, below = _pairs(a, b)
     if not len(below) or not below.sum():
         return None
-    return Ratio(*_bootstrap(lambda i: above[i].mean(-1) / below[i].mean(-1), len(a), seed, resamples), len(a))
+    return Ratio(*_bootstrap(lambda i: above[i].mean(-1) / below[i].mean(-1), len(a), seed), len(a))
 
 
-def ratio_of_pairs(
-    a: Sequence[float], b: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES
-) -> Ratio | None:
+def ratio_of_pairs(a: Sequence[float], b: Sequence[float], *, seed: int = 0) -> Ratio | None:
     """The median of a[i] / b[i], for pairs measured one after the other: a slow moment affects both, or is an outlier."""
     above, below = _pairs(a, b)
     if not len(below) or not below.all():
         return None
     ratios = above / below
-    return Ratio(*_bootstrap(lambda i: np.median(ratios[i], axis=-1), len(a), seed, resamples), len(a))
+    return Ratio(*_bootstrap(lambda i: np.median(ratios[i], axis=-1), len(a), seed), len(a))
 
 
-def mean_by_group(
-    values: Sequence[float], groups: Sequence[int], *, seed: int = 0, resamples: int = RESAMPLES
-) -> Estimate:
+def mean_by_group(values: Sequence[float], groups: Sequence[int], *, seed: int = 0) -> Estimate:
     """The mean of all values. Values of one group resemble each other, so whole groups are drawn with replacement."""
     if len(values) != len(groups) or not values:
         raise ValueError(f"{len(values)} values in {len(groups)} groups have no mean")
     _, place = np.unique(np.asarray(groups), return_inverse=True)
     sums, counts = np.bincount(place, weights=np.asarray(values, dtype=float)), np.bincount(place)
-    return Estimate(*_bootstrap(lambda i: sums[i].sum(-1) / counts[i].sum(-1), len(counts), seed, resamples))
+    return Estimate(*_bootstrap(lambda i: sums[i].sum(-1) / counts[i].sum(-1), len(counts), seed))
 
 
 def mean(values: Sequence[float]) -> float | None:
@@ -78,13 +72,11 @@ def _pairs(a: Sequence[float], b: Sequence[float]) -> tuple[Any, Any]:
     return np.asarray(a, dtype=float), np.asarray(b, dtype=float)
 
 
-def _bootstrap(
-    statistic: Callable[[Any], Any], size: int, seed: int, resamples: int
-) -> tuple[float, float | None, float | None]:
+def _bootstrap(statistic: Callable[[Any], Any], size: int, seed: int) -> tuple[float, float | None, float | None]:
     """The statistic of all `size` elements, and the ends of its 95 % percentile interval. It takes indices [..., size]."""
     value = float(statistic(np.arange(size)))
     if size < 2:
         return value, None, None
-    drawn = np.random.default_rng(seed).integers(0, size, size=(resamples, size))
+    drawn = np.random.default_rng(seed).integers(0, size, size=(RESAMPLES, size))
     low, high = np.percentile(statistic(drawn), (2.5, 97.5))
     return value, float(low), float(high)

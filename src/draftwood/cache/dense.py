@@ -10,6 +10,7 @@ The tokens of committed entries are kept, also after `free`: a new request start
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +22,14 @@ from draftwood.errors import EngineError, OptionError, OutOfBlocks
 _INITIAL_ENTRIES = 512
 _EMPTY = np.zeros((0, 0), dtype=bool)
 _SINGLE = np.ones((1, 1), dtype=bool)
+
+
+def cache_for(model: Any, slots: int, capacity: int) -> Any:
+    """The cache that a model brings along, if it runs elsewhere, or a dense one."""
+    make = getattr(model, "make_cache", None)
+    return (
+        DenseCache(model.cache_specs, slots=slots, capacity=capacity) if make is None else make(slots, capacity, None)
+    )
 
 
 @dataclass(slots=True)

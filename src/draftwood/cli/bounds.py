@@ -48,8 +48,7 @@ def bounds(
     chosen = models.recipe_options(recipe, option or ())
 
     from draftwood.bench.provenance import provenance
-    from draftwood.bench.study.bounds import compare, record
-    from draftwood.bench.study.bounds_plot import draw
+    from draftwood.bench.study.bounds import compare, draw, record
     from draftwood.cli.eval import prompts_from
     from draftwood.models.loading.load import load
 

@@ -5,6 +5,7 @@ Each raises AssertionError with the sentence that does not hold. They run on sma
 
 import random
 from collections.abc import Callable, Sequence
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -88,15 +89,11 @@ def check_policy(policy: TreePolicy, vocab_size: int = 6, *, depth: int = 3) -> 
 
 
 def _check_siblings(tree: TokenTree, kept: Tensor, sequence: int, whole: bool) -> None:
-    for i in range(1, tree.num_nodes):
-        for j in range(1, tree.num_nodes):
-            siblings = (
-                tree.live[sequence, j]
-                and tree.copies[sequence, j]
-                and tree.parents[sequence, i] == tree.parents[sequence, j]
-            )
-            if kept[i] and siblings and (j < i or whole):
-                assert kept[j], "a drawn sibling is kept without an earlier one"
+    live, copies, parents = (x[sequence].tolist() for x in (tree.live, tree.copies, tree.parents))
+    for i, j in product(range(1, tree.num_nodes), repeat=2):
+        siblings = live[j] and copies[j] and parents[i] == parents[j]
+        if kept[i] and siblings and (j < i or whole):
+            assert kept[j], "a drawn sibling is kept without an earlier one"
 
 
 def check_verifier(verifier: Verifier, *, models: int = 4, vocab_size: int = 3) -> None:
@@ -107,13 +104,9 @@ def check_verifier(verifier: Verifier, *, models: int = 4, vocab_size: int = 3) 
         p = random_probs(vocab_size, seed)
         distributions.append((p, near(p, vocab_size, seed + 100, 0.6)))
     even = context_free([1 / vocab_size] * vocab_size)
-    hot, cold = ([1.0, *[0.0] * (vocab_size - 1)], [0.0, *[1 / (vocab_size - 1)] * (vocab_size - 1)])
-    distributions += [
-        (even, even),
-        (context_free(hot), context_free(cold)),
-        (context_free(hot), even),
-        (even, context_free(hot)),
-    ]
+    hot = context_free([1.0, *[0.0] * (vocab_size - 1)])
+    cold = context_free([0.0, *[1 / (vocab_size - 1)] * (vocab_size - 1)])
+    distributions += [(even, even), (hot, cold), (hot, even), (even, hot)]
     for draw in sorted(verifier.draws, key=lambda d: d.value):
         for p, q in distributions:
             for widths in ((1, 1), (2, 1)):
@@ -217,15 +210,8 @@ def check_cache(make: Callable[[int, int], Cache], store: str) -> None:
             depth[i] = 0 if parent < 0 else depth[parent] + 1
         cache.reserve([slot], [size])
         base = len(texts[slot])
-        index = torch.arange(size)
-        x = ForwardInput(
-            torch.tensor(ids),
-            torch.full((size,), slot),
-            base + torch.tensor(depth),
-            index,
-            torch.tensor(parents),
-            index[:0],
-        )
+        slots, index = torch.full((size,), slot), torch.arange(size)
+        x = ForwardInput(torch.tensor(ids), slots, base + torch.tensor(depth), index, torch.tensor(parents), index[:0])
         (segment,) = cache.stage(x)
         cache.store(store)[slot, 0, base : base + size, 0] = x.ids.to(cache.store(store).dtype)
         path: list[int] = []

@@ -92,12 +92,8 @@ class Forking:
         probs = probs.dense() if isinstance(probs, TokenProbs) else probs
         out = torch.full_like(key, -1)
         each = key[0].numel() if len(key) else 0
-        distributions, keys, asked = (
-            probs.reshape(-1, probs.shape[-1]).tolist(),
-            key.flatten().tolist(),
-            where.flatten().tolist(),
-        )
-        for i, each_prob in enumerate(distributions):
+        keys, asked = key.flatten().tolist(), where.flatten().tolist()
+        for i, each_prob in enumerate(probs.reshape(-1, probs.shape[-1]).tolist()):
             total = sum(each_prob)
             if asked[i] and total > 0:
                 edges = [0.0, *(x / total for x in accumulate(each_prob))]
@@ -147,39 +143,27 @@ def leaves(
     """Every outcome of the engine: of one round, or (with `tokens`) of whole requests of that length. A drafter that gets
     disabled is an error unless `disabled` expects it."""
     params = SamplingParams(temperature=1.0, seed=0) if params is None else params
+    params = replace(params, max_tokens=32 if tokens is None else tokens)
     scripts: list[list[int]] = [[]]
     found: list[Leaf] = []
     while scripts:
         part, scripts = scripts[-width:], scripts[:-width]
         branches = {i: _Branch(script) for i, script in enumerate(part)}
-        for i, request in enumerate(_run(target, recipe(), branches, prompt, tokens, params)):
+        config = EngineConfig(max_num_seqs=len(part), disable_slow_drafts=False)
+        cache, noise = target.make_cache(len(part)), Forking(branches)
+        engine = Engine(target, cache, recipe(), cost_model=Free(), config=config, noise=noise)
+        requests = [Request(i, list(prompt), params, target.vocab_size) for i in branches]
+        for request in requests:
+            engine.add(request)
+        engine.step()
+        while tokens is not None and engine.has_work:
+            engine.step()
+        for request, branch in zip(requests, branches.values(), strict=True):
             if request.stats.disabled and not disabled:
                 raise AssertionError(f"the drafter was disabled: {request.stats.disabled}")
-            found.append(Leaf(tuple(request.output), branches[i].prob, sum(request.stats.accepted)))
-        for branch in branches.values():
+            found.append(Leaf(tuple(request.output), branch.prob, sum(request.stats.accepted)))
             scripts += branch.others
     return found
-
-
-def _run(
-    target: TableModel,
-    recipe: Recipe,
-    branches: dict[int, _Branch],
-    prompt: Sequence[int],
-    tokens: int | None,
-    params: SamplingParams,
-) -> list[Request]:
-    cache = target.make_cache(len(branches))
-    config = EngineConfig(max_num_seqs=len(branches), disable_slow_drafts=False)
-    engine = Engine(target, cache, recipe, cost_model=Free(), config=config, noise=Forking(branches))
-    length = 32 if tokens is None else tokens
-    requests = [Request(i, list(prompt), replace(params, max_tokens=length), target.vocab_size) for i in branches]
-    for request in requests:
-        engine.add(request)
-    engine.step()
-    while tokens is not None and engine.has_work:
-        engine.step()
-    return requests
 
 
 def probs_of(found: Sequence[Leaf]) -> dict[tuple[int, ...], float]:

@@ -1,4 +1,4 @@
-"""NoisyOracle: a drafter that knows the answer and spoils it on purpose, for tests that need a chosen acceptance."""
+"""Drafters that know the answer and spoil it: NoisyOracle drafts a tree with a chosen acceptance, Replay a chain."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,8 +16,29 @@ from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome
 
 
+class Stateless:
+    """An abstract drafter that keeps nothing between rounds: subclasses propose, and say what they need and can draw."""
+
+    __slots__ = ()
+
+    def init(self, slots: int) -> None:
+        return None
+
+    def admit(self, state: Any, slot: int, request: Request) -> int:
+        return request.num_known
+
+    def begin(self, state: None, rnd: Round, output: ForwardOutput) -> None:
+        return None
+
+    def commit(self, state: None, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
+        return None
+
+    def free(self, state: None, slots: Sequence[int]) -> None:
+        return None
+
+
 @dataclass(frozen=True, slots=True)
-class NoisyOracle:
+class NoisyOracle(Stateless):
     """Guesses the next tokens of `answers[prompt]`; each is right with probability `right`, else another token.
 
     Beside every guess stands a wrong sibling, so that rounds verify trees and commits move entries.
@@ -28,15 +49,6 @@ class NoisyOracle:
     right: float = 0.7
     needs: Needs = Needs()
     draws: frozenset[Draw] = frozenset({Draw.GIVEN})
-
-    def init(self, slots: int) -> None:
-        return None
-
-    def admit(self, state: Any, slot: int, request: Request) -> int:
-        return request.num_known
-
-    def begin(self, state: None, rnd: Round, output: ForwardOutput) -> None:
-        return None
 
     def propose(self, state: None, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
         tree = base.tree
@@ -60,8 +72,30 @@ class NoisyOracle:
         place = len(request.output) + level
         return answer[place] if place < len(answer) else -1
 
-    def commit(self, state: None, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
-        return None
 
-    def free(self, state: None, slots: Sequence[int]) -> None:
-        return None
+@dataclass(frozen=True, slots=True)
+class Replay(Stateless):
+    """Guesses the next tokens of `answers[prompt]`; where the place divides by `spoil`, another token. Behind the known
+    answer it guesses on, so that every tree has the size that was asked for. It costs nothing, so a measured round is the
+    engine's own time."""
+
+    answers: Mapping[tuple[int, ...], Sequence[int]] = field(repr=False)
+    vocab_size: int
+    spoil: int = 5
+    needs: Needs = Needs()
+    draws: frozenset[Draw] = frozenset({Draw.GIVEN})
+
+    def propose(self, state: None, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
+        tokens = [
+            self._next(tuple(request.prompt), len(request.output), depth)
+            for request, depth in zip(rnd.requests, limit.depths, strict=True)
+        ]
+        return base.with_given(
+            tokens, [list(range(len(x))) for x in tokens], [[-float(i) for i in range(len(x))] for x in tokens]
+        )
+
+    def _next(self, prompt: tuple[int, ...], place: int, depth: int) -> list[int]:
+        answer = self.answers.get(prompt, ())
+        known = list(answer[place : place + depth])
+        known += [0] * (depth - len(known))
+        return [t if (place + i) % self.spoil else (t + 1) % self.vocab_size for i, t in enumerate(known)]

@@ -1,44 +1,33 @@
 """TableDrafter: draws from a known distribution without a model or a cache, by the growing loop that every drafter uses."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.core.draw import Draw
-from draftwood.core.forward import ForwardOutput, Needs
+from draftwood.core.forward import Needs
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import TreePolicy
-from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
-from draftwood.core.verdict import Outcome
+from draftwood.testing.oracle import Stateless
 from draftwood.testing.table_model import Conditional
 from draftwood.trees.grow import grow
 
 
 @dataclass(frozen=True, slots=True)
-class TableDrafter:
+class TableDrafter(Stateless):
     """q(next | text) from a function, shaped by the request's own sampling options as any draft is."""
 
     probs: Conditional
     trims: ClassVar[bool] = True
     needs: Needs = Needs()
     draws: frozenset[Draw] = frozenset(Draw)
-
-    def init(self, slots: int) -> None:
-        return None
-
-    def admit(self, state: Any, slot: int, request: Request) -> int:
-        return request.num_known
-
-    def begin(self, state: None, rnd: Round, output: ForwardOutput) -> None:
-        return None
 
     def propose(self, state: None, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
         def step(tree: TokenTree, frontier: Int[Tensor, "B F"]) -> tuple[DraftProbs, Float[Tensor, "B F H"] | None]:
@@ -57,9 +46,3 @@ class TableDrafter:
             return DraftProbs(probs.flatten(0, 1), rnd.columns), None
 
         return grow(base, limit, policy, rnd, step)
-
-    def commit(self, state: None, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
-        return None
-
-    def free(self, state: None, slots: Sequence[int]) -> None:
-        return None

@@ -20,25 +20,12 @@ Conditional = Callable[[tuple[int, ...]], Sequence[float]]
 class TableModel:
     """p(next | text) from a function; logits are its logarithms in float64. Its one feature is the length of the text."""
 
+    num_layers = 1
+    cache_specs = (CacheSpec("ids", 1, 1, torch.int64),)
+
     def __init__(self, vocab_size: int, probs: Conditional, max_positions: int = 4096) -> None:
-        self._vocab_size, self.probs, self._max_positions = vocab_size, probs, max_positions
+        self.vocab_size, self.probs, self.max_positions = vocab_size, probs, max_positions
         self._known: dict[tuple[int, ...], Tensor] = {}
-
-    @property
-    def vocab_size(self) -> int:
-        return self._vocab_size
-
-    @property
-    def num_layers(self) -> int:
-        return 1
-
-    @property
-    def max_positions(self) -> int:
-        return self._max_positions
-
-    @property
-    def cache_specs(self) -> tuple[CacheSpec, ...]:
-        return (CacheSpec("ids", 1, 1, torch.int64),)
 
     def make_cache(self, slots: int, capacity: int = 64, max_cache_tokens: int | None = None) -> DenseCache:
         return DenseCache(self.cache_specs, slots=slots, capacity=capacity, max_cache_tokens=max_cache_tokens)

@@ -1,5 +1,6 @@
 """Rules on the positions of real answers: pairs are what target and drafter said, and no rule beats its bound."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from draftwood.bench.study.bounds import (
     Pairs,
     Recording,
     compare,
+    draw,
     exceeds,
     record,
     sampled,
@@ -125,3 +127,19 @@ def test_what_cannot_be_compared_is_refused(loaded: Loaded, change: dict[str, An
         record(loaded, given.pop("recipe"), given.pop("prompts"), **given)
     with pytest.raises(OptionError, match=r"k cannot be \[0\]"):
         compare(replace(fixture_pairs(), prompt=(0,)), [0], 1.0)
+
+
+# --- the figure
+
+FOUND = compare(Pairs(torch.tensor([[0.4, 0.6]]), torch.tensor([[0.7, 0.3]]), (0,)), [1, 2], 0.5)
+
+
+def test_every_line_and_temperature_is_in_the_picture(tmp_path: Path):
+    pytest.importorskip("matplotlib")
+    path = draw([FOUND, FOUND], tmp_path / "b.svg")
+    assert path is not None and path.read_text().count("temperature 0.5") >= 2
+
+
+def test_without_matplotlib_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert draw([FOUND], tmp_path / "b.svg") is None and not list(tmp_path.iterdir())

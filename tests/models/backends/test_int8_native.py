@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from batch_invariance import batch_invariance_faults
 from draftwood.cache.dense import DenseCache
 from draftwood.core.config import ModelConfig
 from draftwood.core.forward import ALL, FINAL, ForwardInput, ForwardOutput, LayerPlan
 from draftwood.models.backends import int8_weights
 from draftwood.models.backends.int8_native import NativeDecoder
 from draftwood.models.decoder import Decoder
-from draftwood.testing.batch_invariance import batch_invariance_faults
 from draftwood.testing.tiny import CONFIG
 from native_levels import BEST, EVERY_LEVEL, OTHERS, distance, kept_weights, opened, packed
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from batch_invariance import batch_invariance_faults
 from draftwood.cache.dense import DenseCache
 from draftwood.core.forward import ALL, FINAL, ForwardInput, LayerPlan
 from draftwood.errors import ModelError
@@ -17,7 +18,6 @@ from draftwood.models.backends.int8_stock import StockDecoder, StockLinear, spli
 from draftwood.models.backends.quantised_blocks import pack, unpack
 from draftwood.models.decoder import Decoder
 from draftwood.models.loading.tensor_names import expected
-from draftwood.testing.batch_invariance import batch_invariance_faults
 from draftwood.testing.tiny import CONFIG
 
 FAMILIES: dict[str, dict[str, Any]] = {

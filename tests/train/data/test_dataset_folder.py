@@ -13,7 +13,7 @@ MINE = {"target": {"name": "a", "fingerprint": "1"}, "seed": 0, "excluded": ()}
 
 
 def outcome(*keys: str, held: bool = False) -> Outcome:
-    lines = tuple(Line("chat", [1, 2, 3], [(1, 3)], key) for key in keys)
+    lines = [Line("chat", [1, 2, 3], [(1, 3)], key) for key in keys]
     return Outcome(keys[0], held, lines)
 
 

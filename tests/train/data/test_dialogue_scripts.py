@@ -112,7 +112,7 @@ def test_duplicate_ends_a_script_wherever_it_is_noticed(scripts: Scripts):
     _, whole = play(scripts, plan)
     scripts.seen = {whole.lines[1].key}
     _, early = play(scripts, scripts.plan([plan.number])[0])
-    assert [line.key for line in early.lines] == [whole.lines[0].key] and early.dropped == ("duplicate",)
+    assert [line.key for line in early.lines] == [whole.lines[0].key] and early.dropped == ["duplicate"]
 
 
 def test_translation_goes_back_only_from_the_language_it_was_asked_for(scripts: Scripts):
@@ -137,7 +137,7 @@ def test_known_turn_is_not_answered_again(scripts: Scripts):
     scripts.seen = {key_of(TALK)}
     plan = next(p for p in scripts.plan(range(500)) if p.kind == CHAT)
     asked, outcome = play(scripts, plan)
-    assert len(asked) == 1 and outcome.dropped == ("duplicate",) and not outcome.lines
+    assert len(asked) == 1 and outcome.dropped == ["duplicate"] and not outcome.lines
 
 
 def test_turn_that_does_not_end_is_dropped(scripts: Scripts):
@@ -146,7 +146,7 @@ def test_turn_that_does_not_end_is_dropped(scripts: Scripts):
     next(script)
     with pytest.raises(StopIteration) as end:
         script.send(Reply([1, 2, 3], False))
-    assert end.value.value.dropped == ("unended turn",)
+    assert end.value.value.dropped == ["unended turn"]
 
 
 def test_requests_of_a_number_are_its_own(scripts: Scripts):

@@ -17,7 +17,7 @@ from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.verdict import PARTS
 from draftwood.llm import LLM
 from draftwood.models.loading.load import Loaded
-from draftwood.testing.replay import Replay
+from draftwood.testing.oracle import Replay
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from draftwood.bench.statistics import Ratio, percentile, ratio_of_pairs
-from draftwood.cache.dense import DenseCache
+from draftwood.cache.dense import cache_for
 from draftwood.core.forward import ALL, ForwardInput, LayerPlan
 from draftwood.errors import OptionError
 from draftwood.kernels.cpu.library import Library
@@ -159,11 +159,7 @@ class Stage:
                 "hint: a smaller context"
             )
         self.model, self.contexts = model, list(contexts)
-        make = getattr(model, "make_cache", None)
-        slots = len(contexts)
-        self.cache = (
-            DenseCache(model.cache_specs, slots=slots, capacity=longest) if make is None else make(slots, longest, None)
-        )
+        self.cache = cache_for(model, len(contexts), longest)
         self.noise = np.random.default_rng(SEED)
         for slot, context in enumerate(contexts):
             ids = self.tokens(context)

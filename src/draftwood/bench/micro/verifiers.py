@@ -22,12 +22,10 @@ from draftwood.core.draw import RULES, Draw, Shape
 from draftwood.core.forward import ForwardInput
 from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import TreePolicy, Verifier
-from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.sampling.probs import SamplingKernels
 from draftwood.core.sampling.sampler import Sampler
-from draftwood.core.scored import Scored
 from draftwood.core.tree import TokenTree
 from draftwood.models.loading.load import Loaded
 from draftwood.trees.chain import Chain
@@ -274,14 +272,12 @@ class World:
             rnd = rounds[turn % SEEDS]
             turn += 1
             with torch.inference_mode():  # as in the engine
-                verdict = rule.verify(proposal, self.scored(place, tree, rnd), rnd)
+                # Which logit is the greatest the backend knows from the pass that is timed beside.
+                target = scored(self.logits, place, tree, rnd, self.kernels, self.best)
+                verdict = rule.verify(proposal, target, rnd)
             kept.append(float(verdict.count.float().mean()))
 
         return run
-
-    def scored(self, place: Tensor, tree: TokenTree, rnd: Round) -> Scored:
-        """As the backend would have said it. Which logit is the greatest it knows from the pass that is timed beside."""
-        return scored(self.logits, place, tree, rnd, self.kernels, self.best)
 
     def describe(self) -> dict[str, float]:
         """How sharp and how near the distributions are."""

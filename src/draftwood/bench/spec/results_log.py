@@ -56,19 +56,17 @@ class ResultsLog:
     def add(self, question: str, answers: Sequence[Answer], machine: Mapping[str, Any]) -> None:
         """Record one finished question, in one write."""
         self.done[question], self.machine[question] = list(answers), dict(machine)
-        if self.path is None:
-            return
-        lines = [{"answer": a.record()} for a in answers]
-        closing = {"question": question, "machine": dict(machine)}
-        with self.path.open("a") as file:
-            file.write("".join(json.dumps(line) + "\n" for line in (*lines, closing)))
+        self._append(*({"answer": a.record()} for a in answers), {"question": question, "machine": dict(machine)})
 
     def note(self, facts: Mapping[str, Any]) -> None:
         """Record what the methods reported when they were opened."""
         self.facts = dict(facts)
+        self._append({"facts": self.facts})
+
+    def _append(self, *lines: dict[str, Any]) -> None:
         if self.path is not None:
             with self.path.open("a") as file:
-                file.write(json.dumps({"facts": self.facts}) + "\n")
+                file.write("".join(json.dumps(line) + "\n" for line in lines))
 
     def answers(self) -> list[Answer]:
         return [answer for answers in self.done.values() for answer in answers]

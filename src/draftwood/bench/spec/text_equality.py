@@ -14,7 +14,7 @@ from typing import Any, get_args, get_type_hints
 import torch
 
 from draftwood import recipes
-from draftwood.cache.dense import DenseCache
+from draftwood.cache.dense import cache_for
 from draftwood.core.proposal import Proposal
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
@@ -81,9 +81,7 @@ def difference(
     request = Request(0, list(prompt), params, model.vocab_size)  # type: ignore[attr-defined]
     request.output = list(a[:place])
     known = request.known
-    make = getattr(model, "make_cache", None)
-    size = len(known) + 1
-    cache = DenseCache(model.cache_specs, slots=1, capacity=size) if make is None else make(1, size, None)  # type: ignore[attr-defined]
+    cache = cache_for(model, 1, len(known) + 1)
     cache.admit(0, known)
     rnd = Round(torch.tensor([0]), torch.tensor([len(known)]), (request,))
     scored = score(model, cache, [Chain(0, 0, known)], Proposal.roots(rnd.roots()), rnd)  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ where no formula is known. So all rules are compared on the same positions.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -223,3 +224,28 @@ def exceeds(kept: Float[Tensor, "R"], bound: Float[Tensor, "R"], trials: int | N
         return bool((kept > bound + SLACK).any())
     chance = float((bound * (1 - bound) / trials).clamp_min(0).sum()) ** 0.5
     return float((kept - bound).sum()) > SURE * chance + SLACK * len(kept)
+
+
+def draw(found: Sequence[Compared], path: Path) -> Path | None:
+    """The figure: acceptance over the number of siblings, a panel per temperature. None without matplotlib."""
+    try:
+        import matplotlib
+    except ImportError:
+        return None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, panels = pyplot.subplots(1, len(found), figsize=(5 * len(found), 4), sharey=True, squeeze=False)
+    for axes, one in zip(panels[0], found, strict=True):
+        for line in one.lines:
+            bound = line.bound is None and line.draw != "greedy"
+            style = {"color": "black", "linestyle": "-" if line.draw == "iid" else "--"} if bound else {"marker": "o"}
+            axes.plot(list(line.kept), [e.value for e in line.kept.values()], label=line.name, linewidth=1, **style)
+        axes.set(xlabel="siblings", title=f"temperature {one.temperature:g}, {one.pairs} positions")
+        axes.grid(alpha=0.3)
+    panels[0][0].set(ylabel="one of them is accepted")
+    panels[0][-1].legend(fontsize=7)
+    figure.tight_layout()
+    figure.savefig(path)
+    pyplot.close(figure)
+    return path

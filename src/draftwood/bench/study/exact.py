@@ -8,8 +8,6 @@ kind of round occurs.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-import torch
-
 from draftwood.bench.spec.text_equality import Difference, difference, few_enough, following, not_compared
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.config import EngineConfig
@@ -94,16 +92,12 @@ def compare(
 
 def _open(loaded: Loaded, recipe: str | Recipe, setting: Setting) -> LLM:
     options = following(recipe, setting.params.temperature) if isinstance(recipe, str) else {}
-    if setting.batch == 1:
-        return LLM(loaded, recipe, config=EngineConfig(max_num_seqs=1), **options)
-    longest = sorted((len(p) + setting.params.max_tokens for p in setting.prompts), reverse=True)
-    entries = max(sum(longest[: setting.batch]) // 3, longest[0] + 64)  # too few on purpose: requests are preempted
-    return LLM(
-        loaded,
-        recipe,
-        config=EngineConfig(max_num_seqs=setting.batch, max_cache_tokens=entries, max_prefill_tokens=256),
-        **options,
-    )
+    config = EngineConfig(max_num_seqs=setting.batch)
+    if setting.batch > 1:
+        longest = sorted((len(p) + setting.params.max_tokens for p in setting.prompts), reverse=True)
+        entries = max(sum(longest[: setting.batch]) // 3, longest[0] + 64)  # too few on purpose: requests are preempted
+        config = replace(config, max_cache_tokens=entries, max_prefill_tokens=256)
+    return LLM(loaded, recipe, config=config, **options)
 
 
 def _oracle(known: dict[tuple[int, ...], list[int]], vocab_size: int) -> Recipe:
@@ -113,14 +107,14 @@ def _oracle(known: dict[tuple[int, ...], list[int]], vocab_size: int) -> Recipe:
 
 def _answers(llm: LLM, setting: Setting, name: str, say: Progress) -> list[Request]:
     requests = [llm.request(p, setting.of(i)) for i, p in enumerate(setting.prompts)]
-    if setting.batch == 1:
-        for i, request in enumerate(requests):
-            say(f"{name}: {i + 1} of {len(requests)}")
-            llm.engine.add(request)
-            while not request.finished:
-                llm.engine.step()
+    if setting.batch > 1:
+        _crowd(llm, setting, requests, name, say)
         return requests
-    _crowd(llm, setting, requests, name, say)
+    for i, request in enumerate(requests):
+        say(f"{name}: {i + 1} of {len(requests)}")
+        llm.engine.add(request)
+        while not request.finished:
+            llm.engine.step()
     return requests
 
 
@@ -175,20 +169,11 @@ def _transformers(loaded: Loaded, setting: Setting, say: Progress) -> list[list[
     """The same weights in transformers' own class, decoded by its own generate."""
     if setting.params.temperature:
         raise OptionError("transformers uses other random numbers\nhint: compare against it with --temperature 0")
-    from draftwood.bench.spec.peers.transformers import reference
+    from draftwood.bench.spec.peers.transformers import generate, model_of
 
-    model = reference(loaded)
+    model, most = model_of(loaded.name, loaded.model.dtype), setting.params.max_tokens
     answers: list[list[int]] = []
     for i, prompt in enumerate(setting.prompts):
         say(f"transformers: {i + 1} of {len(setting.prompts)}")
-        ids = torch.tensor([prompt])
-        out = model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            do_sample=False,
-            max_new_tokens=setting.params.max_tokens,
-            eos_token_id=list(loaded.config.eos_token_ids),
-            pad_token_id=loaded.config.eos_token_ids[0],
-        )
-        answers.append(out[0, len(prompt) :].tolist())
+        answers.append(generate(model, prompt, most, loaded.config.eos_token_ids, do_sample=False))
     return answers

@@ -84,11 +84,9 @@ class Forecast:
 
     def errors(self) -> dict[str, float]:
         """By term: the factor by which the prediction is too high because of this term alone. The largest first."""
-        found = {name: self._without(swap) for name, swap in SWAPS.items()}
+        p, m = self.predicted, self.measured
+        found = {name: p.speed_up / swap(p, m).speed_up for name, swap in SWAPS.items()}
         return dict(sorted(found.items(), key=lambda each: -abs(log(each[1]))))
-
-    def _without(self, swap: "Swap") -> float:
-        return self.predicted.speed_up / swap(self.predicted, self.measured).speed_up
 
 
 Swap = Callable[[Pair, Pair], Pair]

@@ -6,8 +6,10 @@ the backend itself are not used: after one different token two texts cannot be c
 """
 
 import math
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from typing import Any
 
 import torch
@@ -16,7 +18,7 @@ from torch import Tensor
 
 from draftwood.bench.micro.target_pass import chain, flat
 from draftwood.bench.statistics import Ratio, ratio_of_means
-from draftwood.cache.dense import DenseCache
+from draftwood.cache.dense import cache_for
 from draftwood.core.config import EngineConfig
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.errors import EngineError
@@ -28,31 +30,8 @@ SLOTS = 8  # texts that are generated together
 TURN_TOKENS = 48
 PART = 64  # positions whose distributions are in memory at once
 
-TURNS = (
-    "My bicycle squeaks whenever I pedal uphill. What should I check first?",
-    "Write a short poem about a lighthouse that is tired of the sea.",
-    "How do I explain to a six-year-old why the moon changes its shape?",
-    "List five things to pack for a rainy weekend in a small cabin.",
-    "A train leaves at 14:25 and the ride takes 1 hour and 50 minutes. When does it arrive?",
-    "Write a Python function that counts the vowels in a sentence.",
-    "What is the difference between a simile and a metaphor? Give one example of each.",
-    "My sourdough is always too dense. What am I doing wrong?",
-    "Summarise in two sentences how a refrigerator keeps food cold.",
-    "Please turn this into a polite email: I cannot come on Friday, ask them for another day.",
-    "Why do cats knock things off tables?",
-    "Translate into French: The library closes at six, but the garden stays open.",
-    "I have 240 euros and spend a third of it on shoes. How much is left?",
-    "Describe the smell of a forest after a thunderstorm.",
-    "What questions should I ask before renting an old flat?",
-    "Explain how a hash table works, with an everyday comparison.",
-    "Give me a simple recipe with lentils, carrots and one pot.",
-    "Who would win an argument, a pirate or a librarian? Tell it as a dialogue.",
-    "How can I learn to juggle three balls in one week?",
-    "Name three rivers in South America and one fact about each of them.",
-    "Write an SQL query that finds customers without any orders.",
-    "Is it better to water tomato plants in the morning or in the evening, and why?",
-    "Rewrite this sentence so that it sounds less angry: You never answer my messages!",
-    "What happens to a letter between the mailbox and the front door of my friend?",
+TURNS: tuple[str, ...] = tuple(
+    tomllib.loads(files("draftwood.bench.study").joinpath("turns.toml").read_text("utf-8"))["turns"]
 )
 
 Say = Callable[[str], None]
@@ -181,8 +160,7 @@ def score(reference: Any, backend: Any, text: Text) -> Score:
 def logits(model: Any, text: Text) -> Float[Tensor, "A V"]:
     """One pass over prompt and answer; logits for each token of the answer, from the tokens before it."""
     known = [*text.prompt, *text.answer][:-1]
-    make = getattr(model, "make_cache", None)
-    cache = DenseCache(model.cache_specs, slots=1, capacity=len(known)) if make is None else make(1, len(known), None)
+    cache = cache_for(model, 1, len(known))
     cache.admit(0, known)
     x = flat(0, 0, known, chain(len(known)), head=False)
     return model.forward(replace(x, want=torch.arange(len(text.prompt) - 1, len(known))), cache).logits

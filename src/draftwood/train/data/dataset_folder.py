@@ -12,7 +12,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +36,15 @@ class Line:
         return sum(stop - start for start, stop in self.answers)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outcome:
-    """The result of one script: its dialogues in the order they were made, and the reasons why others were dropped. A later
-    dialogue may be about an earlier one. `key` is that of the first user turn, if there was one."""
+    """The result of one script, so far or whole: its dialogues in the order they were made, and the reasons why others were
+    dropped. A later dialogue may be about an earlier one. `key` is that of the first user turn, if there was one."""
 
     key: str = ""
     held: bool = False
-    lines: tuple[Line, ...] = ()
-    dropped: tuple[str, ...] = ()
+    lines: list[Line] = field(default_factory=list[Line])
+    dropped: list[str] = field(default_factory=list[str])
     shortened: int = 0
 
     @property
@@ -52,20 +52,20 @@ class Outcome:
         return sum(line.num_answer_tokens for line in self.lines)
 
 
-@dataclass(slots=True)
+@dataclass
 class Totals:
-    """The counts of the record."""
+    """The counts of the record, by its names and in its order."""
 
-    next: int = 0
-    sizes: dict[str, int] = field(default_factory=lambda: {TRAIN: 0, HELDOUT: 0})
-    lines: dict[str, int] = field(default_factory=lambda: {TRAIN: 0, HELDOUT: 0})
+    lines: dict[str, int] = field(default_factory=lambda: {"train": 0, "heldout": 0})
     kinds: dict[str, dict[str, int]] = field(default_factory=dict)
-    heldout: dict[str, int] = field(default_factory=dict)  # dialogues by kind
+    heldout_dialogues: Counter[str] = field(default_factory=Counter)  # by kind
     dropped: Counter[str] = field(default_factory=Counter)
-    shortened: int = 0
+    loops_shortened: int = 0
     answer_tokens: int = 0
     tokens_written: int = 0  # by the target, including user turns and dropped dialogues
     seconds: float = 0.0
+    next: int = 0
+    bytes: dict[str, int] = field(default_factory=lambda: {TRAIN: 0, HELDOUT: 0})
 
 
 class Folder:
@@ -95,7 +95,7 @@ class Folder:
         """Adds the outcome of the next script, in memory until `save`."""
         totals = self.totals
         totals.next += 1
-        totals.shortened += outcome.shortened
+        totals.loops_shortened += outcome.shortened
         if outcome.key in self.seen:  # scripts check too, but an earlier number may have finished since
             totals.dropped["duplicate"] += 1
             return
@@ -115,9 +115,9 @@ class Folder:
         count["prompt_tokens"] += len(line.tokens) - line.num_answer_tokens
         count["answer_tokens"] += line.num_answer_tokens
         self.totals.answer_tokens += line.num_answer_tokens
-        self.totals.lines[HELDOUT if held else TRAIN] += 1
+        self.totals.lines["heldout" if held else "train"] += 1
         if held:
-            self.totals.heldout[line.kind] = self.totals.heldout.get(line.kind, 0) + 1
+            self.totals.heldout_dialogues[line.kind] += 1
 
     @property
     def num_waiting(self) -> int:
@@ -127,11 +127,11 @@ class Folder:
         """Writes the dialogues, then the record that counts them."""
         for name, lines in self._waiting.items():
             with (self.path / name).open("ab") as file:
-                file.truncate(self.totals.sizes[name])  # removes lines of a save that failed
+                file.truncate(self.totals.bytes[name])  # removes lines of a save that failed
                 file.write("".join(lines).encode())
                 file.flush()
                 os.fsync(file.fileno())
-                self.totals.sizes[name] = file.tell()
+                self.totals.bytes[name] = file.tell()
             lines.clear()
         fresh = self.path / (RECORD + ".new")
         with fresh.open("w") as file:
@@ -141,21 +141,7 @@ class Folder:
         os.replace(fresh, self.path / RECORD)
 
     def record(self) -> dict[str, Any]:
-        t = self.totals
-        return {
-            **self.identity,
-            **self.facts,
-            "lines": {name.removesuffix(".jsonl"): count for name, count in t.lines.items()},
-            "kinds": t.kinds,
-            "heldout_dialogues": t.heldout,
-            "dropped": dict(t.dropped),
-            "loops_shortened": t.shortened,
-            "answer_tokens": t.answer_tokens,
-            "tokens_written": t.tokens_written,
-            "seconds": round(t.seconds, 1),
-            "next": t.next,
-            "bytes": t.sizes,
-        }
+        return {**self.identity, **self.facts, **vars(self.totals), "seconds": round(self.totals.seconds, 1)}
 
     def _resume(self) -> None:
         record = self.path / RECORD
@@ -169,22 +155,12 @@ class Folder:
         try:
             found = json.loads(record.read_bytes())
             self._compare(found)
-            names = {TRAIN: "train", HELDOUT: "heldout"}
             _check(found)
-            self.totals = Totals(
-                next=found["next"],
-                sizes=found["bytes"],
-                lines={name: found["lines"][short] for name, short in names.items()},
-                kinds=found["kinds"],
-                heldout=found["heldout_dialogues"],
-                dropped=Counter(found["dropped"]),
-                shortened=found["loops_shortened"],
-                answer_tokens=found["answer_tokens"],
-                tokens_written=found["tokens_written"],
-                seconds=found["seconds"],
-            )
+            self.totals = Totals(**{each.name: found[each.name] for each in fields(Totals)})
+            self.totals.dropped = Counter(found["dropped"])
+            self.totals.heldout_dialogues = Counter(found["heldout_dialogues"])
             for name in (TRAIN, HELDOUT):
-                self._cut(self.path / name, self.totals.sizes[name])
+                self._cut(self.path / name, self.totals.bytes[name])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, OptionError):
                 raise
@@ -216,6 +192,7 @@ def _check(found: dict[str, Any]) -> None:
     counts = {
         **{key: found[key] for key in ("next", "answer_tokens", "tokens_written", "loops_shortened")},
         **{f"bytes of {name}": found["bytes"][name] for name in (TRAIN, HELDOUT)},
+        **{f"lines of {name}": found["lines"][name] for name in ("train", "heldout")},
         **{f"{key} {name}": n for key in ("lines", "heldout_dialogues", "dropped") for name, n in found[key].items()},
         **{f"{kind} {name}": n for kind, each in found["kinds"].items() for name, n in each.items()},
     }

@@ -15,16 +15,7 @@ from draftwood.models.loading.load import Loaded
 from draftwood.train.data import dialogues
 from draftwood.train.data.dialogues import HELDOUT, RECORD, TRAIN, Dialogue, Dialogues
 
-_TOTALS = (
-    "lines",
-    "kinds",
-    "heldout_dialogues",
-    "dropped",
-    "loops_shortened",
-    "answer_tokens",
-    "tokens_written",
-    "seconds",
-)
+_TOTALS = "lines kinds heldout_dialogues dropped loops_shortened answer_tokens tokens_written seconds".split()
 LEAST = 8  # held-out dialogues
 _FACTS = ("seed", "settings", "texts", "backend", "draftwood")
 

@@ -15,19 +15,10 @@ from collections.abc import Container, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from draftwood.core.sampling.params import SamplingParams
+from draftwood.train.data import mixture
 from draftwood.train.data.chat_turns import Turns, key_of
 from draftwood.train.data.dataset_folder import Line, Outcome
 from draftwood.train.data.exclude import Exclusion
-from draftwood.train.data.mixture import (
-    ASKED_SHARE,
-    BACK_SHARE,
-    FOREIGN_SHARE,
-    MIX,
-    OWN_SHARE,
-    SUBJECTS,
-    WRITTEN_SHARE,
-    script_weights,
-)
 from draftwood.train.data.passages import language_of
 from draftwood.train.data.prompts import CHAT, FOLLOWUP, OVER_TEXT, Prompt, Prompts, held_out
 from draftwood.train.data.repeats import whole_sentences, without_loop, without_repeats
@@ -78,8 +69,8 @@ class Scripts:
         turns: Turns,
         prompts: Prompts,
         *,
-        mix: Mapping[str, float] = MIX,
-        own: float = OWN_SHARE,
+        mix: Mapping[str, float] = mixture.MIX,
+        own: float = mixture.OWN_SHARE,
         exclusion: Exclusion | None = None,
         seen: Container[str] = (),
         seed: int = 0,
@@ -90,7 +81,7 @@ class Scripts:
         self.exclusion = Exclusion() if exclusion is None else exclusion
         self.max_tokens, self.longest = max_tokens, longest
         self.own_share = own if prompts.has_prose else 1.0
-        self.kinds, self.weights = zip(*script_weights(mix, self.own_share).items(), strict=True)
+        self.kinds, self.weights = zip(*mixture.script_weights(mix, self.own_share).items(), strict=True)
 
     def plan(self, which: Sequence[int]) -> list[Plan]:
         """Draws kinds and prompts for these numbers; all prompts are tokenised together."""
@@ -111,28 +102,28 @@ class Scripts:
         kind, rng = plan.kind, plan.rng
         if kind == "translation":
             which = rng.random()
-            if which < FOREIGN_SHARE + WRITTEN_SHARE:
-                make = self.prompts.into_english if which < FOREIGN_SHARE else self.prompts.in_language
+            if which < mixture.FOREIGN_SHARE + mixture.WRITTEN_SHARE:
+                make = self.prompts.into_english if which < mixture.FOREIGN_SHARE else self.prompts.in_language
                 plan.prompt = make(rng)
                 return
         plan.own = kind in OVER_TEXT and rng.random() < self.own_share
         if kind == "retrieval":
-            asked = rng.random() < ASKED_SHARE
+            asked = rng.random() < mixture.ASKED_SHARE
             plan.prompt = None if plan.own or asked else self.prompts.make(kind, rng)
         else:
             plan.prompt = self.prompts.first(kind, rng) if plan.own else self.prompts.make(kind, rng)
 
     def run(self, plan: Plan) -> Script:
         """The script of a plan."""
-        made = _Made()
+        made = Outcome()
         if plan.kind == "retrieval" and plan.prompt is None:
             yield from self._retrieval(plan, made)
-            return made.outcome()
+            return made
         if plan.prompt is None:
             reply = yield self._ask_turn(plan, self.turns.header, 0)
             turn = self.turns.words(reply.tokens) if reply.ended else ""
             if not turn:
-                return Outcome(dropped=("unended turn" if not reply.ended else "empty turn",))
+                return Outcome(dropped=["unended turn" if not reply.ended else "empty turn"])
             plan.prompt = Prompt(CHAT, turn, held_out(turn))
             plan.ids = self.turns.first(turn)
         prompt: Prompt | None = plan.prompt
@@ -141,20 +132,20 @@ class Scripts:
             reply = yield from self._dialogue(plan, made, prompt, ids, turn, follow=follow)
             prompt = None if reply is None else self._next(plan, prompt, reply)
             ids, turn = self.turns.first(prompt.turn) if prompt is not None else [], turn + _TURNS
-        return made.outcome()
+        return made
 
     def _next(self, plan: Plan, prompt: Prompt, answer: Reply) -> Prompt | None:
         """The prompt of a dialogue about the last answer, if there is one."""
         if prompt.language:
             words = self.turns.words(answer.tokens) if answer.ended else ""
             # Small models often answer in English instead.
-            back = language_of(words) == prompt.language and plan.rng.random() < BACK_SHARE
+            back = language_of(words) == prompt.language and plan.rng.random() < mixture.BACK_SHARE
             return self.prompts.back(plan.rng, prompt, words) if back else None
         text = self._text(answer) if plan.own and prompt is plan.prompt else ""
         enough = len(text) >= SHORTEST_OWN.get(plan.kind, 80)
         return self.prompts.make(plan.kind, plan.rng, text, prompt.held) if enough else None
 
-    def _retrieval(self, plan: Plan, made: "_Made") -> Generator[Ask, Reply, None]:
+    def _retrieval(self, plan: Plan, made: Outcome) -> Generator[Ask, Reply, None]:
         """Documents first, then questions about them: one, or one for each document that the target wrote.
 
         The script ends with the first dropped dialogue. A duplicate may be recognised now or only when it is stored, and
@@ -163,7 +154,7 @@ class Scripts:
         rng, turn = plan.rng, 1
         subjects: list[list[Document]] = []
         if plan.own:
-            for _ in range(rng.choice(SUBJECTS)):
+            for _ in range(rng.choice(mixture.SUBJECTS)):
                 prompt = self.prompts.entry(rng)
                 reply = yield from self._dialogue(plan, made, prompt, self.turns.first(prompt.turn), turn)
                 if reply is None:
@@ -178,7 +169,7 @@ class Scripts:
         documents = [document for found in subjects for document in found]
         for found in subjects if len(documents) > 1 else []:
             right, question = rng.choice(found), None
-            if not plan.own or rng.random() < ASKED_SHARE:
+            if not plan.own or rng.random() < mixture.ASKED_SHARE:
                 asked = self.prompts.ask(rng, right, held)
                 reply = yield from self._dialogue(plan, made, asked, self.turns.first(asked.turn), turn)
                 if reply is None:
@@ -196,30 +187,34 @@ class Scripts:
         return without_repeats(words if answer.ended else whole_sentences(words))
 
     def _dialogue(
-        self, plan: Plan, made: "_Made", prompt: Prompt, ids: list[int], turn: int, *, follow: bool = False
+        self, plan: Plan, made: Outcome, prompt: Prompt, ids: list[int], turn: int, *, follow: bool = False
     ) -> Generator[Ask, Reply, Reply | None]:
         """One dialogue, from its first user turn. None if it was dropped."""
         key = key_of(prompt.turn)
-        made.begin(prompt)
+        if not made.key:  # the first prompt decides whether the script is held out
+            made.key, made.held = key, prompt.held
         times = max(1, min(prompt.times, (self.longest - len(ids)) // self.max_tokens))
         if why := self._unwanted(prompt.turn, key, ids):
-            return made.drop(why)
+            made.dropped.append(why)
+            return None
         reply = yield self._ask_answer(plan, ids, turn, times, cool=bool(prompt.title) or (plan.own and turn == 1))
-        answer = reply.tokens if reply.ended else made.cut(reply.tokens)
+        answer = reply.tokens if reply.ended else _cut(made, reply.tokens)
         if len(answer) < SHORTEST:
-            return made.drop("empty answer")
+            made.dropped.append("empty answer")
+            return None
         kind, tokens, spans = prompt.kind, ids + answer, [(len(ids), len(ids) + len(answer))]
         if follow and reply.ended and plan.rng.random() < FOLLOW_SHARE:
             more = yield from self._follow(plan, made, ids, answer, turn + 1)
             if more is not None:
                 kind, (tokens, spans) = FOLLOWUP, more
         if self.exclusion.overlaps(tokens):
-            return made.drop("excluded")
+            made.dropped.append("excluded")
+            return None
         made.lines.append(Line(kind, tokens, spans, key))
         return reply
 
     def _follow(
-        self, plan: Plan, made: "_Made", ids: list[int], answer: list[int], turn: int
+        self, plan: Plan, made: Outcome, ids: list[int], answer: list[int], turn: int
     ) -> Generator[Ask, Reply, tuple[list[int], list[tuple[int, int]]] | None]:
         """A second user turn and its answer: (all tokens, both spans), or None if there is none."""
         kept, tail = self.turns.continued(answer, self.turns.next_header)
@@ -234,7 +229,7 @@ class Scripts:
         if len(before) + self.max_tokens > self.longest:
             return None
         reply = yield self._ask_answer(plan, before, turn + 1)
-        last = reply.tokens if reply.ended else made.cut(reply.tokens)
+        last = reply.tokens if reply.ended else _cut(made, reply.tokens)
         if len(last) < SHORTEST:
             return None
         return before + last, [(len(ids), len(ids) + len(kept)), (len(before), len(before) + len(last))]
@@ -264,28 +259,8 @@ class Scripts:
         return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little", signed=True)
 
 
-class _Made:
-    """The dialogues of a script so far."""
-
-    def __init__(self) -> None:
-        self.lines: list[Line] = []
-        self.dropped: list[str] = []
-        self.shortened = 0
-        self.key, self.held = "", False
-
-    def begin(self, prompt: Prompt) -> None:
-        """The first prompt decides whether the script is held out."""
-        if not self.key:
-            self.key, self.held = key_of(prompt.turn), prompt.held
-
-    def drop(self, why: str) -> None:
-        self.dropped.append(why)
-
-    def cut(self, tokens: list[int]) -> list[int]:
-        """An answer that reached its limit, without its loop."""
-        kept = without_loop(tokens)
-        self.shortened += len(kept) < len(tokens)
-        return kept
-
-    def outcome(self) -> Outcome:
-        return Outcome(self.key, self.held, tuple(self.lines), tuple(self.dropped), self.shortened)
+def _cut(made: Outcome, tokens: list[int]) -> list[int]:
+    """An answer that reached its limit, without its loop."""
+    kept = without_loop(tokens)
+    made.shortened += len(kept) < len(tokens)
+    return kept

@@ -20,7 +20,6 @@ from draftwood.llm import LLM
 from draftwood.models.loading.load import Loaded
 from draftwood.train.data.dataset_folder import Folder, Outcome
 from draftwood.train.data.dialogue_scripts import Ask, Plan, Reply, Script, Scripts
-from draftwood.train.data.dialogues import TRAIN
 
 TOGETHER = 16  # this fraction of the slots is refilled at once, because a pass with prompts costs several decode passes
 BLOCK = 256  # dialogues that are planned, and their prompts tokenised, together
@@ -88,7 +87,7 @@ class DialogueWriter:
         def go_on() -> bool:
             if until is not None and until.is_set():
                 return False
-            return not self._enough() and (monotonic() < deadline or totals.lines[TRAIN] < least)
+            return not self._enough() and (monotonic() < deadline or totals.lines["train"] < least)
 
         try:
             while go_on():
@@ -111,7 +110,7 @@ class DialogueWriter:
 
     def _enough(self) -> bool:
         totals = self.folder.totals
-        return totals.answer_tokens >= self._wanted and totals.lines[TRAIN] >= self._least
+        return totals.answer_tokens >= self._wanted and totals.lines["train"] >= self._least
 
     def _fill(self) -> None:
         """Starts dialogues while slots are free and those under way are not expected to suffice."""

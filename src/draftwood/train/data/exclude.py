@@ -28,9 +28,7 @@ class Exclusion:
     """The windows of all questions, sorted by hash. `files` are their sources."""
 
     hashes: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
-    windows: np.ndarray = field(
-        default_factory=lambda: np.zeros((0, WINDOW), dtype=np.int32)
-    )  # in the order of `hashes`
+    windows: np.ndarray = field(default_factory=lambda: np.zeros((0, WINDOW), dtype=np.int32))  # ordered as `hashes`
     keys: frozenset[str] = frozenset()
     files: tuple[dict[str, Any], ...] = ()
 

@@ -17,7 +17,10 @@ from draftwood.train.data.chat_turns import key_of
 from draftwood.train.data.templates import corpus
 
 PROSE = {".txt", ".md", ".rst", ".adoc"}
-CODE = {".py", ".c", ".h", ".cpp", ".cc", ".hpp", ".js", ".ts", ".java", ".go", ".rs", ".sh", ".sql", ".rb", ".pl"}
+CODE = {
+    ".py": "Python", ".c": "C", ".h": "C", ".cpp": "C++", ".cc": "C++", ".hpp": "C++", ".js": "JavaScript", ".go": "Go",
+    ".ts": "TypeScript", ".java": "Java", ".rs": "Rust", ".sh": "shell", ".sql": "SQL", ".rb": "Ruby", ".pl": "Perl",
+}  # fmt: skip
 BARE = re.compile(r"(README|NEWS|FAQ|HACKING|CONTRIBUTING|INTRO|OVERVIEW|HISTORY|ABOUT)", re.IGNORECASE)
 SMALLEST, LARGEST = 300, 2 << 20  # bytes of a file
 MOST_FILES, MOST_PASSAGES, PER_FILE = 8_000, 24_000, 16
@@ -159,12 +162,6 @@ def _readable(paragraph: str) -> bool:
     )
 
 
-_LANGUAGES = {
-    ".py": "Python", ".c": "C", ".h": "C", ".cpp": "C++", ".cc": "C++", ".hpp": "C++", ".js": "JavaScript", ".go": "Go",
-    ".ts": "TypeScript", ".java": "Java", ".rs": "Rust", ".sh": "shell", ".sql": "SQL", ".rb": "Ruby", ".pl": "Perl",
-}  # fmt: skip
-
-
 def _code(text: str, suffix: str, high: int) -> Iterator[Passage]:
     """Python: top-level definitions, or methods of long ones. Other languages: pieces that end with an unindented brace."""
     if suffix == ".py":
@@ -176,7 +173,7 @@ def _code(text: str, suffix: str, high: int) -> Iterator[Passage]:
         pieces = [_BANNER.sub("", p) for p in re.split(r"(?<=\n[}])\n+", text) if "(" in p]
     for piece in pieces:
         if piece.strip().count("\n") >= 3:
-            yield Passage(piece.strip("\n").rstrip(), True, _LANGUAGES.get(suffix, ""))
+            yield Passage(piece.strip("\n").rstrip(), True, CODE.get(suffix, ""))
 
 
 _BANNER = re.compile(r"^(?:\s+|//[^\n]*\n|/\*.*?\*/|#(?!include|define|if)[^\n]*\n)+", re.DOTALL)

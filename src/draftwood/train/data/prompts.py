@@ -9,20 +9,11 @@ import random
 import re
 from dataclasses import dataclass
 
-from draftwood.train.data import retrieval_prompts
+from draftwood.train.data import retrieval_prompts, templates
 from draftwood.train.data.chat_turns import key_of
 from draftwood.train.data.passages import Passage, Texts, sentences_in, terms_in
 from draftwood.train.data.retrieval_prompts import Document
-from draftwood.train.data.templates import (
-    LANGUAGES,
-    WORDINGS,
-    corpus,
-    fact_question,
-    fill,
-    foreign_sentence,
-    subject,
-    word_problem,
-)
+from draftwood.train.data.templates import WORDINGS, fill, subject
 
 CHAT, FOLLOWUP = "chat", "followup"
 OVER_TEXT = ("summary", "extraction", "retrieval", "translation")
@@ -63,7 +54,7 @@ class Prompts:
     def make(self, kind: str, rng: random.Random, own: str | None = None, held: bool = False) -> Prompt | None:
         """A prompt of this kind; `own` is a text of the target to make it over, held out or not. None if there is none."""
         if kind == "math":
-            return _made(kind, word_problem(rng))
+            return _made(kind, templates.word_problem(rng))
         if kind == "question":
             return _made(kind, self._question(rng))
         if kind == "code":
@@ -104,7 +95,7 @@ class Prompts:
             text = _sentences(rng, passage.text)
             if text:
                 return Prompt("translation", _back(rng, passage.language, text), held)
-        return _made("translation", _back(rng, *foreign_sentence(rng)))
+        return _made("translation", _back(rng, *templates.foreign_sentence(rng)))
 
     def in_language(self, rng: random.Random) -> Prompt:
         """Asks the target to write in another language; the answer is translated afterwards."""
@@ -155,7 +146,7 @@ class Prompts:
 
     def _article(self, rng: random.Random) -> Prompt:
         name, other = subject(rng), rng.choice(WORDINGS["topics"])
-        place = rng.choice(corpus("facts")["kinds"][rng.choice(["city", "country"])]["names"])
+        place = rng.choice(templates.corpus("facts")["kinds"][rng.choice(["city", "country"])]["names"])
         turn = fill(
             rng.choice(WORDINGS["articles"]), name=name, other=other, place=place, news=rng.choice(WORDINGS["news"])
         )
@@ -164,7 +155,7 @@ class Prompts:
     def _question(self, rng: random.Random) -> str:
         which = rng.random()
         if which < 0.45:
-            return fact_question(rng)
+            return templates.fact_question(rng)
         if which < 0.65:
             return fill(rng.choice(WORDINGS["daily"]), task=rng.choice(WORDINGS["chores"]))
         known = self.names if len(self.names) > 1 and rng.random() < 0.3 else WORDINGS["topics"]
@@ -253,7 +244,7 @@ def _sentences(rng: random.Random, text: str) -> str:
 
 
 def _language(rng: random.Random) -> str:
-    return "German" if rng.random() < 0.35 else rng.choice(LANGUAGES)
+    return "German" if rng.random() < 0.35 else rng.choice(templates.LANGUAGES)
 
 
 def _back(rng: random.Random, language: str, text: str) -> str:

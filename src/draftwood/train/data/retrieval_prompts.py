@@ -55,16 +55,12 @@ def search(rng: random.Random, right: Document) -> str:
     facts = list(_facts(right.text))
     if facts and rng.random() < FACT_SHARE:
         return rng.choice(facts)
-    names: list[str] = _once([*([right.title] if right.title else []), *names_in(right.text)[:4]])
-    terms: list[str] = _once([*names, *terms_in(right.text)[:6]])
+    names: list[str] = list(dict.fromkeys([*([right.title] if right.title else []), *names_in(right.text)[:4]]))
+    terms: list[str] = list(dict.fromkeys([*names, *terms_in(right.text)[:6]]))
     if len(terms) < 2:
         return rng.choice([q for q in WORDINGS["questions"] if "{term}" not in q])
     term = rng.choice(names or terms)  # a name is more specific than a frequent word
     return fill(rng.choice(WORDINGS["searches"]), term=term, other=rng.choice([t for t in terms if t != term]))
-
-
-def _once(words: list[str]) -> list[str]:
-    return list(dict.fromkeys(words))
 
 
 _STATED = re.compile(
@@ -95,9 +91,7 @@ def shown(rng: random.Random, documents: Sequence[Document], right: int, questio
     rng.shuffle(chosen)
     titled = all(d.title for d in chosen) and rng.random() < 0.6
     mark = rng.choice(WORDINGS["document_marks"] if titled else WORDINGS["passage_marks"])
-    lines = [fill(mark, i=f"{i}", text=d.text, title=_large(d.title)) for i, d in enumerate(chosen, 1)]
+    lines = [
+        fill(mark, i=f"{i}", text=d.text, title=d.title[:1].upper() + d.title[1:]) for i, d in enumerate(chosen, 1)
+    ]
     return fill(rng.choice(WORDINGS["retrieval"]), documents="\n\n".join(lines), question=question, n=f"{len(lines)}")
-
-
-def _large(title: str) -> str:
-    return title[:1].upper() + title[1:]

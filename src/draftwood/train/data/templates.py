@@ -6,7 +6,7 @@ The templates and the words that fill them are data: corpora/*.toml. The same ra
 import random
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -51,8 +51,6 @@ def subject(rng: random.Random) -> str:
 
 # --- word problems
 
-_Number = Callable[..., int]  # (low, high, step=1): a random number
-
 
 def word_problem(rng: random.Random) -> str:
     """A problem of several steps of arithmetic, with or without a phrase on how to answer it."""
@@ -71,54 +69,40 @@ def word_problem(rng: random.Random) -> str:
         bounds = re.fullmatch(r"(\d+)-(\d+)(?:/(\d+))?", found[1])
         return f"{number(*(int(x or 1) for x in bounds.groups()))}" if bounds else rng.choice(found[1].split("|"))
 
-    if name in _COMPUTED:
-        words |= {key: f"{value}" for key, value in _COMPUTED[name](rng, number).items()}
+    words |= {key: f"{value}" for key, value in _dependent(name, rng, number).items()}
     template = problems["problems"][name]
     text = _SLOT.sub(slot, template if isinstance(template, str) else rng.choice(template))
     return text + rng.choice(problems["phrases"])
 
 
-def _give(_: random.Random, number: _Number) -> Mapping[str, Any]:
-    n = number(20, 90)
-    return {"n": n, "first": number(3, n // 3), "second": number(2, n // 3), "more": number(5, 30)}
+def _dependent(problem: str, rng: random.Random, number: Callable[..., int]) -> dict[str, Any]:
+    """Values of the slots that depend on each other or occur twice."""
+    match problem:
+        case "give":
+            n = number(20, 90)
+            return {"n": n, "first": number(3, n // 3), "second": number(2, n // 3), "more": number(5, 30)}
+        case "shop":
+            p, q, m, k = number(2, 12), number(2, 9), number(2, 8), number(2, 6)
+            return {"p": p, "q": q, "m": m, "k": k, "paid": (p * m + q * k) // 20 * 20 + 20}
+        case "share":
+            return {"k": number(3, 9)}
+        case "twice":
+            return {"times": rng.choice(corpus("word_problems")["times"])}
+        case "recipe":
+            k = number(2, 6)
+            return {"k": k, "flour": number(100, 600, 50), "eggs": k * number(1, 3), "people": k * number(2, 5)}
+        case "mean":
+            return {"scores": ", ".join(f"{number(50, 99)}" for _ in range(number(3, 5)))}
+        case "fraction":
+            return {"n": number(4, 20) * 12}
+        case "sum":
+            values = {"a": number(3, 99), "b": number(3, 99), "c": number(2, 12), "e": number(1, 60)}
+            return {"expression": rng.choice(corpus("word_problems")["expressions"]).format(**values)}
+        case "equation":
+            p, x, q, k = number(2, 12), number(2, 20), number(1, 40), number(2, 6)
+            return {"p": p, "q": q, "k": k, "plus": p * x + q, "minus": p * x - q, "total": k * x + k * (k - 1) // 2}
+    return {}
 
-
-def _shop(_: random.Random, number: _Number) -> Mapping[str, Any]:
-    p, q, m, k = number(2, 12), number(2, 9), number(2, 8), number(2, 6)
-    return {"p": p, "q": q, "m": m, "k": k, "paid": (p * m + q * k) // 20 * 20 + 20}
-
-
-def _recipe(_: random.Random, number: _Number) -> Mapping[str, Any]:
-    k = number(2, 6)
-    return {"k": k, "flour": number(100, 600, 50), "eggs": k * number(1, 3), "people": k * number(2, 5)}
-
-
-def _mean(_: random.Random, number: _Number) -> Mapping[str, Any]:
-    return {"scores": ", ".join(f"{number(50, 99)}" for _ in range(number(3, 5)))}
-
-
-def _sum(rng: random.Random, number: _Number) -> Mapping[str, Any]:
-    values = {"a": number(3, 99), "b": number(3, 99), "c": number(2, 12), "e": number(1, 60)}
-    return {"expression": rng.choice(corpus("word_problems")["expressions"]).format(**values)}
-
-
-def _equation(_: random.Random, number: _Number) -> Mapping[str, Any]:
-    p, x, q, k = number(2, 12), number(2, 20), number(1, 40), number(2, 6)
-    return {"p": p, "q": q, "k": k, "plus": p * x + q, "minus": p * x - q, "total": k * x + k * (k - 1) // 2}
-
-
-# Slots whose values depend on each other, by problem.
-_COMPUTED: dict[str, Callable[[random.Random, _Number], Mapping[str, Any]]] = {
-    "give": _give,
-    "shop": _shop,
-    "share": lambda _, number: {"k": number(3, 9)},
-    "twice": lambda rng, _: {"times": rng.choice(corpus("word_problems")["times"])},
-    "recipe": _recipe,
-    "mean": _mean,
-    "fraction": lambda _, number: {"n": number(4, 20) * 12},
-    "sum": _sum,
-    "equation": _equation,
-}
 
 # --- sentences in other languages
 

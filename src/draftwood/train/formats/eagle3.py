@@ -3,6 +3,10 @@
 fc.weight [d, taps * d]    midlayer.{hidden_norm, input_layernorm, post_attention_layernorm}.weight
 midlayer.self_attn.{q,k,v}_proj.weight [*, 2d]    norm.weight    lm_head.weight [V_d, d]    d2t, t2d if V_d < V
 3.1: input_norm.weight with norm_before_fc, fc_norm.{i}.weight with fc_norm
+
+A draft vocabulary is two tensors:
+    d2t   integers [V_d], offsets: column i is token i + d2t[i]
+    t2d   booleans [V]: whether a token has a column
 """
 
 from collections.abc import Mapping
@@ -10,13 +14,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from draftwood.core.config import ModelConfig
 from draftwood.drafters.nets.config import HeadConfig
 from draftwood.drafters.nets.store import Head
 from draftwood.errors import WeightsError
-from draftwood.train.formats import draft_vocab, layer_ids
+from draftwood.train.formats import layer_ids
 from draftwood.train.formats.conversion import EMBEDDING, Conversion, compare_embedding, same_width
 from draftwood.train.formats.files import CONFIG, Found, Shapes, check_names, flag, integer, write_folder
 from draftwood.train.formats.layer import gather, layer_json, parse_layer, scatter, shapes
@@ -60,7 +66,7 @@ def read_body(found: Found, layer: ModelConfig, prefix: str, conversion: Convers
         optional["lm_head.weight"] = wanted.pop("lm_head.weight")
     why = "a head without lm_head uses the target's: --target" if "lm_head.weight" not in tensors else ""
     check_names(found, wanted, optional, why)
-    head = Head(config, {}, draft_vocab.read_ids(found, rows, vocab_size, conversion), "")
+    head = Head(config, {}, _read_vocabulary(found, rows, vocab_size, conversion), "")
     same_width(head)
     compare_embedding(found, conversion)
     if "lm_head.weight" not in tensors:
@@ -72,13 +78,14 @@ def read_body(found: Found, layer: ModelConfig, prefix: str, conversion: Convers
         tensors["lm_head.weight"] = table if head.ids is None else table[head.ids]
         conversion.note("LM head: not in the file; the target's is used")
     mark = conversion.target.fingerprint if conversion.target else ""
-    return replace(head, tensors=_ours(tensors, config, prefix), target=mark)
+    ours = {name: tensors[theirs] for name, theirs in _names(config, prefix).items()}
+    return replace(head, tensors=ours | gather(tensors, layer, prefix), target=mark)
 
 
 def write_body(head: Head, prefix: str, conversion: Conversion) -> dict[str, Tensor]:
     same_width(head)
     c, ours = head.config, head.tensors
-    maps, order = draft_vocab.write_ids(head.ids, c.layer.vocab_size)
+    maps, order = _write_vocabulary(head.ids, c.layer.vocab_size)
     if c.target_rows:
         table = conversion.need_target("its head is the target's, which the format needs in full").lm_head
         rows = table if head.ids is None else table[head.ids]
@@ -119,11 +126,6 @@ def _names(c: HeadConfig, prefix: str) -> dict[str, str]:
     return names
 
 
-def _ours(tensors: Mapping[str, Tensor], c: HeadConfig, prefix: str) -> dict[str, Tensor]:
-    found = {ours: tensors[theirs] for ours, theirs in _names(c, prefix).items()}
-    return found | gather(tensors, c.layer, prefix)
-
-
 def _flags(found: Found) -> dict[str, bool]:
     """Flags from the top level or `eagle_config`. WeightsError if the two disagree."""
     nested = found.config.get(layer_ids.NESTED)
@@ -139,3 +141,53 @@ def _flags(found: Found) -> dict[str, bool]:
     if flags["norm_features"] and flags["norm_fused"]:
         raise WeightsError(f"{found.folder / CONFIG}: fc_norm and norm_before_fc exclude each other, both are true")
     return flags
+
+
+def _read_vocabulary(found: Found, rows: int, vocab_size: int, conversion: Conversion) -> Int[Tensor, "W"] | None:
+    """Token of each column, or None for the whole vocabulary. WeightsError if d2t and t2d disagree."""
+    d2t, t2d = found.tensors.get("d2t"), found.tensors.get("t2d")
+    if d2t is None:
+        if rows != vocab_size:
+            raise WeightsError(f"{found.where}: {rows} of {vocab_size} tokens have columns, but d2t is missing")
+        return None
+    if d2t.dtype.is_floating_point or d2t.dtype is torch.bool:
+        raise WeightsError(f"{found.where}: d2t has type {d2t.dtype}, it should hold integers")
+    ids = torch.arange(rows) + d2t.long()
+    bad = (ids < 0) | (ids >= vocab_size)
+    if bool(bad.any()):
+        at = int(bad.nonzero()[0])
+        raise WeightsError(
+            f"{found.where}: d2t sends column {at} to token {int(ids[at])}, out of range: there are {vocab_size}\n"
+            "hint: d2t holds offsets, token = column + d2t[column]"
+        )
+    tokens, counts = ids.unique(return_counts=True)
+    if len(tokens) != rows:
+        twice = int(tokens[counts > 1][0])
+        raise WeightsError(
+            f"{found.where}: d2t sends two columns to token {twice}\n"
+            "hint: d2t holds offsets, token = column + d2t[column]"
+        )
+    if t2d is None:
+        conversion.note("vocabulary: t2d is missing; d2t is used")
+    elif not torch.equal(t2d.bool().nonzero().flatten(), tokens):
+        kept = t2d.bool().nonzero().flatten()
+        odd = int(torch.cat([kept[~torch.isin(kept, tokens)], tokens[~torch.isin(tokens, kept)]])[0])
+        raise WeightsError(f"{found.where}: t2d and d2t disagree, for example about token {odd}")
+    if rows == vocab_size and torch.equal(ids, torch.arange(vocab_size)):
+        return None
+    return ids
+
+
+def _write_vocabulary(
+    ids: Int[Tensor, "W"] | None, vocab_size: int
+) -> tuple[dict[str, Tensor], Int[Tensor, "W"] | None]:
+    """(d2t and t2d, order of the LM-head rows): readers of t2d expect sorted tokens."""
+    if ids is None:
+        return {}, None
+    order = ids.argsort()
+    tokens = ids[order].long()
+    if len(tokens) == vocab_size:
+        return {}, order
+    keep = torch.zeros(vocab_size, dtype=torch.bool)
+    keep[tokens] = True
+    return {"d2t": tokens - torch.arange(len(tokens)), "t2d": keep}, order

@@ -43,22 +43,15 @@ def layer_json(layer: ModelConfig, *, old_keys: bool) -> dict[str, Any]:
 
 def shapes(layer: ModelConfig, width: int, prefix: str) -> Shapes:
     """Shapes of all tensors of the layer; `width` is the input width of attention."""
-    hidden, inner = layer.hidden_size, layer.intermediate_size
-    q, kv = layer.num_heads * layer.head_dim, layer.num_kv_heads * layer.head_dim
+    hidden, q = layer.hidden_size, layer.num_heads * layer.head_dim
+    columns = {"qkv": width, "out": q, "gate_up": hidden, "down": layer.intermediate_size}
+    biased = {"qkv": layer.qkv_bias, "out": layer.out_bias, "gate_up": layer.mlp_bias, "down": layer.mlp_bias}
     found: Shapes = {f"{prefix}post_attention_layernorm.weight": (hidden,)}
-    linears = (
-        ("self_attn.q_proj", q, width, layer.qkv_bias),
-        ("self_attn.k_proj", kv, width, layer.qkv_bias),
-        ("self_attn.v_proj", kv, width, layer.qkv_bias),
-        ("self_attn.o_proj", hidden, q, layer.out_bias),
-        ("mlp.gate_proj", inner, hidden, layer.mlp_bias),
-        ("mlp.up_proj", inner, hidden, layer.mlp_bias),
-        ("mlp.down_proj", hidden, inner, layer.mlp_bias),
-    )
-    for name, rows, columns, bias in linears:
-        found[f"{prefix}{name}.weight"] = (rows, columns)
-        if bias:
-            found[f"{prefix}{name}.bias"] = (rows,)
+    for ours, parts in _parts(layer).items():
+        for name, rows in parts:
+            found[f"{prefix}{name}.weight"] = (rows, columns[ours])
+            if biased[ours]:
+                found[f"{prefix}{name}.bias"] = (rows,)
     return found
 
 

@@ -28,35 +28,32 @@ def read_taps(config: Mapping[str, Any], conversion: Conversion, where: str) -> 
     assert ids is not None
     taps = ids if way == "vllm" else tuple(i + 1 for i in ids)
     rule = "unchanged, vLLM's convention" if way == "vllm" else "plus one, SGLang's convention"
-    conversion.note(f"layers: taps {_words(taps)} from {place} {_words(ids)}, {rule}")
+    conversion.note(f"layers: taps {list(taps)} from {place} {list(ids)}, {rule}")
     if top is not None and inner is not None and top != tuple(i + 1 for i in inner):
         conversion.note(
-            f"layers: the two lists of {where} disagree: {KEY} {_words(top)} unchanged, {NESTED} {_words(inner)} plus one; "
+            f"layers: the two lists of {where} disagree: {KEY} {list(top)} unchanged, {NESTED} {list(inner)} plus one; "
             "--layer-ids chooses"
         )
     if min(taps) < 0:
-        raise WeightsError(f"{where}: {place} {_words(ids)} gives taps {_words(taps)}, below the first layer")
+        raise WeightsError(f"{where}: {place} {list(ids)} gives taps {list(taps)}, below the first layer")
     return taps
 
 
 def write_ids(taps: tuple[int, ...], conversion: Conversion) -> dict[str, Any]:
     """Both lists, each in its readers' convention, so that vLLM and SGLang read the same layers."""
-    return top_only(taps) | _nested(taps, conversion)
+    top = top_only(taps)
+    if min(taps) == 0:
+        conversion.note(f"layers: {NESTED} left out, because SGLang's convention has no id for the embedding")
+        return top
+    conversion.note(f"layers: taps {list(taps)} as {KEY} for vLLM, one less inside {NESTED} for SGLang")
+    return top | {NESTED: {"use_aux_hidden_state": True, KEY: [tap - 1 for tap in taps]}}
 
 
 def top_only(taps: tuple[int, ...]) -> dict[str, Any]:
     """Only vLLM's list."""
     if min(taps) < 0:
-        raise WeightsError(f"taps {_words(taps)}: this format has no id for the final feature")
+        raise WeightsError(f"taps {list(taps)}: this format has no id for the final feature")
     return {KEY: list(taps)}
-
-
-def _nested(taps: tuple[int, ...], conversion: Conversion) -> dict[str, Any]:
-    if min(taps) == 0:
-        conversion.note(f"layers: {NESTED} left out, because SGLang's convention has no id for the embedding")
-        return {}
-    conversion.note(f"layers: taps {_words(taps)} as {KEY} for vLLM, one less inside {NESTED} for SGLang")
-    return {NESTED: {"use_aux_hidden_state": True, KEY: [tap - 1 for tap in taps]}}
 
 
 def _default(conversion: Conversion, where: str) -> tuple[int, ...]:
@@ -65,8 +62,8 @@ def _default(conversion: Conversion, where: str) -> tuple[int, ...]:
     ).config.num_layers
     taps = (2, layers // 2, layers - 3)
     if min(taps) < 0 or max(taps) > layers:
-        raise WeightsError(f"{where} names no layers, and a target of {layers} has no layers {_words(taps)}")
-    conversion.note(f"layers: none named; the default is 2, L // 2, L - 3: taps {_words(taps)}")
+        raise WeightsError(f"{where} names no layers, and a target of {layers} has no layers {list(taps)}")
+    conversion.note(f"layers: none named; the default is 2, L // 2, L - 3: taps {list(taps)}")
     return taps
 
 
@@ -76,7 +73,3 @@ def _ids(value: Any, where: str) -> tuple[int, ...] | None:
     if not isinstance(value, list) or not value or any(isinstance(i, bool) or not isinstance(i, int) for i in value):
         raise WeightsError(f"{where} should be a list of layer ids, it is {value!r}")
     return tuple(value)
-
-
-def _words(ids: tuple[int, ...]) -> str:
-    return "[" + ", ".join(map(str, ids)) + "]"

@@ -33,29 +33,22 @@ def read(found: Found, conversion: Conversion) -> Head:
     found = Found(found.folder, found.config, found.file, {PREFIX.sub("", k): t for k, t in found.tensors.items()})
     vllm = any(VLLM.match(name) for name in found.tensors)
     stages, depth = _count(found, vllm)
-    width = _width(found, vllm)
+    names = [_block(vllm, h, b) for h in range(stages) for b in range(depth)]
+    width = _width(found, names[0])
     tables = _tables(found, vllm, stages, depth)
     vocab_size = _vocabulary(found, tables, conversion)
     ids = _token_map(found, vocab_size)
-    _check(found, vllm, stages, depth, width, vocab_size, tables, ids)
-    blocks, biases = (
-        torch.stack(
-            [torch.stack([_block(found, vllm, h, b, what, width) for b in range(depth)]) for h in range(stages)]
-        )
+    _check(found, vllm, names, width, vocab_size, tables, ids)
+    weights, biases = (
+        torch.stack([found.tensors.get(f"{name}.{what}", torch.zeros(width)) for name in names])
         for what in ("weight", "bias")
     )
+    blocks, biases = weights.unflatten(0, (stages, depth)), biases.unflatten(0, (stages, depth))
     rows = _rows(found, tables, ids, conversion)
     mark = conversion.target.fingerprint if conversion.target else ""
-    config = HeadConfig(
-        "medusa",
-        config_without_layer(width, vocab_size, conversion.target),
-        width,
-        (FINAL,),
-        rows=vocab_size if ids is None else len(ids),
-        stages=stages,
-        depth=depth,
-        own_tables=rows is not None,
-    )
+    layer = config_without_layer(width, vocab_size, conversion.target)
+    columns, own = vocab_size if ids is None else len(ids), rows is not None
+    config = HeadConfig("medusa", layer, width, (FINAL,), rows=columns, stages=stages, depth=depth, own_tables=own)
     if rows is None:
         return Head(config, {"weight": blocks, "bias": biases}, ids, mark)
     return Head(config, {"blocks.weight": blocks, "blocks.bias": biases, "rows": rows}, ids, mark)
@@ -69,9 +62,9 @@ def write(head: Head, out: Path, conversion: Conversion) -> None:
     tensors: dict[str, Tensor] = {}
     for h in range(c.stages):
         for b in range(c.depth):
-            at = f"blocks.{h}.layers.{b}" if trimmed else f"{h}.{b}.linear"
+            at = _block(trimmed, h, b)
             tensors |= {f"{at}.weight": blocks[h, b], f"{at}.bias": biases[h, b]}
-        table = f"lm_heads.{h}.weight" if trimmed else f"{h}.{c.depth}.weight"
+        table = _table(trimmed, h, c.depth)
         if own:
             rows = head.tensors["rows"][h]
             tensors[table] = rows if trimmed or head.ids is None else rows[head.ids.argsort()]
@@ -100,6 +93,14 @@ def write(head: Head, out: Path, conversion: Conversion) -> None:
     write_folder(out, raw, tensors, conversion.floats, WEIGHTS[0] if trimmed else FILE)
 
 
+def _block(vllm: bool, head: int, block: int) -> str:
+    return f"blocks.{head}.layers.{block}" if vllm else f"{head}.{block}.linear"
+
+
+def _table(vllm: bool, head: int, depth: int) -> str:
+    return f"lm_heads.{head}.weight" if vllm else f"{head}.{depth}.weight"
+
+
 def _count(found: Found, vllm: bool) -> tuple[int, int]:
     """(heads, blocks per head) by the tensor names, which must agree with the config."""
     pattern = VLLM if vllm else re.compile(r"^(\d+)\.(\d+)\.linear\.")
@@ -114,8 +115,8 @@ def _count(found: Found, vllm: bool) -> tuple[int, int]:
     return heads, depth
 
 
-def _width(found: Found, vllm: bool) -> int:
-    first = found.tensors.get("blocks.0.layers.0.weight" if vllm else "0.0.linear.weight")
+def _width(found: Found, block: str) -> int:
+    first = found.tensors.get(f"{block}.weight")
     if first is None or first.ndim != 2:
         raise WeightsError(f"{found.where}: the first block of head 0 is missing or not a matrix")
     return integer(found, found.config, "hidden_size", first.shape[0])
@@ -123,7 +124,7 @@ def _width(found: Found, vllm: bool) -> int:
 
 def _tables(found: Found, vllm: bool, stages: int, depth: int) -> list[str]:
     """Names of the LM heads; empty if the target's is used."""
-    names = [f"lm_heads.{h}.weight" if vllm else f"{h}.{depth}.weight" for h in range(stages)]
+    names = [_table(vllm, h, depth) for h in range(stages)]
     if vllm and flag(found, found.config, "original_lm_head"):
         return [next((n for n in ("lm_head.weight", names[0]) if n in found.tensors), names[0])] * stages
     return names if any(name in found.tensors for name in names) else []
@@ -152,22 +153,16 @@ def _token_map(found: Found, vocab_size: int) -> Tensor | None:
 
 
 def _check(
-    found: Found, vllm: bool, stages: int, depth: int, d: int, vocab_size: int, tables: list[str], ids: Tensor | None
+    found: Found, vllm: bool, blocks: list[str], d: int, vocab_size: int, tables: list[str], ids: Tensor | None
 ) -> None:
-    at = [f"blocks.{h}.layers.{b}" if vllm else f"{h}.{b}.linear" for h in range(stages) for b in range(depth)]
-    wanted: Shapes = {f"{name}.weight": (d, d) for name in at}
-    biases: Shapes = {f"{name}.bias": (d,) for name in at}
+    wanted: Shapes = {f"{name}.weight": (d, d) for name in blocks}
+    biases: Shapes = {f"{name}.bias": (d,) for name in blocks}
     optional: Shapes = {} if ids is None else {"token_map": (len(ids),)}
     if vllm and not flag(found, found.config, "medusa_fc_bias", any(name in found.tensors for name in biases)):
         biases = {}
     whole = ids is None or any(len(found.tensors[name]) == vocab_size for name in tables if name in found.tensors)
     wanted |= biases | {name: (vocab_size if whole or ids is None else len(ids), d) for name in tables}
     check_names(found, wanted, optional)
-
-
-def _block(found: Found, vllm: bool, head: int, block: int, what: str, d: int) -> Tensor:
-    name = f"blocks.{head}.layers.{block}.{what}" if vllm else f"{head}.{block}.linear.{what}"
-    return found.tensors[name] if name in found.tensors else torch.zeros(d)
 
 
 def _rows(found: Found, tables: list[str], ids: Tensor | None, conversion: Conversion) -> Tensor | None:

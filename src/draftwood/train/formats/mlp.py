@@ -38,19 +38,12 @@ def read(found: Found, conversion: Conversion) -> Head:
     own = 1 if tied else n
     tensors = {f"proj.{i}.weight": found.tensors[f"proj.{i + 1}.weight"] for i in range(min(own, n - 1))}
     tensors["first.weight"] = found.tensors["proj.0.weight"]
-    for ours, theirs in (("emb", "emb.{}.weight"), ("head", "head.{}.weight"), ("weight", "ln.{}.weight")):
+    places = {"emb": "emb.{}.weight", "head": "head.{}.weight", "weight": "ln.{}.weight", "bias": "ln.{}.bias"}
+    for ours, theirs in places.items():
         tensors[ours] = torch.stack([found.tensors[theirs.format(i)] for i in range(own)])
-    tensors["bias"] = torch.stack([found.tensors[f"ln.{i}.bias"] for i in range(own)])
+    layer = config_without_layer(inner, vocab_size, conversion.target)
     config = HeadConfig(
-        "mlp",
-        config_without_layer(inner, vocab_size, conversion.target),
-        d,
-        (FINAL,),
-        rows=vocab_size,
-        stages=n,
-        scale_input=scaled,
-        tied=tied,
-        own_tables=True,
+        "mlp", layer, d, (FINAL,), rows=vocab_size, stages=n, scale_input=scaled, tied=tied, own_tables=True
     )
     conversion.note(f"tables: {own} embeddings and {own} LM heads, {vocab_size} x {inner}")
     return Head(config, tensors, None, conversion.target.fingerprint if conversion.target else "")

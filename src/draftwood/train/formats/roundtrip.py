@@ -23,6 +23,7 @@ from draftwood.drafters.nets.store import Head
 from draftwood.errors import WeightsError
 from draftwood.models.rope import angles, frequencies
 from draftwood.train.formats.conversion import Target
+from draftwood.train.objectives import inverse
 
 STEPS, PREFIX = 3, 5
 MOST = 4096  # columns that are compared without the target's LM head
@@ -37,9 +38,7 @@ def largest_difference(old: Head, new: Head, target: Target | None, seed: int = 
     tokens = columns(old)
     if target is None and not _own_lm_head(old):
         tokens = tokens[:MOST]
-    places = torch.full((new.config.layer.vocab_size,), -1)
-    places[columns(new)] = torch.arange(len(columns(new)))
-    if bool((places[tokens] < 0).any()):
+    if bool((inverse(columns(new), new.config.layer.vocab_size)[tokens] < 0).any()):
         raise WeightsError("the written head lacks columns of the head that was read")
     given = random_input(old, tokens, target, seed)
     first, second = logits(old, tokens, given), logits(new, tokens, given)
@@ -124,9 +123,7 @@ def _states(net: MLPNet | MLPTablesNet, f: Tensor, drafted: Int[Tensor, "N"], e:
 
 
 def _picked(full: Float[Tensor, "S W"], head: Head, tokens: Int[Tensor, "k"]) -> Float[Tensor, "S k"]:
-    places = torch.zeros(head.config.layer.vocab_size, dtype=torch.long)
-    places[columns(head)] = torch.arange(full.shape[-1])
-    return full[:, places[tokens]]
+    return full[:, inverse(columns(head), head.config.layer.vocab_size)[tokens]]
 
 
 def _own_lm_head(head: Head) -> bool:

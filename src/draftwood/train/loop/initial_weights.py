@@ -88,7 +88,7 @@ def _check(head: Head, plan: TrainPlan, keep: Tensor, loaded: Loaded, path: Path
             f"{path} has another shape: {'; '.join(differences)}\nhint: the same --option as it had, or leave out --from"
         )
     own_lm_head = getattr(plan.net, "own_head", False) or ours.own_tables
-    if own_lm_head and not _same_tokens(head, keep):
+    if own_lm_head and not torch.equal(torch.arange(theirs.rows) if head.ids is None else head.ids, keep):
         raise CompositionError(
             f"{path} has an LM head of its own for {theirs.rows} tokens, and this run's {ours.rows} tokens differ\n"
             "hint: the data and --draft-vocab-size it was trained with, or leave out --from"
@@ -102,8 +102,3 @@ def _differences(theirs: HeadConfig, ours: HeadConfig) -> Iterator[str]:
     for then, now, name in pairs:
         if getattr(then, name) != getattr(now, name):
             yield f"{name} was {getattr(then, name)}, now it is {getattr(now, name)}"
-
-
-def _same_tokens(head: Head, keep: Tensor) -> bool:
-    ids = torch.arange(head.config.rows) if head.ids is None else head.ids
-    return torch.equal(ids, keep)

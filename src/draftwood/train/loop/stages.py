@@ -41,32 +41,28 @@ class Active:
             for optimiser in self.optimisers[group]:
                 optimiser.step()
 
-    @property
-    def _prefix(self) -> str:
-        return f"moments/{self.name}@{self.first}"  # each stage has moments of its own
+    def _moments(self) -> Iterator[tuple[str, nn.Parameter, torch.optim.Optimizer]]:
+        """(prefix in checkpoints, parameter, its optimiser). Each stage has moments of its own."""
+        for group, parameters in self.groups.items():
+            for i, p in enumerate(parameters):
+                owner = next(o for o in self.optimisers[group] if any(p is x for x in o.param_groups[0]["params"]))
+                yield f"moments/{self.name}@{self.first}/{group}/{i}/", p, owner
 
     def tensors(self) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = {}
-        for group, parameters in self.groups.items():
-            for i, p in enumerate(parameters):
-                for key, value in self._owner(group, p).state.get(p, {}).items():
-                    found[f"{self._prefix}/{group}/{i}/{key}"] = torch.as_tensor(value)
-        return found
+        return {
+            prefix + key: torch.as_tensor(value)
+            for prefix, p, owner in self._moments()
+            for key, value in owner.state.get(p, {}).items()
+        }
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        for group, parameters in self.groups.items():
-            for i, p in enumerate(parameters):
-                prefix = f"{self._prefix}/{group}/{i}/"
-                own = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
-                if any(t.ndim and t.shape != p.shape for t in own.values()):
-                    raise TrainError(f"the checkpoint's moments of {self.name} have other shapes than its weights")
-                if own:
-                    on_host = "step" if not p.is_cuda else ""
-                    held = {k: t.clone().to("cpu" if k == on_host else p.device) for k, t in own.items()}
-                    self._owner(group, p).state[p] = held
-
-    def _owner(self, group: str, p: nn.Parameter) -> torch.optim.Optimizer:
-        return next(o for o in self.optimisers[group] if any(p is x for x in o.param_groups[0]["params"]))
+        for prefix, p, owner in self._moments():
+            own = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+            if any(t.ndim and t.shape != p.shape for t in own.values()):
+                raise TrainError(f"the checkpoint's moments of {self.name} have other shapes than its weights")
+            if own:
+                on_host = "step" if not p.is_cuda else ""
+                owner.state[p] = {k: t.clone().to("cpu" if k == on_host else p.device) for k, t in own.items()}
 
 
 def optimisers(parameters: list[nn.Parameter], rate: Rate, muon: bool) -> list[torch.optim.Optimizer]:

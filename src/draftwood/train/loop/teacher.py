@@ -4,7 +4,6 @@ A float decoder runs a whole padded batch at once. Any other backend runs sequen
 so that on a CPU the training targets come from the backend that will verify the drafts.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from draftwood.cache.dense import DenseCache
+from draftwood.cache.dense import cache_for
 from draftwood.core.forward import FINAL, ForwardInput
 from draftwood.core.train_plan import Shown
 from draftwood.models.decoder import Decoder
@@ -26,9 +25,8 @@ class Teacher:
 
     def __init__(self, model: Any) -> None:
         self.model = model
-        self._rows: dict[
-            int, tuple[Tensor | None, Tensor]
-        ] = {}  # by the address of `keep`, which is held so that it stays
+        # By the address of `keep`, which is held so that it stays.
+        self._rows: dict[int, tuple[Tensor | None, Tensor]] = {}
 
     @property
     def device(self) -> torch.device:
@@ -45,9 +43,7 @@ class Teacher:
         prompt_share: float = 0.0,
     ) -> Shown:
         """One batch, given on the host; taps as in core.forward."""
-        run: Callable[..., dict[int, Tensor]] = (
-            decoder_features if isinstance(self.model, Decoder) else backend_features
-        )
+        run = decoder_features if isinstance(self.model, Decoder) else backend_features
         here = ids.to(self.device, non_blocking=True)
         features = run(self.model, here, live, taps)
         return Shown(here, ids, answer, live, features, self.embed, self.rows, seed, prompt_share)
@@ -110,15 +106,12 @@ def backend_features(model: Any, ids: Tensor, live: Tensor, taps: frozenset[int]
     found: dict[int, Tensor] = {}
     for b in range(batch):
         size = int(live[b].sum())
-        make = getattr(model, "make_cache", None)
-        cache = make(1, length, None) if make else DenseCache(model.cache_specs, slots=1, capacity=length)
+        cache = cache_for(model, 1, length)
         cache.admit(0, ids[b, :size].tolist())
         for at in range(0, size, _CHUNK):
             part = ids[b, at : min(at + _CHUNK, size)]
             entries = torch.arange(len(part))
-            tokens = ForwardInput(
-                part, torch.zeros_like(part), entries + at, entries, entries - 1, want=torch.zeros(0, dtype=torch.int64)
-            )
+            tokens = ForwardInput(part, torch.zeros_like(part), entries + at, entries, entries - 1, want=entries[:0])
             cache.reserve([0], [len(part)])
             output = model.forward(tokens, cache, taps=taps)
             cache.commit([0], [list(range(len(part)))])

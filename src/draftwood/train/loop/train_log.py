@@ -6,6 +6,7 @@
 """
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,10 @@ def read(path: Path) -> list[dict[str, Any]]:
     except OSError:
         return []
     for line in lines:
-        try:
+        with suppress(ValueError):
             entry = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(entry, dict):
-            found.append(entry)
+            if isinstance(entry, dict):
+                found.append(entry)
     return found
 
 

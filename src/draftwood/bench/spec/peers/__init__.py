@@ -1,5 +1,7 @@
 """Peers: other engines that answer the same questions, each in a process of its own.
 
+A peer opens a model, answers prompts given as token ids one at a time, and measures its own times.
+
 draftwood              our own recipes, all on one copy of the weights
 transformers           plain generate in float32; transformers-lookup: its prompt lookup
 llamacpp               llama.cpp through xllamacpp on the GGUF file; llamacpp-ngram-...: its modes without a draft model
@@ -7,16 +9,42 @@ llamacpp               llama.cpp through xllamacpp on the GGUF file; llamacpp-ng
 
 import importlib.util
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from draftwood.bench.spec.peers.peer import Peer, Settings
 from draftwood.errors import OptionError, UnknownNameError
-
-__all__ = ["NAMES", "OURS", "Peer", "Settings", "check", "make"]
 
 OURS = "draftwood"
 NGRAM_MODES = ("simple", "map-k", "map-k4v", "mod", "cache")
 NAMES = ("transformers", "transformers-lookup", "llamacpp", *(f"llamacpp-ngram-{mode}" for mode in NGRAM_MODES))
 PACKAGE = {"transformers": "transformers", "llamacpp": "xllamacpp"}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Equal for all methods. `eos` ends an answer; `context` is the longest prompt with its answer."""
+
+    model: str
+    threads: int
+    max_tokens: int
+    temperature: float = 0.0
+    seed: int = 0
+    methods: tuple[str, ...] = ()  # recipes; other peers are one method each
+    eos: tuple[int, ...] = ()
+    context: int = 0
+    dtype: str = "auto"  # of our recipes; each peer has its own precision
+
+
+class Peer(Protocol):
+    """Runs in a worker process."""
+
+    def open(self, settings: Settings) -> dict[str, Any]:
+        """Load the model. Returns facts for the record: "precision", what it computes in, versions, threads."""
+        ...
+
+    def answer(self, method: str, prompt: Sequence[int], index: int) -> dict[str, Any]:
+        """Fields of an Answer: tokens, emitted, seconds, ... Never uses anything of an earlier answer."""
+        ...
 
 
 def check(names: Sequence[str], model: str) -> None:

@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import Any
 from urllib.parse import urlsplit
 
-from draftwood.bench.spec.peers.peer import Settings
+from draftwood.bench.spec.peers import Settings
 from draftwood.errors import OptionError
 from draftwood.models.loading.gguf.header import TYPES, read_header
 from draftwood.models.loading.resolve import PACKAGED, packaged_file

@@ -15,7 +15,7 @@ import torch
 
 from draftwood import recipes
 from draftwood.bench.spec.answer import DIFFERS, IDENTICAL, NEAR, UNJUDGED
-from draftwood.bench.spec.peers.peer import Settings
+from draftwood.bench.spec.peers import Settings
 from draftwood.bench.spec.text_equality import difference, following, not_compared
 from draftwood.controllers.cost import CostModel
 from draftwood.core.config import EngineConfig

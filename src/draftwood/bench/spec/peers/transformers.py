@@ -10,20 +10,15 @@ from typing import Any
 
 import torch
 
-from draftwood.bench.spec.peers.peer import Settings
+from draftwood.bench.spec.peers import Settings
 from draftwood.errors import ModelError
-from draftwood.models.loading.load import Loaded, load_weights
+from draftwood.models.loading.load import load_weights
 
 LOOKUP_TOKENS = 10  # as its documentation shows it
 
 
-def reference(loaded: Loaded) -> Any:
-    """A transformers causal LM with exactly our weights, read from the same files."""
-    return model_of(loaded.name, loaded.model.dtype)
-
-
 def model_of(name: str, dtype: torch.dtype) -> Any:
-    """The same by a model's name, without loading our own model."""
+    """A transformers causal LM with exactly our weights, read from the same files, without loading our own model."""
     try:
         from transformers import AutoConfig, AutoModelForCausalLM
     except ImportError:
@@ -44,6 +39,14 @@ def model_of(name: str, dtype: torch.dtype) -> Any:
     model.tie_weights()
     model.generation_config.eos_token_id = None
     return model.eval().to(torch.device("cpu"))
+
+
+def generate(model: Any, prompt: Sequence[int], max_tokens: int, eos: Sequence[int], **options: Any) -> list[int]:
+    """The answer to a prompt by transformers' own generate."""
+    ids = torch.tensor([list(prompt)])
+    end = {"eos_token_id": list(eos) or None, "pad_token_id": eos[0] if eos else 0}
+    out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=max_tokens, **end, **options)
+    return out[0, len(prompt) :].tolist()
 
 
 class Transformers:
@@ -74,7 +77,6 @@ class Transformers:
 
     def answer(self, method: str, prompt: Sequence[int], index: int) -> dict[str, Any]:
         s = self.settings
-        ids = torch.tensor([list(prompt)])
         first = _FirstToken()
         options: dict[str, Any] = {"do_sample": False}
         if s.temperature > 0:  # other random numbers: comparable in speed only
@@ -85,17 +87,8 @@ class Transformers:
         self.widths = []
         gc.collect()
         start = perf_counter()
-        out = self.model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=s.max_tokens,
-            eos_token_id=list(s.eos) or None,
-            pad_token_id=s.eos[0] if s.eos else 0,
-            stopping_criteria=[first],
-            **options,
-        )
+        tokens = generate(self.model, prompt, s.max_tokens, s.eos, stopping_criteria=[first], **options)
         end = perf_counter()
-        tokens = out[0, len(prompt) :].tolist()
         passes = len(self.widths)
         # The first pass reads the prompt, every other one the newest token; the remaining tokens were drafted.
         drafted = sum(self.widths) - len(prompt) - (passes - 1)
