@@ -121,7 +121,6 @@ class TrainPlan:
     stages: tuple[Stage, ...]
     net: nn.Module | None = None
     config: Any = None  # drafters.nets.config.HeadConfig of the net
-    tunes_target: bool = False  # a tuned target is a new target, and its own baseline
     notes: dict[str, Any] = field(default_factory=dict[str, Any])
 
     @property
