@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from draftwood.core.config import ModelConfig
 from draftwood.core.forward import ALL, FINAL, CacheSpec, ForwardInput, ForwardOutput, LayerPlan, Segment, logit_places
 from draftwood.core.protocols import Cache
-from draftwood.models.backends.float_linear import FloatLinear
 from draftwood.models.backends.int8_weights import NORMS, PRODUCTS
 from draftwood.models.rope import angles, frequencies, rotate
 from draftwood.models.stacked_attention import float_attention, float_attention_mask
@@ -28,6 +27,26 @@ class Linear(Protocol):
     def __call__(self, x: Float[Tensor, "*S in"]) -> Float[Tensor, "*S out"]: ...
     def rows(self, x: Float[Tensor, "*S in"], ids: Int[Tensor, "W"]) -> Float[Tensor, "*S W"]: ...
     def take(self, ids: Int[Tensor, "*S"]) -> Float[Tensor, "*S in"]: ...
+
+
+class FloatLinear(nn.Module):
+    """One plain product in the dtype of W. Not batch-invariant: last bits may depend on how many tokens run together."""
+
+    def __init__(self, weight: Float[Tensor, "out in"], bias: Float[Tensor, "out"] | None = None) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight, requires_grad=False)
+        self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
+
+    def forward(self, x: Float[Tensor, "*S in"]) -> Float[Tensor, "*S out"]:
+        return F.linear(x, self.weight, self.bias)
+
+    def rows(self, x: Float[Tensor, "*S in"], ids: Int[Tensor, "W"]) -> Float[Tensor, "*S W"]:
+        """Only the outputs of these rows of W."""
+        return F.linear(x, self.weight[ids], None if self.bias is None else self.bias[ids])
+
+    def take(self, ids: Int[Tensor, "*S"]) -> Float[Tensor, "*S in"]:
+        """These rows of W, as an embedding."""
+        return F.embedding(ids, self.weight)
 
 
 def silu_gate(gate: Float[Tensor, "T I"], up: Float[Tensor, "T I"]) -> Float[Tensor, "T I"]:

@@ -55,7 +55,7 @@ class FloatRunner:
 
     def __init__(self, net: Any, target: Model, ids: Int[Tensor, "W"] | None) -> None:
         self.net, self.target, self.ids = net, target, ids
-        self._freq = frequencies(net.config.layer).to(_device(net))
+        self._freq = frequencies(net.config.layer).to(next(net.parameters()).device)
 
     @property
     def taps(self) -> tuple[int, ...]:
@@ -112,7 +112,3 @@ def places(ids: Int[Tensor, "V"] | None, only: Int[Tensor, "W"]) -> Int[Tensor, 
         return only
     rising, order = ids.sort()
     return order[torch.searchsorted(rising, only)]
-
-
-def _device(net: Any) -> torch.device:
-    return next(net.parameters()).device

@@ -15,10 +15,8 @@ from torch import Tensor
 
 from draftwood.core.protocols import Model
 from draftwood.drafters.nets.hydra import HydraNet
-from draftwood.drafters.nets.medusa import MedusaNet
-from draftwood.drafters.nets.medusa_tables import MedusaTablesNet
-from draftwood.drafters.nets.mlp import MLPNet
-from draftwood.drafters.nets.mlp_tables import MLPTablesNet
+from draftwood.drafters.nets.medusa import MedusaNet, MedusaTablesNet
+from draftwood.drafters.nets.mlp import MLPNet, MLPTablesNet
 from draftwood.drafters.nets.runner import places
 
 

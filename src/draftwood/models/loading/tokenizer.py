@@ -44,12 +44,9 @@ class Tokenizer:
         folder = Path(path)
         file = folder / "tokenizer.json"
         if not file.is_file():
-            old = (folder / "tokenizer.model").is_file()
-            hint = (
-                "save it with transformers to turn tokenizer.model into tokenizer.json"
-                if old
-                else "is the download complete?"
-            )
+            hint = "is the download complete?"
+            if (folder / "tokenizer.model").is_file():
+                hint = "save it with transformers to turn tokenizer.model into tokenizer.json"
             raise TokenizerError(f"{folder}: no tokenizer.json\nhint: {hint}")
         try:
             backend = Backend.from_file(str(file))
