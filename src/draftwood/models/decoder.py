@@ -135,6 +135,7 @@ class Decoder(nn.Module):
         self.config, self._backend = config, backend
         self.embedding, self.lm_head = embedding, lm_head  # one and the same where they are tied
         self.layers = nn.ModuleList(layers)
+        self.vocab_size, self.num_layers, self.max_positions = config.vocab_size, len(self.layers), config.max_positions
         self.norm = _frozen(norm)
         self.register_buffer("freq", frequencies(config).to(norm.device), persistent=False)
 
@@ -175,18 +176,6 @@ class Decoder(nn.Module):
     def batch_invariant(self) -> bool:
         """Whether a token's result is bit-identical whatever else is in the pass."""
         return self._backend.batch_invariant
-
-    @property
-    def vocab_size(self) -> int:
-        return self.config.vocab_size
-
-    @property
-    def num_layers(self) -> int:
-        return len(self.layers)
-
-    @property
-    def max_positions(self) -> int:
-        return self.config.max_positions
 
     @property
     def dtype(self) -> torch.dtype:

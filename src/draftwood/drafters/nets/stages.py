@@ -25,15 +25,10 @@ class StageModel:
 
     def __init__(self, net: Any, target: Model, ids: Int[Tensor, "W"] | None) -> None:
         self.net, self.target, self.ids = net, target, ids
-
-    @property
-    def stages(self) -> int:
-        return self.net.config.stages
-
-    @property
-    def reads_tokens(self) -> bool:
-        """False: all nodes of a level have the same logits."""
-        return not isinstance(self.net, MedusaNet | MedusaTablesNet)
+        self.stages: int = net.config.stages
+        self.reads_tokens = not isinstance(
+            net, MedusaNet | MedusaTablesNet
+        )  # False: a level's nodes have the same logits
 
     @torch.inference_mode()
     def start(self, f: Float[Tensor, "n H"]) -> Float[Tensor, "n H"]:
