@@ -34,6 +34,7 @@ __all__ = ["LLM", "Chunk", "Conversation", "Logprob", "Params", "Piece", "Prompt
 log = logging.getLogger("draftwood")
 
 Params = SamplingParams | Mapping[str, Any]
+Several = Params | Sequence[Params] | None  # for all prompts, or one for each
 
 
 class LLM:
@@ -94,29 +95,14 @@ class LLM:
     ) -> Result: ...
     @overload
     def generate(
-        self,
-        prompts: Sequence[Prompt],
-        params: Params | Sequence[Params] | None = None,
-        *,
-        progress: bool | None = None,
-        **options: Any,
+        self, prompts: Sequence[Prompt], params: Several = None, *, progress: bool | None = None, **options: Any
     ) -> list[Result]: ...
     @overload
     def generate(
-        self,
-        prompts: Any,
-        params: Params | Sequence[Params] | None = None,
-        *,
-        progress: bool | None = None,
-        **options: Any,
+        self, prompts: Any, params: Several = None, *, progress: bool | None = None, **options: Any
     ) -> Any: ...
     def generate(
-        self,
-        prompts: Any,
-        params: Params | Sequence[Params] | None = None,
-        *,
-        progress: bool | None = None,
-        **options: Any,
+        self, prompts: Any, params: Several = None, *, progress: bool | None = None, **options: Any
     ) -> Result | list[Result]:
         """Continue one prompt or many. A prompt is a text or token ids (a list, or a numpy or torch array).
 
@@ -128,12 +114,7 @@ class LLM:
         return self._answer(each, alone, params, progress, options)
 
     def stream(
-        self,
-        prompt: Any,
-        params: Params | None = None,
-        *,
-        until: threading.Event | None = None,
-        **options: Any,
+        self, prompt: Any, params: Params | None = None, *, until: threading.Event | None = None, **options: Any
     ) -> Iterator[Chunk]:
         """Tokens as rounds finish. Closing the iterator cancels the request.
 
@@ -145,18 +126,13 @@ class LLM:
 
     @overload
     def chat(
-        self,
-        messages: Conversation,
-        params: Params | None = None,
-        *,
-        stream: Literal[False] = False,
-        **options: Any,
+        self, messages: Conversation, params: Params | None = None, *, stream: Literal[False] = False, **options: Any
     ) -> Result: ...
     @overload
     def chat(
         self,
         messages: Sequence[Conversation],
-        params: Params | Sequence[Params] | None = None,
+        params: Several = None,
         *,
         stream: Literal[False] = False,
         progress: bool | None = None,
@@ -164,17 +140,12 @@ class LLM:
     ) -> list[Result]: ...
     @overload
     def chat(
-        self,
-        messages: Conversation,
-        params: Params | None = None,
-        *,
-        stream: Literal[True],
-        **options: Any,
+        self, messages: Conversation, params: Params | None = None, *, stream: Literal[True], **options: Any
     ) -> Iterator[Chunk]: ...
     def chat(
         self,
         messages: Any,
-        params: Params | Sequence[Params] | None = None,
+        params: Several = None,
         *,
         stream: bool = False,
         progress: bool | None = None,
@@ -213,12 +184,7 @@ class LLM:
         )
 
     def _answer(
-        self,
-        prompts: list[Prompt],
-        alone: bool,
-        params: Params | Sequence[Params] | None,
-        progress: bool | None,
-        options: dict[str, Any],
+        self, prompts: list[Prompt], alone: bool, params: Several, progress: bool | None, options: dict[str, Any]
     ) -> Result | list[Result]:
         several = isinstance(params, Sequence)
         if several and (alone or len(params) != len(prompts)):

@@ -60,6 +60,11 @@ Count = Annotated[int, Range(1, MOST)]
 Share = Annotated[float, Range(0, 1)]
 
 
+def words_of(text: str) -> list[str]:
+    """The words of a list with commas, each once."""
+    return list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+
+
 def pairs(words: Sequence[str], what: str) -> dict[str, str]:
     """{KEY: VALUE}; a word without "=" and a key given twice are refused."""
     found: dict[str, str] = {}

@@ -5,12 +5,23 @@ import threading
 
 import pytest
 
-from draftwood.cli import answers, records
+from draftwood.cli import answers
 from draftwood.cli.answers import Task, as_json
 from draftwood.cli.questions import Question
 from draftwood.core.sampling.params import SamplingParams
 
 TOO_LONG = "word " * 9000
+STATS = {
+    "target_passes",
+    "tokens_per_pass",
+    "tokens_per_second",
+    "acceptance_by_position",
+    "rounds_all",
+    "rounds_some",
+    "rounds_none",
+    "disabled",
+    "cached_tokens",
+}
 
 
 def task(llm, **changes) -> Task:
@@ -56,7 +67,7 @@ def test_turn_is_written_before_the_next_is_asked(llm, monkeypatch):
         events.append(text)
         return asked(self, talk, text, show)
 
-    monkeypatch.setattr(records, "emit", emit)
+    monkeypatch.setattr(answers, "emit", emit)
     monkeypatch.setattr(answers.Task, "answer", answer)
     assert as_json(task(llm), [Question(("a", "b"))])
     assert events == ["a", "line 0", "b", "line 1"]
@@ -84,3 +95,28 @@ def test_unexpected_error_of_a_worker_surfaces(llm, monkeypatch):
     monkeypatch.setattr(llm, "stream", broken)
     with pytest.raises(RuntimeError):
         as_json(task(llm), [Question(("a",)), Question(("b",))], 2)
+
+
+def test_answer_has_every_documented_field(llm):
+    question = Question(("one two one two one",), {"question_id": 5, "category": "counting"})
+    result = llm.generate(question.turns[0], SamplingParams(max_tokens=4, seed=3))
+    record = answers.answered(question, 0, result)
+    fields = (
+        "prompt recipe backend text token_ids finish_reason finish_detail lossless seed turn stats num_prompt_tokens"
+    )
+    assert set(fields.split()) <= set(record) and record["prompt"] == question.turns[0]
+    assert record["stats"].keys() >= STATS
+    assert (record["question_id"], record["category"], record["turn"], record["seed"]) == (5, "counting", 0, 3)
+    assert llm.tokenizer.decode(record["token_ids"]) == record["text"]
+
+
+def test_line_is_ascii_and_one(capsys):
+    answers.emit({"text": "ü\u2028\n\ud800"})
+    out = capsys.readouterr().out
+    assert out.isascii() and out.count("\n") == 1 and json.loads(out)["text"] == "ü\u2028\n\ud800"
+
+
+def test_failure_tells_what_is_known():
+    question = Question(labels={"question_id": 9}, error="line 3: it is not JSON")
+    record = answers.failed(question, 0, "auto", "line 3: it is not JSON")
+    assert record == {"question_id": 9, "turn": 0, "recipe": "auto", "error": "line 3: it is not JSON"}

@@ -1,5 +1,7 @@
 """Answering questions: one after the other as text, or several together as JSON lines in input order."""
 
+import json
+import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -7,7 +9,6 @@ from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from draftwood.cli import records
 from draftwood.cli.compare import Comparison, same_text_promised
 from draftwood.cli.conversation import Show, Talk, run
 from draftwood.cli.questions import Question
@@ -58,7 +59,7 @@ def as_json(task: Task, questions: Sequence[Question], together: int = 1) -> boo
             jobs = [pool.submit(_answer, task, *pair) for pair in zip(questions, queues, strict=True)]
             for job, queue in zip(jobs, queues, strict=True):
                 while (line := queue.get()) is not None:
-                    records.emit(line[0])
+                    emit(line[0])
                     good = good and line[1]
                 job.result()  # an unexpected error surfaces here
         except BaseException:
@@ -72,22 +73,44 @@ def _answer(task: Task, question: Question, lines: "SimpleQueue[Line | None]") -
     recipe, turn = task.llm.recipe_name, 0
     try:
         if question.error is not None:
-            lines.put((records.failed(question, 0, recipe, question.error), False))
+            lines.put((failed(question, 0, recipe, question.error), False))
         talk = task.talk()
         for turn, text in enumerate(question.turns):
             if task.until.is_set():
                 break
             result, comparison = task.answer(talk, text)
-            record = records.answered(question, turn, result)
+            record = answered(question, turn, result)
             if comparison is not None:
                 record["compare"] = comparison.record()
             lines.put((record, result.error is None and (comparison is None or comparison.kept)))
             if result.error is not None:
                 break
     except DraftwoodError as error:
-        lines.put((records.failed(question, turn, recipe, str(error)), False))
+        lines.put((failed(question, turn, recipe, str(error)), False))
     finally:
         lines.put(None)
+
+
+def emit(record: dict[str, Any]) -> None:
+    """A line at once. ASCII, so that no encoding and no line separator inside a text can break it."""
+    sys.stdout.write(json.dumps(record, allow_nan=False) + "\n")
+    sys.stdout.flush()
+
+
+def answered(question: Question, turn: int, result: "Result") -> dict[str, Any]:
+    """One answered turn: what the file says of the question, then `Result.to_dict`, with the user's words as the prompt."""
+    labels = _labels(question, turn)
+    return {**labels, **result.to_dict(), **labels}
+
+
+def failed(question: Question, turn: int, recipe: str, error: str) -> dict[str, Any]:
+    """A turn that could not be answered, with what is known of it."""
+    return {**_labels(question, turn), "recipe": recipe, "error": error}
+
+
+def _labels(question: Question, turn: int) -> dict[str, Any]:
+    prompt = {"prompt": question.turns[turn]} if turn < len(question.turns) else {}
+    return {**question.labels, "turn": turn, **prompt}
 
 
 def as_text(task: Task, questions: Sequence[Question], screen: Screen) -> bool:

@@ -58,12 +58,8 @@ def entry(name: str) -> Entry:
     try:
         path = _source(_plugins()[name])
         tree = ast.parse(path.read_text("utf-8"))
-    except (
-        ImportError,
-        ValueError,
-        SyntaxError,
-        OSError,
-    ) as error:  # one broken plug-in must not hide the other recipes
+    except (ImportError, ValueError, SyntaxError, OSError) as error:
+        # One broken plug-in must not hide the other recipes.
         return Entry(name, "", "", f"broken plug-in: {type(error).__name__}: {error}", "", False, "", (), ())
     return _read(name, path, tree)
 
@@ -72,7 +68,7 @@ def _read(name: str, path: Path, tree: ast.Module) -> Entry:
     paper = _paper(tree)
     return Entry(
         name=name,
-        file=_shown(path),
+        file=path.relative_to(PACKAGE).as_posix() if path.is_relative_to(PACKAGE) else str(path),
         about=ast.get_docstring(tree) or "",
         title=str(paper.get("title", "no recipe: there is no PAPER")),
         arxiv=str(paper.get("arxiv", "")),
@@ -105,10 +101,6 @@ def _source(plugin: EntryPoint) -> Path:
     if spec is None or not spec.origin or not spec.origin.endswith(".py"):
         raise ImportError(f"no source file of {plugin.module}")
     return Path(spec.origin)
-
-
-def _shown(path: Path) -> str:
-    return path.relative_to(PACKAGE).as_posix() if path.is_relative_to(PACKAGE) else str(path)
 
 
 def _paper(tree: ast.Module) -> dict[str, Any]:
@@ -148,9 +140,8 @@ def _wanted(node: ast.expr | None) -> str:
         case ast.BinOp(left, ast.BitOr(), right):
             return f"{_wanted(left)} or {_wanted(right)}"
         case ast.Subscript(ast.Name("Literal"), slice):
-            return " or ".join(
-                str(_constant(each)) for each in (slice.elts if isinstance(slice, ast.Tuple) else [slice])
-            )
+            choices = slice.elts if isinstance(slice, ast.Tuple) else [slice]
+            return " or ".join(str(_constant(each)) for each in choices)
         case ast.Subscript(ast.Name("tuple" | "list"), ast.Tuple([each, *_])):
             return f"a list with commas, each {_wanted(each)}"
         case ast.Subscript(ast.Name("Annotated"), ast.Tuple([base, *marks])):

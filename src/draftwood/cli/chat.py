@@ -26,20 +26,16 @@ HELP = """\
 Ctrl-C stops the current answer and keeps its text."""
 
 
+ENDS = ("/quit", "/exit")
+
+
 class Chat:
     """A conversation with its commands, its screen and its statistics."""
 
     def __init__(self, talk: Talk, params: "SamplingParams", screen: Screen) -> None:
         self.talk, self.params, self.screen = talk, params, screen
         self.results: list[Result] = []
-        self.commands: dict[str, Callable[[str], bool]] = {
-            "/reset": self.reset,
-            "/system": self.system,
-            "/stats": self.stats,
-            "/help": self.help,
-            "/quit": lambda _: False,
-            "/exit": lambda _: False,
-        }
+        self.commands = {"/reset": self.reset, "/system": self.system, "/stats": self.stats, "/help": self.help}
 
     def handle(self, line: str) -> bool:
         """Handle one line of the user; False ends the chat. A refused question leaves the conversation unchanged."""
@@ -47,8 +43,10 @@ class Chat:
         try:
             if line.startswith("/"):
                 name, _, rest = line.partition(" ")
-                return self.commands.get(name, self.unknown)(rest.strip())
-            if line:
+                if name in ENDS:
+                    return False
+                self.commands.get(name, self.unknown)(rest.strip())
+            elif line:
                 self.answer(line)
         except DraftwoodError as error:
             report(str(error))
@@ -63,22 +61,20 @@ class Chat:
         if result.error is not None:
             report(result.error)
 
-    def reset(self, _: str) -> bool:
+    def reset(self, _: str) -> None:
         self.talk.turns.clear()
         self.screen.line("forgotten", DIM)
-        return True
 
-    def system(self, text: str) -> bool:
+    def system(self, text: str) -> None:
         if text:
             self.talk.system = text
         self.screen.line(f"system message: {self.talk.system or '(the model’s own)'}", DIM)
-        return True
 
-    def stats(self, _: str) -> bool:
+    def stats(self, _: str) -> None:
         results = [r for r in self.results if r.token_ids]
         if not results:
             self.screen.line("no answers yet", DIM)
-            return True
+            return
         tokens = sum(len(r.token_ids) for r in results)
         drafted = sum(p.source >= 0 for r in results for p in r.pieces)
         rounds = {name: sum(getattr(r.stats, f"rounds_{name}") for r in results) for name in ("all", "some", "none")}
@@ -90,15 +86,12 @@ class Chat:
             f"{cached} of {prompts} prompt tokens came from the cache",
         ):
             self.screen.line(line, DIM)
-        return True
 
-    def help(self, _: str) -> bool:
+    def help(self, _: str) -> None:
         self.screen.line(HELP, DIM)
-        return True
 
-    def unknown(self, _: str) -> bool:
-        report(f"no such command\nhint: {', '.join(self.commands)}")
-        return True
+    def unknown(self, _: str) -> None:
+        report(f"no such command\nhint: {', '.join((*self.commands, *ENDS))}")
 
 
 def _lines(screen: Screen) -> Callable[[], str | None]:

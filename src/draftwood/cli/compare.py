@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from draftwood.cli.screen import Screen, table
@@ -69,9 +70,8 @@ class Comparison:
         return said
 
     def show(self, screen: Screen) -> None:
-        drawn = table(
-            "recipe", "tokens/s", "tokens per pass", "speed", "identical", numbers={"tokens/s", "tokens per pass"}
-        )
+        speeds = ("tokens/s", "tokens per pass")
+        drawn = table("recipe", *speeds, "speed", "identical", numbers=set(speeds))
         slower = " slower" if self.ratio < 1 and not self.tied else ""
         for results, times, verdict in (
             (self.plain, "1.00x", ""),
@@ -96,12 +96,7 @@ class Comparison:
     def _parting(self) -> int:
         """How many tokens all runs share."""
         columns = zip(*(r.token_ids for r in (*self.chosen, *self.plain)), strict=False)
-        together = 0
-        for column in columns:
-            if len(set(column)) > 1:
-                break
-            together += 1
-        return together
+        return len(list(takewhile(lambda column: len(set(column)) == 1, columns)))
 
 
 def speed(results: Sequence["Result"]) -> float:

@@ -52,12 +52,7 @@ class Talk:
         return self.llm.chat_prompt([*messages, {"role": "user", "content": text}])
 
     def ask(
-        self,
-        text: str,
-        params: "SamplingParams",
-        *,
-        until: threading.Event | None = None,
-        show: Show | None = None,
+        self, text: str, params: "SamplingParams", *, until: threading.Event | None = None, show: Show | None = None
     ) -> "Result":
         """The next answer, kept in the conversation; an interrupted one as far as it got."""
         result = run(self.llm, self.prompt(text), params, until=until, show=show)

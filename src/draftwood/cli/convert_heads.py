@@ -14,10 +14,7 @@ FAILED = 1
 
 def convert(
     source: Annotated[Path, typer.Argument(help="A draftwood head file, or a folder with config.json and weights.")],
-    to: Annotated[
-        str,
-        typer.Option("--to", help="draftwood, eagle, eagle3, speculators, medusa or mlp_speculator."),
-    ],
+    to: Annotated[str, typer.Option("--to", help="draftwood, eagle, eagle3, speculators, medusa or mlp_speculator.")],
     out: Annotated[Path, typer.Option("--out", help="A new file (draftwood) or folder (all others).")],
     target: Annotated[
         str | None,

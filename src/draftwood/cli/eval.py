@@ -78,11 +78,8 @@ def evaluate(
             show(screen, found[-1])
     if json:
         settings = {"recipe": recipe, "options": chosen, "prompts": len(asked), "max_tokens": max_tokens, "seed": seed}
-        screen.line(
-            jsonlib.dumps(
-                {**settings, "top_p": top_p, "results": [record(e) for e in found], "provenance": source}, default=str
-            )
-        )
+        whole = {**settings, "top_p": top_p, "results": [record(e) for e in found], "provenance": source}
+        screen.line(jsonlib.dumps(whole, default=str))
     else:
         screen.line()
         screen.line(jsonlib.dumps(source))

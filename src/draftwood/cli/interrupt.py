@@ -2,7 +2,7 @@
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -19,12 +19,19 @@ def until_interrupted(*others: signal.Signals) -> Iterator[threading.Event]:
             raise KeyboardInterrupt
         event.set()
 
-    if threading.current_thread() is not threading.main_thread():  # only the main thread may ask for signals
+    with handled(handle, signal.SIGINT, *others):
         yield event
+
+
+@contextmanager
+def handled(handle: Callable[[int, FrameType | None], None], *signals: signal.Signals) -> Iterator[None]:
+    """Signals call `handle`; before and after, what they called before."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
+        yield
         return
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, *others)}
+    before = {number: signal.signal(number, handle) for number in signals}
     try:
-        yield event
+        yield
     finally:
         for number, old in before.items():
             signal.signal(number, old)

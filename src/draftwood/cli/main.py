@@ -8,8 +8,6 @@
 """
 
 import errno
-import importlib
-import importlib.util
 import os
 import sys
 from io import TextIOWrapper
@@ -19,6 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from draftwood._version import __version__
+from draftwood.cli import bench, train
 from draftwood.cli.bench.command import MeasuringCommand
 from draftwood.cli.bounds import bounds
 from draftwood.cli.chat import chat
@@ -78,9 +77,8 @@ for command in (generate, chat, papers, convert, demo):
     app.command()(command)
 for name, measuring in {"eval": evaluate, "bounds": bounds, "profile": profile}.items():
     app.command(name, cls=MeasuringCommand)(measuring)
-for name in ("bench", "train"):  # sub-apps in files of their own, which import nothing heavy before a command needs it
-    if importlib.util.find_spec(f"draftwood.cli.{name}") is not None:
-        app.add_typer(importlib.import_module(f"draftwood.cli.{name}").app, name=name)
+app.add_typer(bench.app, name="bench")
+app.add_typer(train.app, name="train")
 
 
 def _version(wanted: bool) -> None:

@@ -59,7 +59,12 @@ def _details(screen: Screen, entry: catalog.Entry) -> None:
     text = catalog.page(entry.name)
     if text is not None:
         screen.line()
-        _page(screen, text)
+        if screen.color:
+            from rich.markdown import Markdown
+
+            screen.show(Markdown(text))
+        else:
+            screen.line(text.rstrip("\n"))
 
 
 def _kept(entry: catalog.Entry) -> str:
@@ -75,15 +80,6 @@ def _example(entry: catalog.Entry) -> str:
     chosen = {name: "FILE" for name, default in defaults.items() if default == "()"}  # an empty list has to be filled
     chosen = chosen or dict([next((each for each in defaults.items() if each[1] != "None"), ("", ""))])
     return " ".join(f"--option {name}={value}" for name, value in chosen.items())
-
-
-def _page(screen: Screen, text: str) -> None:
-    if not screen.color:
-        screen.line(text.rstrip("\n"))
-        return
-    from rich.markdown import Markdown
-
-    screen.show(Markdown(text))
 
 
 def _tree(screen: Screen) -> None:

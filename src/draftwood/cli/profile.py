@@ -44,19 +44,8 @@ def profile(
     recipe = recipes.lender(recipe)
     loaded = load(model, dtype=dtype)
     asked = prompts_from(loaded, questions, None, None, count)
-    found = measure(
-        loaded,
-        recipe,
-        asked,
-        temperature=temperature,
-        top_p=top_p,
-        width=width,
-        depth=depth,
-        nodes=nodes,
-        max_tokens=max_tokens,
-        seed=seed,
-        say=quarters("prompts"),
-    )
+    limits = {"width": width, "depth": depth, "nodes": nodes, "max_tokens": max_tokens, "seed": seed}
+    found = measure(loaded, recipe, asked, temperature=temperature, top_p=top_p, **limits, say=quarters("prompts"))
     screen, siblings = Screen(), range(len(found.tried[0]))
     screen.line(
         f"{recipe} drafts for {model} at temperature {temperature:g}{options.said_top_p(top_p)}: "
@@ -78,12 +67,6 @@ def profile(
     screen.line("expected tokens per pass: " + ", ".join(f"{size} nodes {n:.2f}" for size, n in sizes.items()))
     screen.line(f"sequoia:acceptance={words}:nodes=16:depth={depth}:inner={recipe}")
     source = provenance(loaded.backend)
-    asked_for = {
-        "recipe": recipe,
-        "temperature": temperature,
-        "top_p": top_p,
-        "prompts": len(asked),
-        "max_tokens": max_tokens,
-    }
+    given = {"recipe": recipe, "temperature": temperature, "top_p": top_p, "prompts": len(asked)}
     counts = {"tried": found.tried, "kept": found.kept, "acceptance": acceptance, "expected": sizes}
-    save(out, {**asked_for, "seed": seed, **counts, "provenance": source})
+    save(out, {**given, "max_tokens": max_tokens, "seed": seed, **counts, "provenance": source})

@@ -5,7 +5,7 @@ A bad line of a file becomes a question with an `error`, so that the others are 
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
@@ -58,16 +58,11 @@ def _from_file(file: Path) -> list[Question]:
         data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
     except OSError as error:
         raise OptionError(f"{file} cannot be read: {error.strerror or error}") from None
-    found = list(_questions(data.removeprefix(b"\xef\xbb\xbf")))
+    lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    found = [parse(line, number) for number, line in enumerate(lines, start=1) if line.strip()]
     if not found:
         raise OptionError(f'{file} holds no questions\nhint: one JSON object a line, {{"turns": ["..."]}}')
     return found
-
-
-def _questions(data: bytes) -> Iterator[Question]:
-    for number, line in enumerate(data.split(b"\n"), start=1):
-        if line.strip():
-            yield parse(line, number)
 
 
 def parse(line: bytes, number: int) -> Question:

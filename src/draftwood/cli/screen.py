@@ -7,6 +7,7 @@ control codes.
 import os
 import re
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rich import box
@@ -62,6 +63,10 @@ class Screen:
     def line(self, text: str = "", style: str = "") -> None:
         self.write(text, style)
         self.write("\n")
+
+    def lines(self, texts: Iterable[str]) -> None:
+        for text in texts:
+            self.line(text)
 
     def aside(self, text: str) -> None:
         """A remark about an answer: on the terminal below it, else on stderr, so that a file holds answers only."""

@@ -80,9 +80,8 @@ def data(
 
 def show(screen: Screen, record: dict[str, Any], out: Path) -> None:
     """Prints what the folder holds."""
-    rows = table("kind", "dialogues", "prompt tokens", "answer tokens", "held out", numbers={
-        "dialogues", "prompt tokens", "answer tokens", "held out",
-    })  # fmt: skip
+    heads = ("dialogues", "prompt tokens", "answer tokens", "held out")
+    rows = table("kind", *heads, numbers=set(heads))
     kinds, held = record["kinds"], record["heldout_dialogues"]
     for kind in sorted(kinds, key=lambda k: -kinds[k]["dialogues"]):
         count = kinds[kind]

@@ -10,6 +10,7 @@ import typer
 
 from draftwood.cli.interrupt import STATUS, until_interrupted
 from draftwood.cli.screen import Screen, table
+from draftwood.option_parsing import words_of
 
 if TYPE_CHECKING:
     import threading
@@ -88,7 +89,7 @@ def learn(
     from draftwood.train.loop.session import Session, TrainSettings
 
     screen = Screen()
-    wanted = tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    wanted = tuple(words_of(names))
     settings = TrainSettings(
         recipes=wanted,
         data=tuple(data) if data else (out / "data",),
@@ -277,9 +278,8 @@ def _finish(screen: Screen, session: "Session", settings: "TrainSettings", done:
     from draftwood.train.loop.measure import LEAST_USEFUL, head_file
     from draftwood.train.loop.train_log import draw
 
-    rows = table(
-        "recipe", "file", "bytes", "at first", "tokens per pass", numbers={"bytes", "at first", "tokens per pass"}
-    )
+    heads = ("bytes", "at first", "tokens per pass")
+    rows = table("recipe", "file", *heads, numbers=set(heads))
     for name in session.plans:
         found = session.log.measurements(name)
         last = f"{found[-1]['tokens_per_pass']:.2f}" if found else "-"

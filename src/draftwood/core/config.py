@@ -50,15 +50,8 @@ class ModelConfig:
     eos_token_ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in (
-            "vocab_size",
-            "hidden_size",
-            "num_layers",
-            "num_heads",
-            "num_kv_heads",
-            "head_dim",
-            "intermediate_size",
-        ):
+        sizes = "vocab_size hidden_size num_layers num_heads num_kv_heads head_dim intermediate_size"
+        for name in sizes.split():
             if getattr(self, name) <= 0:
                 raise ModelError(f"model config: {name} must be positive, got {getattr(self, name)}")
         if self.num_heads % self.num_kv_heads:

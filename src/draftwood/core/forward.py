@@ -34,7 +34,6 @@ class Needs:
     taps: frozenset[int] = frozenset()  # of every token of a pass, in `ForwardOutput`
     origin: frozenset[int] = frozenset()  # of the positions that produced the roots, in `rnd.origin`
     borrow: bool = False  # runs target layers itself, on the target's cache
-    pools: tuple[CacheSpec, ...] = ()  # own per-token entries, shared and freed with the target's
 
     @property
     def shown(self) -> frozenset[int]:
@@ -42,9 +41,7 @@ class Needs:
         return self.taps | self.origin
 
     def __or__(self, other: "Needs") -> "Needs":
-        return Needs(
-            self.taps | other.taps, self.origin | other.origin, self.borrow or other.borrow, self.pools + other.pools
-        )
+        return Needs(self.taps | other.taps, self.origin | other.origin, self.borrow or other.borrow)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,19 +1,12 @@
 """Recipe: four choices, always written out, and the check that refuses a composition which would bias the output."""
 
 from dataclasses import dataclass
-from enum import Enum
 from inspect import signature
 
 from draftwood.core.draw import RULES, Draw, Legal, Shape, legal_rules
 from draftwood.core.forward import FINAL, Needs
 from draftwood.core.protocols import Drafter, LengthController, Model, Scheduler, TreePolicy, Verifier, Watcher
 from draftwood.errors import CompositionError
-
-
-class Loop(Enum):
-    """How drafting and scoring share time."""
-
-    SERIAL = "serial"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +29,6 @@ class Recipe:
     controller: LengthController
     scheduler: Scheduler | None = None  # None = first come, first served
     watch: tuple[Watcher, ...] = ()
-    loop: Loop = Loop.SERIAL
     notes: tuple[str, ...] = ()  # what was chosen for the user, one sentence each
 
     def __post_init__(self) -> None:

@@ -73,7 +73,6 @@ class Request:
     vocab_size: int
     eos: tuple[int, ...] = ()
     text: TextStream | None = None
-    tags: dict[str, Any] = field(default_factory=dict[str, Any])
 
     seed: int = field(init=False)  # of params, or a fresh one
     output: list[int] = field(default_factory=list[int])

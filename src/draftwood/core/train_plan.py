@@ -34,9 +34,8 @@ class Shown:
     live: Bool[Tensor, "B T"]  # False is padding
     features: dict[int, Float[Tensor, "B T H"]]  # by tap
     embed: Callable[[Tensor], Tensor]  # the target's embedding, frozen
-    rows: Callable[
-        [Int[Tensor, "W"] | None], Float[Tensor, "W H"]
-    ]  # rows of the target's LM head, after the final norm
+    # Rows of the target's LM head, after the final norm.
+    rows: Callable[[Int[Tensor, "W"] | None], Float[Tensor, "W H"]]
     seed: int = 0  # of this step's noise: whatever a learner draws must come from it, or a resumed run would differ
     prompt_share: float = 0.0  # of the positions outside answers that teach too
 
@@ -121,7 +120,6 @@ class TrainPlan:
     stages: tuple[Stage, ...]
     net: nn.Module | None = None
     config: Any = None  # drafters.nets.config.HeadConfig of the net
-    tunes_target: bool = False  # a tuned target is a new target, and its own baseline
     notes: dict[str, Any] = field(default_factory=dict[str, Any])
 
     @property

@@ -186,9 +186,6 @@ class TokenTree:
         """Some sequences of the batch."""
         return TokenTree(**{f.name: getattr(self, f.name)[sequences] for f in fields(self)})
 
-    def to(self, device: torch.device | str) -> "TokenTree":
-        return TokenTree(**{f.name: getattr(self, f.name).to(device) for f in fields(self)})
-
     def num_drafted(self) -> Int[Tensor, "B"]:
         """Live scored nodes below the root."""
         return (self.live & (self.role == SCORED))[:, 1:].sum(1)

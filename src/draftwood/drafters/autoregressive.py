@@ -28,14 +28,14 @@ from draftwood.core.verdict import Outcome
 from draftwood.drafters.features import MARGIN
 from draftwood.trees.grow import grow
 
+_Grown = tuple[dict[tuple[int, int], int], list[int], int]  # see _remember
+
 
 @dataclass(slots=True)
 class _State:
     cache: Cache
     owner: dict[int, Request] = field(default_factory=dict[int, Request])
-    grown: dict[int, tuple[dict[tuple[int, int], int], list[int], int]] = field(
-        default_factory=dict[int, tuple[dict[tuple[int, int], int], list[int], int]]
-    )  # see _remember
+    grown: dict[int, _Grown] = field(default_factory=dict[int, _Grown])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,9 +70,8 @@ class Autoregressive:
             return
         bare = Proposal.roots(torch.tensor([c.tokens[-1] for c in chains], device=rnd.device))
         tokens, _ = assemble(chains, HostTree.of(bare.tree), rnd.device)
-        self.model.forward(
-            replace(tokens, want=tokens.want[:0]), state.cache
-        )  # cache entries only: the head is expensive
+        # Cache entries only: the head is expensive.
+        self.model.forward(replace(tokens, want=tokens.want[:0]), state.cache)
         state.cache.commit([c.slot for c in chains], [list(range(len(c.tokens))) for c in chains])
 
     def _chains(self, state: _State, rnd: Round) -> list[Chain]:
@@ -92,9 +91,8 @@ class Autoregressive:
         if ids is not None and not len(ids):
             return base
         chains = self._chains(state, rnd)
-        staged = min(
-            limit.tier.depth * limit.tier.nodes, MARGIN
-        )  # at most: a level's frontier is never wider than the budget
+        # At most: a level's frontier is never wider than the budget.
+        staged = min(limit.tier.depth * limit.tier.nodes, MARGIN)
         state.cache.reserve([c.slot for c in chains], [len(c.tokens) + staged for c in chains])
         seconds = 0.0
         # Staged entry (-1: none) and position of every node that was run.

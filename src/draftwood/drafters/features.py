@@ -25,8 +25,7 @@ from draftwood.core.protocols import Cache, TreePolicy
 from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome
-from draftwood.drafters.feature_chain import in_one_call
-from draftwood.drafters.feature_draft import Draft
+from draftwood.drafters.feature_draft import Draft, in_one_call
 from draftwood.drafters.nets.runner import FeatureModel
 from draftwood.trees.grow import grow
 

@@ -78,12 +78,7 @@ class _Draft:
     """One round's draft in the making: what each node that was run left for its children."""
 
     def __init__(
-        self,
-        model: StageModel,
-        rnd: Round,
-        fresh: Bool[Tensor, "B"],
-        columns: Int[Tensor, "W"] | None,
-        ranked: bool,
+        self, model: StageModel, rnd: Round, fresh: Bool[Tensor, "B"], columns: Int[Tensor, "W"] | None, ranked: bool
     ) -> None:
         self.model, self.rnd, self.fresh, self.columns, self.ranked = model, rnd, fresh, columns, ranked
         self.start = model.start(rnd.origin[FINAL])

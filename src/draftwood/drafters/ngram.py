@@ -50,6 +50,9 @@ class Index:
         return found
 
 
+_State = dict[int, tuple[Request, Index]]  # by slot
+
+
 @dataclass(slots=True)
 class _Node:
     token: int
@@ -76,32 +79,25 @@ class NGram:
     def __post_init__(self) -> None:
         need_at_least("NGram", n_min=(self.n_min, 1), n_max=(self.n_max, self.n_min), branches=(self.branches, 1))
 
-    def init(self, slots: int) -> dict[int, tuple[Request, Index]]:
+    def init(self, slots: int) -> _State:
         return {}
 
     def admit(self, state: Any, slot: int, request: Request) -> int:
         return request.num_known
 
-    def begin(self, state: dict[int, tuple[Request, Index]], rnd: Round, output: ForwardOutput) -> None:
+    def begin(self, state: _State, rnd: Round, output: ForwardOutput) -> None:
         return None
 
-    def propose(
-        self,
-        state: dict[int, tuple[Request, Index]],
-        rnd: Round,
-        base: Proposal,
-        limit: Limit,
-        policy: TreePolicy,
-    ) -> Proposal:
-        tries = [
-            self._trie(self._index(state, slot, request), depth, nodes)
-            for slot, request, depth, nodes in zip(
-                rnd.slots.tolist(), rnd.requests, limit.depths, limit.budgets, strict=True
-            )
-        ]
-        return _tree(base, tries)
+    def propose(self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
+        sequences = zip(rnd.slots.tolist(), rnd.requests, limit.depths, limit.budgets, strict=True)
+        tries = [self._trie(self._index(state, slot, r), depth, nodes) for slot, r, depth, nodes in sequences]
+        return base.with_given(
+            [[node.token for node in trie[1:]] for trie in tries],
+            [[node.parent for node in trie[1:]] for trie in tries],
+            [[math.log(node.weight / trie[0].weight) for node in trie[1:]] for trie in tries],
+        )
 
-    def _index(self, state: dict[int, tuple[Request, Index]], slot: int, request: Request) -> Index:
+    def _index(self, state: _State, slot: int, request: Request) -> Index:
         known = state.get(slot)
         if known is None or known[0] is not request:
             known = state[slot] = (request, Index(self.n_min, self.n_max))
@@ -127,12 +123,10 @@ class NGram:
                 trie[at].weight += weight
         return _best(trie, nodes)
 
-    def commit(
-        self, state: dict[int, tuple[Request, Index]], rnd: Round, outcome: Outcome, output: ForwardOutput
-    ) -> None:
+    def commit(self, state: _State, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
         return None
 
-    def free(self, state: dict[int, tuple[Request, Index]], slots: Sequence[int]) -> None:
+    def free(self, state: _State, slots: Sequence[int]) -> None:
         for slot in slots:
             state.pop(slot, None)
 
@@ -144,12 +138,3 @@ def _best(trie: list[_Node], nodes: int) -> list[_Node]:
     kept = sorted(sorted(range(1, len(trie)), key=lambda i: (-trie[i].weight, i))[:nodes])
     number = {old: new for new, old in enumerate([0, *kept])}
     return [trie[0], *(_Node(trie[i].token, number[trie[i].parent], trie[i].weight) for i in kept)]
-
-
-def _tree(base: Proposal, tries: list[list[_Node]]) -> Proposal:
-    """Host lists to one batched proposal of given nodes below the bare roots."""
-    return base.with_given(
-        [[node.token for node in trie[1:]] for trie in tries],
-        [[node.parent for node in trie[1:]] for trie in tries],
-        [[math.log(node.weight / trie[0].weight) for node in trie[1:]] for trie in tries],
-    )

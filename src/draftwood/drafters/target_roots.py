@@ -32,9 +32,8 @@ from draftwood.core.verdict import Outcome
 @dataclass(slots=True)
 class _State:
     inner: Any
-    left: dict[int, tuple[Request, int, Tensor]] = field(
-        default_factory=dict[int, tuple[Request, int, Tensor]]
-    )  # by slot: whose, how long the text then was, the distribution of its next token
+    # By slot: whose, how long the text then was, the distribution of its next token.
+    left: dict[int, tuple[Request, int, Tensor]] = field(default_factory=dict[int, tuple[Request, int, Tensor]])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,9 +79,8 @@ class TargetRoots:
         end = tree.child(before, verdict.next_token)  # the new root, where it was scored
         assert output.token_index is not None
         node = end.clamp_min(0)[:, None]
-        p = rnd.probs(output.logits[output.logits_index[output.token_index.gather(1, node)]], tree, node, ranked=True)[
-            :, 0
-        ]
+        logits = output.logits[output.logits_index[output.token_index.gather(1, node)]]
+        p = rnd.probs(logits, tree, node, ranked=True)[:, 0]
         # Runs are as long as they can be, so what was drawn below their end was rejected.
         rejected = (tree.children(end) & (tree.copies > 0)).any(1)
         if proposal.q is not None:

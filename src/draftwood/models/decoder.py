@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from draftwood.core.config import ModelConfig
 from draftwood.core.forward import ALL, FINAL, CacheSpec, ForwardInput, ForwardOutput, LayerPlan, Segment, logit_places
 from draftwood.core.protocols import Cache
-from draftwood.models.backends.float_linear import FloatLinear
 from draftwood.models.backends.int8_weights import NORMS, PRODUCTS
 from draftwood.models.rope import angles, frequencies, rotate
 from draftwood.models.stacked_attention import float_attention, float_attention_mask
@@ -28,6 +27,26 @@ class Linear(Protocol):
     def __call__(self, x: Float[Tensor, "*S in"]) -> Float[Tensor, "*S out"]: ...
     def rows(self, x: Float[Tensor, "*S in"], ids: Int[Tensor, "W"]) -> Float[Tensor, "*S W"]: ...
     def take(self, ids: Int[Tensor, "*S"]) -> Float[Tensor, "*S in"]: ...
+
+
+class FloatLinear(nn.Module):
+    """One plain product in the dtype of W. Not batch-invariant: last bits may depend on how many tokens run together."""
+
+    def __init__(self, weight: Float[Tensor, "out in"], bias: Float[Tensor, "out"] | None = None) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight, requires_grad=False)
+        self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
+
+    def forward(self, x: Float[Tensor, "*S in"]) -> Float[Tensor, "*S out"]:
+        return F.linear(x, self.weight, self.bias)
+
+    def rows(self, x: Float[Tensor, "*S in"], ids: Int[Tensor, "W"]) -> Float[Tensor, "*S W"]:
+        """Only the outputs of these rows of W."""
+        return F.linear(x, self.weight[ids], None if self.bias is None else self.bias[ids])
+
+    def take(self, ids: Int[Tensor, "*S"]) -> Float[Tensor, "*S in"]:
+        """These rows of W, as an embedding."""
+        return F.embedding(ids, self.weight)
 
 
 def silu_gate(gate: Float[Tensor, "T I"], up: Float[Tensor, "T I"]) -> Float[Tensor, "T I"]:
@@ -116,6 +135,7 @@ class Decoder(nn.Module):
         self.config, self._backend = config, backend
         self.embedding, self.lm_head = embedding, lm_head  # one and the same where they are tied
         self.layers = nn.ModuleList(layers)
+        self.vocab_size, self.num_layers, self.max_positions = config.vocab_size, len(self.layers), config.max_positions
         self.norm = _frozen(norm)
         self.register_buffer("freq", frequencies(config).to(norm.device), persistent=False)
 
@@ -156,18 +176,6 @@ class Decoder(nn.Module):
     def batch_invariant(self) -> bool:
         """Whether a token's result is bit-identical whatever else is in the pass."""
         return self._backend.batch_invariant
-
-    @property
-    def vocab_size(self) -> int:
-        return self.config.vocab_size
-
-    @property
-    def num_layers(self) -> int:
-        return len(self.layers)
-
-    @property
-    def max_positions(self) -> int:
-        return self.config.max_positions
 
     @property
     def dtype(self) -> torch.dtype:

@@ -13,10 +13,11 @@ def frequencies(config: ModelConfig) -> Float[Tensor, "half"]:
     """One frequency per pair of a head, in float32 as the models were trained with."""
     half = torch.arange(0, config.head_dim, 2, dtype=torch.int64).float() / config.head_dim
     freq = 1.0 / (config.rope_theta**half)
-    return freq if config.rope_scaling is None else _scale(freq, config.rope_scaling)
+    return freq if config.rope_scaling is None else scaled(freq, config.rope_scaling)
 
 
-def _scale(freq: Float[Tensor, "half"], scaling: RopeScaling) -> Float[Tensor, "half"]:
+def scaled(freq: Float[Tensor, "half"], scaling: RopeScaling) -> Float[Tensor, "half"]:
+    """Frequencies for long contexts."""
     if scaling.kind == "linear":
         return freq / scaling.factor
     # The frequencies of wavelengths beyond the trained context are divided, short ones kept, with a ramp between.

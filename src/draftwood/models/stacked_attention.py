@@ -92,7 +92,7 @@ def stacked(
     tokens = _runs(start, size)
     whole = len(tokens) == x.size
     places = _put(tokens, device)
-    stacks = [_stack(segments, table[part], part, x, dtype, window, capacity) for part in _groups(table)]
+    stacks = [_stack([segments[i] for i in part], table[part], x, dtype, window, capacity) for part in _groups(table)]
     return Stacked(
         tokens=None if whole else places,
         slots=x.slots[places],
@@ -119,13 +119,7 @@ def _groups(table: np.ndarray) -> list[np.ndarray]:
 
 
 def _stack(
-    segments: Sequence[Segment],
-    table: np.ndarray,
-    part: np.ndarray,
-    x: ForwardInput,
-    dtype: torch.dtype,
-    window: int | None,
-    capacity: int,
+    segments: list[Segment], table: np.ndarray, x: ForwardInput, dtype: torch.dtype, window: int | None, capacity: int
 ) -> Stack:
     device = x.ids.device
     slot, start, size, committed, staged = table.T
@@ -141,9 +135,9 @@ def _stack(
     in_order = np.array_equal(tokens, np.arange(x.size))
     whole = np.array_equal(at, np.arange(count * width))
     places = _put(tokens, device)
-    open_ = _open(segments, table, part, width, context, x.positions, window, device)
+    open_ = _open(segments, table, width, context, x.positions, window)
     mask = torch.zeros_like(open_, dtype=dtype).masked_fill_(~open_, -torch.inf)
-    if count > len(part):  # the result of an idle slot is discarded, so its mask may be anything finite
+    if count > len(segments):  # the result of an idle slot is discarded, so its mask may be anything finite
         mask = mask.new_zeros(count, width, context).index_copy_(0, _put(line, device), mask)
     return Stack(
         slots=slice(first, last + 1) if ranged else _put(slot, device),
@@ -157,16 +151,15 @@ def _stack(
 
 
 def _open(
-    segments: Sequence[Segment],
+    segments: list[Segment],
     table: np.ndarray,
-    part: np.ndarray,
     width: int,
     context: int,
     positions: Int[Tensor, "T"],
     window: int | None,
-    device: torch.device,
 ) -> Tensor:
     """[segments, width, context]: which KV entries each token attends to."""
+    device = positions.device
     _, start, size, committed, staged = table.T
     column = torch.arange(context, device=device)
     behind = column - _put(committed, device)[:, None]  # [segments, context]: staged entry, negative for committed ones
@@ -175,12 +168,11 @@ def _open(
         # A token at position t attends to positions t - window + 1 .. t. Padding uses the last token's position.
         place = np.minimum(start[:, None] + np.arange(width), (start + size - 1)[:, None])
         old = old & (column > positions[_put(place, device)][..., None] - window)
-    if all(segments[i].visible is None for i in part):  # single tokens, each of which attends to every staged entry
+    if all(s.visible is None for s in segments):  # single tokens, each of which attends to every staged entry
         return old | ((behind >= 0) & (behind < _put(staged, device)[:, None]))[:, None]
-    visible = np.zeros((len(part), width, int(staged.max())), dtype=bool)
-    for line, i in enumerate(part):
-        own = segments[i].visible
-        visible[line, : size[line], : staged[line]] = True if own is None else own.numpy()
+    visible = np.zeros((len(segments), width, int(staged.max())), dtype=bool)
+    for line, s in enumerate(segments):
+        visible[line, : size[line], : staged[line]] = True if s.visible is None else s.visible.numpy()
         visible[line, size[line] :, 0] = True  # the softmax of a padded token without any entry would be NaN
     if window is not None:
         # The distance to a visible staged entry is the number of visible staged entries behind it.
@@ -220,7 +212,9 @@ def stacked_attention(
     for s in attention_mask.stacks:
         query = s.spread(q).view(s.count, s.width, kv, group, width).permute(0, 2, 3, 1, 4)
         query = query.reshape(s.count, kv, group * s.width, width)
-        attend = few_queries if query.shape[2] <= FEW_QUERIES and q.device.type != "cpu" else _many_queries
+        attend = (
+            few_queries if query.shape[2] <= FEW_QUERIES and q.device.type != "cpu" else F.scaled_dot_product_attention
+        )
         mixed = attend(query, s.read(keys), s.read(values), s.folded(group))
         mixed = mixed.view(s.count, kv, group, s.width, width).permute(0, 3, 1, 2, 4)
         s.collect(mixed.reshape(s.count * s.width, heads * width), out)
@@ -237,10 +231,6 @@ def few_queries(
     three, most of a tile is empty."""
     scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5 + mask
     return torch.softmax(scores, dim=-1, dtype=torch.promote_types(q.dtype, torch.float32)).to(q.dtype) @ v
-
-
-def _many_queries(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
 def stacking_pays(segments: Sequence[Segment], device: torch.device) -> bool:

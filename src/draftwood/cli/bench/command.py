@@ -1,15 +1,13 @@
 """MeasuringCommand: what all measuring commands do alike with options of another name and with signals."""
 
 import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 import typer
 from typer.core import TyperCommand
 
+from draftwood.cli.interrupt import handled
 from draftwood.cli.screen import report
 from draftwood.errors import OptionError
 
@@ -21,6 +19,11 @@ GROUPS = (("--count", "--per-task", "--prompts"), ("--temperature", "--temperatu
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM arrived. Handled as Ctrl-C wherever results are kept."""
+
+
+def terminate(number: int, frame: FrameType | None) -> None:
+    """For SIGTERM, so that files and workers are closed as after Ctrl-C."""
+    raise Terminated
 
 
 class MeasuringCommand(TyperCommand):
@@ -38,25 +41,8 @@ class MeasuringCommand(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            with sigterm_raises():
+            with handled(terminate, signal.SIGTERM):
                 return super().invoke(ctx)
         except Terminated:
             report("stopped by SIGTERM")
             raise typer.Exit(TERMINATED) from None
-
-
-@contextmanager
-def sigterm_raises() -> Iterator[None]:
-    """SIGTERM raises Terminated, so that files and workers are closed as after Ctrl-C."""
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        raise Terminated
-
-    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, handle)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -69,8 +69,7 @@ def defaults(
     screen = Screen()
     screen.line(heading(found, plan))
     screen.show(table(found, plan.methods))
-    for line in (*verdict(found, plan.methods), *remarks(found, plan), json.dumps(source)):
-        screen.line(line)
+    screen.lines((*verdict(found, plan.methods), *remarks(found, plan), json.dumps(source)))
     finish(found, plan)
 
 

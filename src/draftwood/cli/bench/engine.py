@@ -5,25 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from draftwood.cli.bench import shared
 from draftwood.cli.bench.progress import quarters
-from draftwood.cli.bench.shared import (
-    MOST_SEQUENCES,
-    Count,
-    MaxTokens,
-    Model,
-    Out,
-    Questions,
-    Recipes,
-    Temperatures,
-    Threads,
-    begin,
-    read_prompts,
-    recipe_names,
-    save,
-    source_lines,
-    whole_numbers,
-    writable,
-)
 from draftwood.cli.bench.table_cells import compact, interval
 from draftwood.cli.options import Dtype
 from draftwood.cli.options import temperatures as temperatures_of
@@ -38,29 +21,29 @@ NODES_HELP = "Also trees of so many nodes that cost nothing to draft, separated 
 
 
 def engine(
-    questions: Questions,
-    recipes: Recipes = "autoregressive,prompt_lookup,speculative_sampling",
-    count: Count = 8,
-    max_tokens: MaxTokens = 48,
-    temperature: Temperatures = "0,1",
+    questions: shared.Questions,
+    recipes: shared.Recipes = "autoregressive,prompt_lookup,speculative_sampling",
+    count: shared.Count = 8,
+    max_tokens: shared.MaxTokens = 48,
+    temperature: shared.Temperatures = "0,1",
     batches: Annotated[str, typer.Option(help="Batch sizes, separated by commas; at most 256.")] = "1,8",
     nodes: Annotated[str, typer.Option(help=NODES_HELP)] = "16",
     seed: int = 0,
-    threads: Threads = None,
-    model: Model = "smollm2",
+    threads: shared.Threads = None,
+    model: shared.Model = "smollm2",
     dtype: Dtype = "auto",
-    out: Out = None,
+    out: shared.Out = None,
 ) -> None:
     """The time of a decoding round by part, and the share of it outside the model, greedy and at temperature 1."""
     from draftwood.bench.micro.engine import Case, measure, replay
     from draftwood.core.sampling.params import SamplingParams
 
-    writable(out)
-    names, temperatures = recipe_names(recipes), temperatures_of(temperature)
-    sizes = whole_numbers("batches", batches, MOST_SEQUENCES)
-    trees = whole_numbers("nodes", nodes, MOST_NODES) if nodes else []
-    loaded, source, meter = begin(model, dtype, threads)
-    prompts = read_prompts(loaded, questions, count)
+    shared.writable(out)
+    names, temperatures = shared.recipe_names(recipes), temperatures_of(temperature)
+    sizes = shared.whole_numbers("batches", batches, shared.MOST_SEQUENCES)
+    trees = shared.whole_numbers("nodes", nodes, MOST_NODES) if nodes else []
+    loaded, source, meter = shared.begin(model, dtype, threads)
+    prompts = shared.read_prompts(loaded, questions, count)
     cases: list[Case] = []
     for each in temperatures:
         params = SamplingParams(temperature=each, seed=seed, max_tokens=max_tokens)
@@ -76,9 +59,8 @@ def engine(
         f"decoding rounds, {len(prompts)} prompts, {max_tokens} tokens, {loaded.backend}; milliseconds per round"
     )
     show(screen, found)
-    for line in source_lines(source):
-        screen.line(line)
-    save(out, {"provenance": source, "rows": [asdict(cost) for cost in found]})
+    screen.lines(shared.source_lines(source))
+    shared.save(out, {"provenance": source, "rows": [asdict(cost) for cost in found]})
 
 
 def show(screen: Screen, found: "list[Cost]") -> None:
@@ -88,15 +70,8 @@ def show(screen: Screen, found: "list[Cost]") -> None:
     drawn = compact("recipe", *heads, "outside the model, %, 95 %")
     for c in found:
         parts = [f"{ms:.2f}" for ms in (*(c.parts[part] for part in PARTS), c.draft, c.total)]
-        drawn.add_row(
-            c.recipe,
-            f"{c.temperature:g}",
-            str(c.batch),
-            str(c.rounds),
-            f"{c.tokens_per_pass:.2f}",
-            *parts,
-            interval(c.overhead, 1, 100),
-        )
+        case = (c.recipe, f"{c.temperature:g}", str(c.batch))
+        drawn.add_row(*case, str(c.rounds), f"{c.tokens_per_pass:.2f}", *parts, interval(c.overhead, 1, 100))
     screen.show(drawn)
     for c in found:
         if c.recipe == PLAIN:

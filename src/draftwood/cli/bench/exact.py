@@ -6,21 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from draftwood.cli.bench import shared
 from draftwood.cli.bench.progress import once_per_method
-from draftwood.cli.bench.shared import (
-    MOST_SEQUENCES,
-    Count,
-    MaxTokens,
-    Model,
-    Out,
-    Questions,
-    Recipes,
-    Temperature,
-    read_prompts,
-    recipe_names,
-    save,
-    writable,
-)
 from draftwood.cli.bench.table_cells import NONE, compact
 from draftwood.cli.options import Dtype
 from draftwood.cli.screen import Screen
@@ -34,17 +21,17 @@ BATCH_HELP = "Above 1: a ragged batch with arrivals, departures and preemption."
 
 
 def exact(
-    questions: Questions,
-    recipes: Recipes = "prompt_lookup,speculative_sampling",
-    count: Count = 40,
-    max_tokens: MaxTokens = 64,
+    questions: shared.Questions,
+    recipes: shared.Recipes = "prompt_lookup,speculative_sampling",
+    count: shared.Count = 40,
+    max_tokens: shared.MaxTokens = 64,
     against: Annotated[str | None, typer.Option(help="Also compare plain decoding with 'transformers'.")] = None,
-    temperature: Temperature = 0.0,
+    temperature: shared.Temperature = 0.0,
     seed: int = 0,
-    batch: Annotated[int, typer.Option(min=1, max=MOST_SEQUENCES, help=BATCH_HELP)] = 1,
+    batch: Annotated[int, typer.Option(min=1, max=shared.MOST_SEQUENCES, help=BATCH_HELP)] = 1,
     dtype: Dtype = "auto",
-    model: Model = "smollm2",
-    out: Out = None,
+    model: shared.Model = "smollm2",
+    out: shared.Out = None,
 ) -> None:
     """Token for token: recipes against plain decoding, plain decoding against transformers."""
     from draftwood.bench.provenance import provenance
@@ -52,27 +39,26 @@ def exact(
     from draftwood.core.sampling.params import SamplingParams
     from draftwood.models.loading.load import load
 
-    writable(out)
-    names = recipe_names(recipes)
+    shared.writable(out)
+    names = shared.recipe_names(recipes)
     params = SamplingParams(temperature=temperature, seed=seed, max_tokens=max_tokens)
     loaded = load(model, dtype=dtype)
     if against is not None and loaded.backend.startswith("int8"):
         raise OptionError(
             f"{against} computes in floats, this model runs in {loaded.backend}\nhint: add --dtype float32"
         )
-    setting = Setting(tuple(read_prompts(loaded, questions, count)), params, batch, ties=loaded.near_ties)
+    setting = Setting(tuple(shared.read_prompts(loaded, questions, count)), params, batch, ties=loaded.near_ties)
     screen, found = Screen(), list["Comparison"]()
     source = provenance(loaded.backend)
     for each in compare(loaded, names, setting, against=against, say=once_per_method()):
         found.append(each)
-        for line in differences(each):
-            screen.line(line)
+        screen.lines(differences(each))
     rule = " (rule match where a recipe offers it)" if temperature else ""
     asked = f"{len(setting.prompts)} questions, {max_tokens} tokens"
     screen.line(f"{asked}, temperature {temperature:g}{rule}, {loaded.backend}")
     show(screen, found)
     screen.line(json.dumps(source))
-    save(out, {"provenance": source, "rows": [asdict(c) for c in found]})
+    shared.save(out, {"provenance": source, "rows": [asdict(c) for c in found]})
     raise typer.Exit(conclude(screen, found))
 
 

@@ -40,16 +40,9 @@ def show(screen: Screen, found: "Measured", backend: str, repeats: int, source: 
     floors = {f.context: f for f in found.floors}
     drawn = compact("pass", "context", "nodes", "ms", "quartiles", "over one token, 95 %", "nodes/s", "over memory")
     for row in found.rows:
-        drawn.add_row(
-            row.case.shape,
-            str(row.case.context),
-            str(row.case.nodes),
-            f"{row.ms:.2f}",
-            f"{row.low:.2f}-{row.high:.2f}",
-            interval(row.ratio),
-            f"{row.nodes_per_second:.0f}",
-            f"{row.ms / floors[row.case.context].from_memory:.2f}",
-        )
+        case = (row.case.shape, str(row.case.context), str(row.case.nodes))
+        times = (f"{row.ms:.2f}", f"{row.low:.2f}-{row.high:.2f}", interval(row.ratio), f"{row.nodes_per_second:.0f}")
+        drawn.add_row(*case, *times, f"{row.ms / floors[row.case.context].from_memory:.2f}")
     screen.line(f"one target pass, logits at every node, {backend}, {source['threads']} threads, {repeats} repeats")
     screen.line()
     screen.show(drawn)
@@ -67,5 +60,4 @@ def show(screen: Screen, found: "Measured", backend: str, repeats: int, source: 
         "over one token: median of ratios within a repeat; nodes/s: tokens per second if every node were accepted"
     )
     screen.line("over memory: ratio to the floor from memory; parts: the pass minus the same pass without them")
-    for line in source_lines(source):
-        screen.line(line)
+    screen.lines(source_lines(source))

@@ -58,17 +58,9 @@ def show(screen: Screen, found: "list[Quality]", backend: str, source: dict[str,
         "answers", "texts", "positions", *perplexity, "top-1 agreement", "mean KL", "largest logit difference"
     )
     for q in found:
-        drawn.add_row(
-            q.kind,
-            str(q.texts),
-            str(q.positions),
-            f"{q.reference:.4f}",
-            f"{q.backend:.4f}",
-            interval(q.ratio, 4),
-            f"{q.agreement:.2%}",
-            f"{q.divergence:.2e}",
-            f"{q.difference:.2f}",
-        )
+        perplexities = (f"{q.reference:.4f}", f"{q.backend:.4f}", interval(q.ratio, 4))
+        errors = (f"{q.agreement:.2%}", f"{q.divergence:.2e}", f"{q.difference:.2f}")
+        drawn.add_row(q.kind, str(q.texts), str(q.positions), *perplexities, *errors)
     screen.line(f"{backend} against float32 of the same weights")
     screen.line()
     screen.show(drawn)

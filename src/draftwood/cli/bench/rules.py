@@ -1,47 +1,40 @@
 """draftwood bench rules: what rules accept of real drafts, tree by tree, compared with each other and with the bound."""
 
+import json
 import signal
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
 
+from draftwood.cli.bench import shared
 from draftwood.cli.bench.progress import say
-from draftwood.cli.bench.rules_tables import foot, markdown, of_cell, said_of_cell
-from draftwood.cli.bench.shared import (
-    MaxTokens,
-    Model,
-    Out,
-    Questions,
-    Temperatures,
-    Threads,
-    begin,
-    recipe_names,
-    save,
-    source_lines,
-    writable,
-)
 from draftwood.cli.bench.spec import read_items
+from draftwood.cli.bench.table_cells import NONE, compact, interval, number
 from draftwood.cli.interrupt import STATUS, until_interrupted
 from draftwood.cli.options import Dtype, TopP, said_top_p, sampling
 from draftwood.cli.options import temperatures as temperatures_of
 from draftwood.cli.screen import Screen
 from draftwood.errors import OptionError
+from draftwood.option_parsing import words_of
 
 if TYPE_CHECKING:
-    from draftwood.bench.study.rules import Cell
+    from draftwood.bench.study.rules import Cell, Claim, Line
 
+ROOTS = "positions are those of the first rule's run; the other rules judged the same trees with coins of their own"
 Some = Annotated[str, typer.Option(help="Some of them, separated by commas; all if left out.")]
 
 
 def rules(
-    questions: Questions,
+    questions: shared.Questions,
     drafters: Annotated[
         str, typer.Option(help="Recipes that lend their drafters, separated by commas.")
     ] = "fast_draft,eagle3",
-    temperature: Temperatures = "0,0.7,1",
+    temperature: shared.Temperatures = "0,0.7,1",
     top_p: TopP = 1.0,
     trees: Some = "",
     rules: Some = "",
@@ -50,14 +43,14 @@ def rules(
     ] = False,
     nodes: Annotated[int, typer.Option(min=1, help="Draws of a tree, or a few less; chains have 4 and 8.")] = 16,
     count: Annotated[int, typer.Option(min=1, help="Number of questions, the tasks of the file in turn.")] = 12,
-    max_tokens: MaxTokens = 64,
+    max_tokens: shared.MaxTokens = 64,
     trials: Annotated[int, typer.Option(min=1, help="Sets of coins for each rule and tree; more give less noise.")] = 1,
     every: Annotated[int, typer.Option(min=1, help="One of so many rounds is compared with the bound.")] = 8,
     seed: int = 0,
-    threads: Threads = None,
-    model: Model = "smollm2",
+    threads: shared.Threads = None,
+    model: shared.Model = "smollm2",
     dtype: Dtype = "auto",
-    out: Out = None,
+    out: shared.Out = None,
     markdown_file: Annotated[
         Path | None, typer.Option("--markdown", help="Write the tables as Markdown to this file.")
     ] = None,
@@ -68,10 +61,10 @@ def rules(
     bound, which would be an error of this program.
     """
     for file in (out, markdown_file):
-        writable(file)
+        shared.writable(file)
         if file is not None and file.resolve() == questions.resolve():
             raise OptionError(f"{file} would overwrite the questions\nhint: another name")
-    names = recipe_names(drafters, "--drafters fast_draft,eagle3")
+    names = shared.recipe_names(drafters, "--drafters fast_draft,eagle3")
     temperatures = temperatures_of(temperature)
     sampling(top_p=top_p, seed=seed)  # refused before the work
 
@@ -80,12 +73,12 @@ def rules(
     from draftwood.bench.study.rule_trees import chosen_trees
     from draftwood.bench.study.rules import chosen_rules, claim, faults, left_out, measure
 
-    shapes, able = chosen_trees(_words(trees), nodes), chosen_rules(_words(rules), lp=lp)
-    absent = left_out(_words(rules), shapes, lp=lp) if max(temperatures) > 0 else []
+    shapes, able = chosen_trees(words_of(trees), nodes), chosen_rules(words_of(rules), lp=lp)
+    absent = left_out(words_of(rules), shapes, lp=lp) if max(temperatures) > 0 else []
     if rules and min(temperatures) == 0:
         absent.append("at temperature 0 all rules accept the same: only Match is run")
     items = in_turn(read_items(questions), count)
-    loaded, source, meter = begin(model, dtype, threads)
+    loaded, source, meter = shared.begin(model, dtype, threads)
     asked = [loaded.tokenizer.encode_chat([{"role": "user", "content": item.text}]) for item in items]
     lent = [(name, recipes.drafter(name, loaded.model)) for name in names]
     settings = {
@@ -120,8 +113,7 @@ def rules(
         f"{len(items)} questions of {tasks} tasks, {max_tokens} tokens, trees of {nodes} draws, {coins}, "
         f"{loaded.backend}, {source['threads']} threads{said_top_p(top_p)}"
     )
-    for line in absent:
-        screen.line(line)
+    screen.lines(absent)
     begun = perf_counter()
     whole: dict[str, Any] = {"settings": settings, "provenance": source}
     options: dict[str, Any] = {"top_p": top_p, "max_tokens": max_tokens, "trials": trials, "every": every, "seed": seed}
@@ -141,7 +133,7 @@ def rules(
                 screen.line()
                 screen.line(said_of_cell(cell))
                 screen.show(of_cell(cell))
-                save(out, {**whole, "finished": False, "cells": [asdict(one) for one in found]})
+                shared.save(out, {**whole, "finished": False, "cells": [asdict(one) for one in found]})
         except KeyboardInterrupt:
             pass
     finished = len(found) == len(plan)
@@ -155,10 +147,9 @@ def rules(
     if top_p < 1:
         lines.append(f"distributions of target and draft: the most probable tokens that sum to {top_p:g}")
     screen.line()
-    for line in (*lines, *source_lines(source)):
-        screen.line(line)
+    screen.lines((*lines, *shared.source_lines(source)))
     summed = {"claim": asdict(above), "faults": wrong}
-    save(out, {**whole, "finished": finished, "cells": [asdict(one) for one in found], **summed})
+    shared.save(out, {**whole, "finished": finished, "cells": [asdict(one) for one in found], **summed})
     if markdown_file is not None:
         markdown_file.write_text(markdown(found, [*absent, *lines], source))
     if wrong:
@@ -167,5 +158,94 @@ def rules(
         raise typer.Exit(STATUS)
 
 
-def _words(text: str) -> list[str]:
-    return list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+# Tables: one a cell for the screen, and trees by rules in Markdown.
+
+
+def said_of_cell(cell: "Cell") -> str:
+    """The trees of a cell."""
+    said = (
+        f"{cell.tree}, {cell.drafter}, temperature {cell.temperature:g}: {cell.draw} tokens in {cell.shape}, "
+        f"{cell.nodes:.1f} nodes, {cell.depth:.1f} levels, {cell.rounds} rounds, pass {number(cell.pass_ms, 1)} ms"
+    )
+    if cell.bound is None:
+        return said
+    most = "at most " if cell.loose else ""
+    return f"{said}\nbest first level of any rule: {most}{interval(cell.bound)} at {cell.roots} positions"
+
+
+def of_cell(cell: "Cell") -> Table:
+    """Rule by rule."""
+    base = cell.lines[0].rule
+    drawn = compact("rule", "tokens per pass", f"over {base}", "of path", "first level", "formula", "ms", "% of pass")
+    for line in cell.lines:
+        accepted = map(interval, (line.tokens, line.over, line.path, line.first))
+        drawn.add_row(line.rule, *accepted, number(line.expected, 2), f"{line.ms:.2f}", interval(line.share, 0, 100))
+    return drawn
+
+
+def foot(cells: Sequence["Cell"], claim: "Claim", wrong: Sequence[str]) -> list[str]:
+    """Results over all cells, and a legend."""
+    roots = sum(cell.roots for cell in cells)
+    exceeded = sum(cell.exceeded for cell in cells)
+    samples = sum(len(cell.lines) for cell in cells if cell.roots)
+    chance = sum(len(cell.above) for cell in cells)
+    ahead = (
+        f"Traversal and Block at or above Rejection on the same trees within the interval: {claim.good} of "
+        f"{claim.cells} cells"
+    )
+    most = f"the bound: {exceeded} of {roots} roots exceeded by a formula, {chance} of {samples} samples beyond chance"
+    return [
+        *([ahead] if claim.cells else []),  # "0 of 0" reads like a result
+        *(f"  below: {each}" for each in claim.below),
+        *([most] if roots else []),
+        *(f"  ABOVE THE BOUND, which cannot be: {each}" for each in wrong),
+        ROOTS,
+        "tokens per pass: accepted and one more, not cut at an end token, rounds with a draft only; of path: accepted of "
+        "the levels drafted",
+        "first level: share of rounds that accepted a child of the root; formula and bound are means over fewer positions, "
+        "so a share of all rounds may lie above them; the check compares equal positions",
+        "intervals: 95 % over prompts, ratios paired; ms: median of a round, each rule with a fresh view of the pass",
+    ]
+
+
+def markdown(cells: Sequence["Cell"], lines: Sequence[str], source: dict[str, Any]) -> str:
+    """Trees by rules, for every drafter and temperature: tokens per pass, the first level, milliseconds."""
+    parts: list[str] = []
+    for drafter, temperature in dict.fromkeys((cell.drafter, cell.temperature) for cell in cells):
+        some = [cell for cell in cells if (cell.drafter, cell.temperature) == (drafter, temperature)]
+        parts.append(f"### {drafter}, temperature {temperature:g}\n")
+        parts.append(_matrix("tokens per pass (over the first rule's)", some, _tokens))
+        if any(cell.bound for cell in some):
+            parts.append(
+                _matrix("first level accepted (by formula, at the positions of the bound)", some, _first, bound=True)
+            )
+        parts.append(_matrix("milliseconds (% of the pass)", some, _time))
+    said = "\n".join(f"- {line.strip()}" for line in lines)
+    return "\n".join([*parts, said, "", f"`{json.dumps(source)}`", ""])
+
+
+def _matrix(title: str, cells: Sequence["Cell"], text: Callable[["Line"], str], *, bound: bool = False) -> str:
+    names = list(dict.fromkeys(line.rule for cell in cells for line in cell.lines))
+    heads = [title, *names, *(["best of any rule"] if bound else [])]
+    rows: list[list[str]] = []
+    for cell in cells:
+        each = {line.rule: text(line) for line in cell.lines}
+        rows.append([cell.tree, *(each.get(name, NONE) for name in names)])
+        if bound and cell.bound is not None:
+            rows[-1].append(("at most " if cell.loose else "") + interval(cell.bound))
+        elif bound:
+            rows[-1].append(NONE)
+    lines = ["| " + " | ".join(row) + " |" for row in (heads, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(heads), *lines[1:], ""])
+
+
+def _tokens(line: "Line") -> str:
+    return f"{line.tokens.value:.2f}" + ("" if line.over is None else f" ({interval(line.over)})")
+
+
+def _first(line: "Line") -> str:
+    return f"{line.first.value:.2f}" + ("" if line.expected is None else f" ({line.expected:.2f})")
+
+
+def _time(line: "Line") -> str:
+    return f"{line.ms:.1f}" + ("" if line.share is None else f" ({100 * line.share.value:.0f})")

@@ -8,23 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from draftwood.cli.bench import shared
 from draftwood.cli.bench import spec_tables as tables
 from draftwood.cli.bench.progress import Progress, say
-from draftwood.cli.bench.shared import (
-    MaxTokens,
-    Model,
-    Questions,
-    Recipes,
-    Temperature,
-    Threads,
-    read_questions,
-    recipe_names,
-    save,
-    writable,
-)
 from draftwood.cli.options import Dtype
 from draftwood.cli.screen import Screen
 from draftwood.errors import OptionError
+from draftwood.option_parsing import words_of
 
 if TYPE_CHECKING:
     from draftwood.bench.spec.questions import Item
@@ -38,16 +28,16 @@ Fresh = Annotated[bool, typer.Option("--fresh", help="Start over, whatever the r
 
 
 def spec(
-    questions: Questions,
-    recipes: Recipes = "prompt_lookup,auto",
+    questions: shared.Questions,
+    recipes: shared.Recipes = "prompt_lookup,auto",
     peers: Peers = "",
     per_task: PerTask = None,
-    max_tokens: MaxTokens = 64,
-    temperature: Temperature = 0.0,
+    max_tokens: shared.MaxTokens = 64,
+    temperature: shared.Temperature = 0.0,
     seed: int = 0,
-    threads: Threads = None,
+    threads: shared.Threads = None,
     warmup: Warmup = 3,
-    model: Model = "smollm2",
+    model: shared.Model = "smollm2",
     dtype: Dtype = "auto",
     out: Out = None,
     fresh: Fresh = False,
@@ -59,8 +49,8 @@ def spec(
     from draftwood.core.sampling.params import SamplingParams
 
     results_log_of(out, questions)
-    methods = recipe_names(recipes)
-    others = tuple(dict.fromkeys(name.strip() for name in peers.split(",") if name.strip()))
+    methods = shared.recipe_names(recipes)
+    others = tuple(words_of(peers))
     known.check(others, model)
     SamplingParams(temperature=temperature, seed=seed, max_tokens=max_tokens)  # refused here, not in a worker
     items = tuple(choose(read_items(questions), per_task))
@@ -109,7 +99,7 @@ def run(
             raise
     found = {**results(plan, log), **more}
     source |= {"methods": log.facts, "machine_at_end": machine.look()}
-    save(out, {"settings": log.settings, "provenance": source, **found, "machine": log.machine})
+    shared.save(out, {"settings": log.settings, "provenance": source, **found, "machine": log.machine})
     return found, source
 
 
@@ -124,7 +114,7 @@ def finish(found: dict[str, Any], plan: "Plan") -> None:
 
 def results_log_of(out: Path | None, questions: Path) -> Path | None:
     """results.json has its results log in results.jsonl. Refuses files that cannot be written, and the questions."""
-    writable(out)
+    shared.writable(out)
     if out is None:
         return None
     if questions.resolve() in (out.resolve(), out.with_suffix(".jsonl").resolve()):
@@ -140,7 +130,7 @@ def read_items(file: Path) -> "list[Item]":
     """The questions of a file under unique names."""
     from draftwood.bench.spec.questions import make_items
 
-    asked = read_questions(file)
+    asked = shared.read_questions(file)
     names = [str(q.labels.get("question_id", f"line-{i}")) for i, q in enumerate(asked, start=1)]
     count = Counter(names)
     unique = [name if count[name] == 1 else f"{name}-{i}" for i, name in enumerate(names, start=1)]
@@ -169,8 +159,7 @@ def show(screen: Screen, found: dict[str, Any], plan: "Plan", source: dict[str, 
             screen.line()
             screen.show(drawn)
     screen.line()
-    for line in (*tables.LEGEND, *remarks(found, plan), json.dumps(source)):
-        screen.line(line)
+    screen.lines((*tables.LEGEND, *remarks(found, plan), json.dumps(source)))
 
 
 def remarks(found: dict[str, Any], plan: "Plan") -> list[str]:

@@ -28,14 +28,9 @@ def speeds(found: dict[str, Any], methods: Sequence[str]) -> Table:
     drawn = compact("method", *heads, "speed-up, 95 %")
     for name, label in labels(found, methods).items():
         f = found["figures"][ALL][name]
-        drawn.add_row(
-            label,
-            number(f["tokens_per_second"], 1),
-            number(f["decode_tokens_per_second"], 1),
-            number(f["first_token_seconds_median"], 0, 1000),
-            number(f["token_seconds_p99"], 1, 1000),
-            interval(f["speed_up"]),
-        )
+        speeds = (number(f["tokens_per_second"], 1), number(f["decode_tokens_per_second"], 1))
+        waits = (number(f["first_token_seconds_median"], 0, 1000), number(f["token_seconds_p99"], 1, 1000))
+        drawn.add_row(label, *speeds, *waits, interval(f["speed_up"]))
     return drawn
 
 
@@ -46,14 +41,10 @@ def drafting(found: dict[str, Any], methods: Sequence[str]) -> Table:
     for name, label in labels(found, methods).items():
         f = found["figures"][ALL][name]
         levels = [share for share in f["acceptance_by_position"][:3] if share is not None]
-        drawn.add_row(
-            label,
-            number(f["tokens_per_pass"], 2),
-            percent(f["acceptance"]),
-            " ".join(f"{100 * share:.0f}" for share in levels) or NONE,
-            _times(f["shares"]),
-            "LOSSY" if name in found["lossy"] else percent(f["same_text_share"]),
-        )
+        positions = " ".join(f"{100 * share:.0f}" for share in levels) or NONE
+        accepted = (number(f["tokens_per_pass"], 2), percent(f["acceptance"]), positions)
+        same = "LOSSY" if name in found["lossy"] else percent(f["same_text_share"])
+        drawn.add_row(label, *accepted, _times(f["shares"]), same)
     return drawn
 
 

@@ -5,18 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from draftwood.cli.bench import shared
 from draftwood.cli.bench.progress import quarters
-from draftwood.cli.bench.shared import (
-    MOST_SEQUENCES,
-    Model,
-    Out,
-    Threads,
-    begin,
-    save,
-    source_lines,
-    whole_numbers,
-    writable,
-)
 from draftwood.cli.bench.table_cells import compact, interval, number
 from draftwood.cli.options import Dtype
 from draftwood.cli.screen import Screen
@@ -26,24 +16,24 @@ if TYPE_CHECKING:
 
 
 def verifiers(
-    model: Model = "smollm2",
+    model: shared.Model = "smollm2",
     dtype: Dtype = "auto",
     batches: Annotated[str, typer.Option(help="Batch sizes, separated by commas; at most 256.")] = "1,4,32",
     context: Annotated[int, typer.Option(min=1, help="Committed tokens of each sequence before the pass.")] = 128,
     repeats: Annotated[int, typer.Option(min=1, help="How often everything is timed.")] = 6,
-    threads: Threads = None,
-    out: Out = None,
+    threads: shared.Threads = None,
+    out: shared.Out = None,
 ) -> None:
     """The time in which each rule checks a tree of 64 nodes, as a share of the target pass over the same tree."""
     from draftwood.bench.micro.verifiers import measure
 
-    writable(out)
-    sizes = whole_numbers("batches", batches, MOST_SEQUENCES)
-    loaded, source, meter = begin(model, dtype, threads)
+    shared.writable(out)
+    sizes = shared.whole_numbers("batches", batches, shared.MOST_SEQUENCES)
+    loaded, source, meter = shared.begin(model, dtype, threads)
     found = measure(loaded, sizes, context=context, repeats=repeats, say=quarters("repeats"))
     source["machine_meanwhile"] = meter.read()
     show(Screen(), found, loaded.backend, repeats, source)
-    save(out, {"provenance": source, "repeats": repeats, "context": context, **asdict(found)})
+    shared.save(out, {"provenance": source, "repeats": repeats, "context": context, **asdict(found)})
 
 
 def show(screen: Screen, found: "Measured", backend: str, repeats: int, source: dict[str, Any]) -> None:
@@ -61,25 +51,16 @@ def show(screen: Screen, found: "Measured", backend: str, repeats: int, source: 
     screen.line()
     drawn = compact("rule", "draft", "batch", "nodes", "ms", "quartiles", "% of the pass, 95 %", "kept")
     for row in found.rows:
-        drawn.add_row(
-            row.rule,
-            row.draft,
-            str(row.batch),
-            f"{row.nodes:.0f}",
-            f"{row.ms:.2f}",
-            f"{row.low:.2f}-{row.high:.2f}",
-            interval(row.share, 1, 100),
-            number(row.kept, 2),
-        )
+        case = (row.rule, row.draft, str(row.batch), f"{row.nodes:.0f}")
+        times = (f"{row.ms:.2f}", f"{row.low:.2f}-{row.high:.2f}", interval(row.share, 1, 100))
+        drawn.add_row(*case, *times, number(row.kept, 2))
     screen.show(drawn)
     screen.line()
     for each in found.growth:
         small, large = each.batches
         screen.line(f"{each.rule} on {each.draft}: batch {large} takes {interval(each.ratio)} times as long as {small}")
-    for line in verdicts(found):
-        screen.line(line)
+    screen.lines(verdicts(found))
     if found.absent:
         screen.line(f"not built in, so not timed: {', '.join(found.absent)}")
     screen.line("kept: accepted draft tokens of a sequence; % of the pass: median of ratios within a repeat")
-    for line in source_lines(source):
-        screen.line(line)
+    screen.lines(shared.source_lines(source))

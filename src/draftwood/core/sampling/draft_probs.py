@@ -61,9 +61,6 @@ class DraftProbs:
         q = self.at(index[p.owner()], p.ids, p.vocab_size)
         return p.using(q.to(p.prob.dtype))
 
-    def to(self, device: torch.device | str) -> "DraftProbs":
-        return DraftProbs(self.prob.to(device), None if self.ids is None else self.ids.to(device))
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Aligned:

@@ -35,10 +35,7 @@ class Decision:
     ids: Int[Tensor, "W"] | None = None
     share: float = 1.0
     drawn: bool = False
-
-    @property
-    def needs(self) -> Needs:
-        return Needs(taps=frozenset({FINAL}))
+    needs: Needs = Needs(taps=frozenset({FINAL}))
 
     def groups(self) -> dict[str, list[nn.Parameter]]:
         return {"net": list(self.net.parameters())}

@@ -24,10 +24,7 @@ class Language:
     net: LanguageNet
     keep: Int[Tensor, "W"]
     align: bool
-
-    @property
-    def needs(self) -> Needs:
-        return Needs(taps=frozenset({FINAL}))
+    needs: Needs = Needs(taps=frozenset({FINAL}))
 
     def groups(self) -> dict[str, list[nn.Parameter]]:
         return {"model": [p for p in self.net.parameters() if p.requires_grad]}

@@ -29,10 +29,7 @@ class Parallel:
     keep: Int[Tensor, "W"]
     decay: float = 0.8
     share: float = 1.0
-
-    @property
-    def needs(self) -> Needs:
-        return Needs(taps=frozenset({FINAL}))
+    needs: Needs = Needs(taps=frozenset({FINAL}))
 
     def groups(self) -> dict[str, list[nn.Parameter]]:
         return {"heads": [p for p in self.net.parameters() if p.requires_grad]}

@@ -8,10 +8,8 @@ from draftwood.drafters.nets.eagle import EagleNet
 from draftwood.drafters.nets.eagle3 import Eagle3Net
 from draftwood.drafters.nets.hydra import HydraNet
 from draftwood.drafters.nets.language import LanguageNet
-from draftwood.drafters.nets.medusa import MedusaNet
-from draftwood.drafters.nets.medusa_tables import MedusaTablesNet
-from draftwood.drafters.nets.mlp import MLPNet
-from draftwood.drafters.nets.mlp_tables import MLPTablesNet
+from draftwood.drafters.nets.medusa import MedusaNet, MedusaTablesNet
+from draftwood.drafters.nets.mlp import MLPNet, MLPTablesNet
 from draftwood.drafters.nets.store import Head
 from draftwood.errors import WeightsError
 

@@ -5,7 +5,6 @@
 so a step reads tables of its own width, and any decoder can run it.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
@@ -42,19 +41,15 @@ def folded(head: Head, target: Model) -> dict[str, Tensor]:
     filled(head)  # names and shapes fit, or an error says which does not
     dtype = getattr(target, "dtype", torch.float32)
     raw = {name: t.to(device=getattr(target, "device", "cpu"), dtype=dtype) for name, t in head.tensors.items()}
+    every = torch.arange(target.vocab_size, device=raw["norm"].device).split(_CHUNK)
     tensors = {
-        EMBEDDING: torch.cat([e.to(dtype) @ raw["enter.weight"].T for e in _embeddings(target, raw["norm"].device)]),
+        EMBEDDING: torch.cat([target.embed(ids).to(dtype) @ raw["enter.weight"].T for ids in every]),
         HEAD: torch.cat([w @ raw["leave.weight"] for w in _rows(target, head.ids, dtype).split(_CHUNK)]),
         "model.norm.weight": raw["norm"],
     }
     for index in range(head.config.layer.num_layers):
         tensors |= _layer(raw, index, head.config.layer)
     return tensors
-
-
-def _embeddings(target: Model, device: torch.device) -> Iterator[Float[Tensor, "c H"]]:
-    for ids in torch.arange(target.vocab_size, device=device).split(_CHUNK):
-        yield target.embed(ids)
 
 
 def _rows(target: Model, ids: Int[Tensor, "W"] | None, dtype: torch.dtype) -> Float[Tensor, "W H"]:

@@ -2,7 +2,8 @@
 
     logits_k = W (x + SiLU(A_k x + b_k))    several blocks may follow each other; W is the target's own
 
-A_k and b_k start at zero, so an untrained head says what the target said last.
+A_k and b_k start at zero, so an untrained head says what the target said last. The original trains a table W_k for each
+head instead of sharing the target's W.
 """
 
 import torch
@@ -26,3 +27,20 @@ class MedusaNet(nn.Module):
         for weight, bias in zip(self.weight[index], self.bias[index], strict=True):
             x = x + F.silu(F.linear(x, weight.to(x.dtype), bias.to(x.dtype)))
         return x
+
+
+class MedusaTablesNet(nn.Module):
+    """With a table W_k of each head. `blocks` are the heads without their tables."""
+
+    def __init__(self, config: HeadConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.blocks = MedusaNet(config)
+        self.rows = nn.Parameter(torch.zeros(config.stages, config.rows, config.target_hidden))
+
+    def head(self, index: int, x: Float[Tensor, "*S H"]) -> Float[Tensor, "*S H"]:
+        """What the head's own rows multiply."""
+        return self.blocks.head(index, x)
+
+    def logits(self, index: int, y: Float[Tensor, "*S H"]) -> Float[Tensor, "*S W"]:
+        return F.linear(y, self.rows[index].to(y.dtype))

@@ -26,21 +26,13 @@ class Int8Runner:
     """An EAGLE or EAGLE-3 head over int8 kernels; a token has the same bits whatever runs with it."""
 
     def __init__(self, head: Head, target: NativeDecoder) -> None:
-        self.head, self.target = head, target
+        c = head.config.layer
+        self.head, self.target, self.taps = head, target, head.config.taps
+        self.cache_specs = tuple(CacheSpec(f"{kind}0", c.num_kv_heads, c.head_dim, torch.float16) for kind in "kv")
         self.ids = None if head.ids is None else head.ids.cpu().contiguous()
         self._weights = _Weights(head, target)
-        self._shape = shape_of(head.config.layer)
-        self._rotations, self._stores = Rotations(head.config.layer), Stores(1)
+        self._shape, self._rotations, self._stores = shape_of(c), Rotations(c), Stores(1)
         self._only: tuple[Tensor, native.Reader, Packed] | None = None  # the trimmed rows asked for last
-
-    @property
-    def taps(self) -> tuple[int, ...]:
-        return self.head.config.taps
-
-    @property
-    def cache_specs(self) -> tuple[CacheSpec, ...]:
-        c = self.head.config.layer
-        return tuple(CacheSpec(f"{kind}0", c.num_kv_heads, c.head_dim, torch.float16) for kind in "kv")
 
     def fuse(self, features: Sequence[Float[Tensor, "T H"]]) -> Float[Tensor, "T d"]:
         w = self._weights

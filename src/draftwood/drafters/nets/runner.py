@@ -55,20 +55,11 @@ class FloatRunner:
 
     def __init__(self, net: Any, target: Model, ids: Int[Tensor, "W"] | None) -> None:
         self.net, self.target, self.ids = net, target, ids
-        self._freq = frequencies(net.config.layer).to(_device(net))
-
-    @property
-    def taps(self) -> tuple[int, ...]:
-        return self.net.config.taps
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.net.fc.weight.dtype
-
-    @property
-    def cache_specs(self) -> tuple[CacheSpec, ...]:
-        c = self.net.config.layer
-        return tuple(CacheSpec(f"{kind}0", c.num_kv_heads, c.head_dim, self.dtype) for kind in "kv")
+        self.taps: tuple[int, ...] = net.config.taps
+        self.dtype: torch.dtype = net.fc.weight.dtype
+        c = net.config.layer
+        self.cache_specs = tuple(CacheSpec(f"{kind}0", c.num_kv_heads, c.head_dim, self.dtype) for kind in "kv")
+        self._freq = frequencies(net.config.layer).to(next(net.parameters()).device)
 
     @torch.inference_mode()
     def fuse(self, features: Sequence[Float[Tensor, "T H"]]) -> Float[Tensor, "T d"]:
@@ -112,7 +103,3 @@ def places(ids: Int[Tensor, "V"] | None, only: Int[Tensor, "W"]) -> Int[Tensor, 
         return only
     rising, order = ids.sort()
     return order[torch.searchsorted(rising, only)]
-
-
-def _device(net: Any) -> torch.device:
-    return next(net.parameters()).device

@@ -15,10 +15,8 @@ from torch import Tensor
 
 from draftwood.core.protocols import Model
 from draftwood.drafters.nets.hydra import HydraNet
-from draftwood.drafters.nets.medusa import MedusaNet
-from draftwood.drafters.nets.medusa_tables import MedusaTablesNet
-from draftwood.drafters.nets.mlp import MLPNet
-from draftwood.drafters.nets.mlp_tables import MLPTablesNet
+from draftwood.drafters.nets.medusa import MedusaNet, MedusaTablesNet
+from draftwood.drafters.nets.mlp import MLPNet, MLPTablesNet
 from draftwood.drafters.nets.runner import places
 
 
@@ -27,15 +25,10 @@ class StageModel:
 
     def __init__(self, net: Any, target: Model, ids: Int[Tensor, "W"] | None) -> None:
         self.net, self.target, self.ids = net, target, ids
-
-    @property
-    def stages(self) -> int:
-        return self.net.config.stages
-
-    @property
-    def reads_tokens(self) -> bool:
-        """False: all nodes of a level have the same logits."""
-        return not isinstance(self.net, MedusaNet | MedusaTablesNet)
+        self.stages: int = net.config.stages
+        self.reads_tokens = not isinstance(
+            net, MedusaNet | MedusaTablesNet
+        )  # False: a level's nodes have the same logits
 
     @torch.inference_mode()
     def start(self, f: Float[Tensor, "n H"]) -> Float[Tensor, "n H"]:

@@ -53,14 +53,11 @@ class CacheLayout(ctypes.Structure):
 
 class Pass(ctypes.Structure):
     _fields_ = [
-        ("tokens", c_int32),
-        ("segments", c_int32),
+        *((name, c_int32) for name in ("tokens", "segments")),
         ("segment", POINTER(Segment)),
         ("cache", CacheLayout),
         ("stores", POINTER(Store)),
-        ("positions", c_void_p),
-        ("cos", c_void_p),
-        ("sin", c_void_p),
+        *((name, c_void_p) for name in ("positions", "cos", "sin")),
     ]
 
 
@@ -70,50 +67,17 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
         None,
         [POINTER(Shape), POINTER(Layer), c_int, c_int, POINTER(c_uint8), POINTER(Pass), c_void_p, c_void_p],
     ),
-    "draftwood_head": (
-        None,
-        [POINTER(Matrix), c_void_p, c_float, c_void_p, c_void_p, c_int, c_void_p, c_int64, c_void_p],
-    ),
+    "draftwood_head": (None, [POINTER(Matrix), c_void_p, c_float, *2 * [c_void_p], c_int, c_void_p, c_int64, c_void_p]),
     "draftwood_features": (
         c_int,
-        [
-            POINTER(Shape),
-            POINTER(Reader),
-            POINTER(Pass),
-            c_void_p,
-            c_void_p,
-            c_void_p,
-            c_void_p,
-            c_int,
-            c_void_p,
-            c_int64,
-        ],
+        [POINTER(Shape), POINTER(Reader), POINTER(Pass), *4 * [c_void_p], c_int, c_void_p, c_int64],
     ),
     "draftwood_line": (
         c_int,
-        [
-            POINTER(Shape),
-            POINTER(Reader),
-            POINTER(Pass),
-            c_void_p,
-            c_void_p,
-            c_void_p,
-            c_void_p,
-            c_float,
-            c_void_p,
-            c_int,
-            c_void_p,
-            c_void_p,
-        ],
+        [POINTER(Shape), POINTER(Reader), POINTER(Pass), *4 * [c_void_p], c_float, c_void_p, c_int, *2 * [c_void_p]],
     ),
-    "draftwood_rank": (
-        None,
-        [c_void_p, c_int64, c_int, c_int, POINTER(c_float), c_int, c_void_p, c_void_p, c_void_p],
-    ),
-    "draftwood_nucleus": (
-        c_int64,
-        [c_void_p, c_int64, c_int64, c_void_p, c_int, c_int, *5 * [c_void_p]],
-    ),
+    "draftwood_rank": (None, [c_void_p, c_int64, c_int, c_int, POINTER(c_float), c_int, *3 * [c_void_p]]),
+    "draftwood_nucleus": (c_int64, [c_void_p, c_int64, c_int64, c_void_p, c_int, c_int, *5 * [c_void_p]]),
     "draftwood_pick": (c_int, [c_void_p, c_int64, c_int64, c_void_p, c_int, c_int, *6 * [c_void_p]]),
     "draftwood_nucleus_read": (None, [c_int, c_void_p, c_void_p]),
     "draftwood_beside": (c_int, [c_int, c_int, c_int, c_int, c_void_p, c_void_p, c_int64, *5 * [c_void_p]]),

@@ -32,29 +32,18 @@ class NativeDecoder:
     device = torch.device("cpu")
 
     def __init__(self, config: ModelConfig, weights: Int8Weights, library: Library) -> None:
-        self.config, self.weights, self.library = config, weights, library
+        self.config, self.weights, self.library, self.backend = config, weights, library, f"int8 {library.level}"
+        self.vocab_size, self.num_layers, self.max_positions = (
+            config.vocab_size,
+            len(weights.layers),
+            config.max_positions,
+        )
         self._embedding, self._head = matrix(weights.embedding), matrix(weights.head)
         self._layers = (native.Layer * len(weights.layers))(*(native_layer(w) for w in weights.layers))
         self._shape, self.rotations, self._stores = shape_of(config), Rotations(config), Stores(len(weights.layers))
         self._lock = threading.Lock()  # engines of several threads share one model
         self._kernels = Nucleus(library)
         self._subsets: dict[bytes, tuple[Packed, native.Matrix]] = {}
-
-    @property
-    def backend(self) -> str:
-        return f"int8 {self.library.level}"
-
-    @property
-    def vocab_size(self) -> int:
-        return self.config.vocab_size
-
-    @property
-    def num_layers(self) -> int:
-        return len(self._layers)
-
-    @property
-    def max_positions(self) -> int:
-        return self.config.max_positions
 
     @property
     def cache_specs(self) -> tuple[CacheSpec, ...]:

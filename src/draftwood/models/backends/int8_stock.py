@@ -12,7 +12,7 @@ from draftwood.core.config import ModelConfig
 from draftwood.errors import ModelError
 from draftwood.models.attention import segment_masks
 from draftwood.models.backends.fixed_point import WIDEST_HEAD, exp_gate, fixed_point_attention
-from draftwood.models.backends.int8_weights import Int8Weights, LayerWeights, Product
+from draftwood.models.backends.int8_weights import Int8Weights
 from draftwood.models.backends.quantised_blocks import GROUP, Packed, unpack
 from draftwood.models.decoder import Backend, Decoder, Layer
 
@@ -130,13 +130,8 @@ class StockDecoder(Decoder):
             )
         embedding = StockLinear.from_packed(weights.embedding)
         head = embedding if weights.head is weights.embedding else StockLinear.from_packed(weights.head)
-        layers = [Layer(config, i, _products(w), w.norms, BACKEND) for i, w in enumerate(weights.layers)]
+        layers: list[Layer] = []
+        for i, w in enumerate(weights.layers):
+            products = {name: StockLinear.from_packed(p.weight, p.bias) for name, p in w.products.items()}
+            layers.append(Layer(config, i, products, w.norms, BACKEND))
         super().__init__(config, embedding, layers, weights.norm, head, BACKEND)
-
-
-def _products(layer: LayerWeights) -> dict[str, StockLinear]:
-    return {name: _linear(product) for name, product in layer.products.items()}
-
-
-def _linear(product: Product) -> StockLinear:
-    return StockLinear.from_packed(product.weight, product.bias)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from draftwood.models.backends.quantised_blocks import Packed, pack
 
 INDEX, DATA = "int8.json", "int8.bin"
 _ALIGN = 64  # a cache line
+T = TypeVar("T")
 
 PRODUCTS = {
     "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -127,29 +128,27 @@ def load(folder: Path, config: ModelConfig) -> tuple[Int8Weights, dict[str, Any]
         raw = memory[entry["at"] : entry["at"] + entry["bytes"]]
         found[entry["name"]] = raw.view(torch.float32) if entry["packed"] is None else Packed(raw, *entry["packed"])
 
-    def packed(name: str) -> Packed:
+    def get(name: str, kind: type[T]) -> T:
         item = found.get(name)
-        return item if isinstance(item, Packed) else missing(name)
-
-    def tensor(name: str) -> Tensor:
-        item = found.get(name)
-        return item if isinstance(item, Tensor) else missing(name)
-
-    def missing(name: str) -> NoReturn:
-        raise WeightsError(f"{folder / INDEX} has no {name}\nhint: delete the folder, it will be made again")
+        if not isinstance(item, kind):
+            raise WeightsError(f"{folder / INDEX} has no {name}\nhint: delete the folder, it will be made again")
+        return item
 
     biased = {"qkv": config.qkv_bias, "out": config.out_bias, "gate_up": config.mlp_bias, "down": config.mlp_bias}
     norms = [name for name in NORMS if config.qk_norm or name not in ("q_norm", "k_norm")]
     layers = tuple(
         LayerWeights(
-            {n: Product(packed(f"{i}.{n}"), tensor(f"{i}.{n}.bias") if biased[n] else None) for n in PRODUCTS},
-            {n: tensor(f"{i}.{n}") for n in norms},
+            {
+                n: Product(get(f"{i}.{n}", Packed), get(f"{i}.{n}.bias", Tensor) if biased[n] else None)
+                for n in PRODUCTS
+            },
+            {n: get(f"{i}.{n}", Tensor) for n in norms},
         )
         for i in range(config.num_layers)
     )
-    embedding = packed("embedding")
-    head = embedding if config.tie_embeddings else packed("head")
-    return Int8Weights(embedding, head, tensor("norm"), layers), index["note"]
+    embedding = get("embedding", Packed)
+    head = embedding if config.tie_embeddings else get("head", Packed)
+    return Int8Weights(embedding, head, get("norm", Tensor), layers), index["note"]
 
 
 def _read(path: Path) -> Tensor:

@@ -30,7 +30,7 @@ class Nucleus:
         params: Sequence[SamplingParams],
         best: Int[Tensor, "U"] | None = None,
     ) -> TokenProbs | None:
-        count, total = self._find(logits, at, params, best)
+        count, total = self._find(_Given.of(logits, at, params, best))
         if total < 0:
             return None
         prob, ids = torch.empty(total), torch.empty(total, dtype=torch.int64)
@@ -47,7 +47,7 @@ class Nucleus:
         q: Float[Tensor, "L V"],
         q_index: Int[Tensor, "R"],
     ) -> Aligned | None:
-        count, total = self._find(logits, at, params, best)
+        count, total = self._find(_Given.of(logits, at, params, best))
         if total < 0:
             return None
         (size, asked), most, vocab_size = tokens.shape, max(1, int(count.max()) if len(count) else 0), logits.shape[1]
@@ -79,16 +79,9 @@ class Nucleus:
             raise given.out_of_range()
         return token
 
-    def _find(
-        self,
-        logits: Float[Tensor, "U V"],
-        at: Int[Tensor, "R"],
-        params: Sequence[SamplingParams],
-        best: Int[Tensor, "U"] | None,
-    ) -> tuple[Int[Tensor, "R"], int]:
+    def _find(self, given: "_Given") -> tuple[Int[Tensor, "R"], int]:
         """How many tokens each distribution has, and all together; -1 where a row is none. They wait to be read."""
-        given = _Given.of(logits, at, params, best)
-        count = torch.empty(at.shape[0], dtype=torch.int64)
+        count = torch.empty(given.tensors[1].shape[0], dtype=torch.int64)
         total: int = self.library.calls.draftwood_nucleus(*given.arguments, count.data_ptr())
         if total == _OUT_OF_RANGE:
             raise given.out_of_range()

@@ -25,7 +25,7 @@ from draftwood.errors import ModelError, WeightsError
 from draftwood.models.hf import model_check
 from draftwood.models.hf.cache import Pack, Windows, packs, transformers_cache, tree_mask
 from draftwood.models.loading.checkpoint import check_finite, read_config
-from draftwood.models.loading.load import Loaded, fingerprint
+from draftwood.models.loading.load import Loaded, fingerprint, last_rows
 from draftwood.models.loading.resolve import resolve
 from draftwood.models.loading.tokenizer import Tokenizer
 
@@ -124,9 +124,8 @@ class HFModel:
         wanted = pack.spread(at, fill=-1)  # [S, width]
         columns = (wanted >= 0).any(0).nonzero()[:, 0]
         if not len(columns) or not self._keeps:
-            columns = torch.arange(
-                self._keeps or pack.width, device=at.device
-            )  # at least one: transformers reads 0 as all
+            # At least one: transformers reads 0 as all.
+            columns = torch.arange(self._keeps or pack.width, device=at.device)
         given = {"input_ids": pack.spread(x.ids)} if x.hidden is None else {"inputs_embeds": pack.spread(x.hidden)}
         if self._keeps:
             given["logits_to_keep"] = columns
@@ -264,5 +263,5 @@ def _fingerprint(config: ModelConfig | HFConfig, net: nn.Module) -> str:
     digest = hashlib.sha256(repr([(name, tuple(w.shape)) for name, w in sorted(weights.items())]).encode())
     names = sorted(weights)
     for name in (names[0], names[len(names) // 2], names[-1]):
-        digest.update(weights[name][-16:].detach().to("cpu", torch.float32).contiguous().numpy().tobytes())
+        digest.update(last_rows(weights[name]))
     return digest.hexdigest()[:16]

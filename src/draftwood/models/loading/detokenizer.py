@@ -12,8 +12,9 @@ cannot be flushed at the end and raises on some runs of byte tokens; a test show
 
 import codecs
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any
 
 from draftwood.errors import TokenizerError
 
@@ -37,15 +38,17 @@ def level_bytes(token: str) -> bytes:
         return token.encode()
 
 
-class Stage(Protocol):
-    """One step of a decoder, fed token by token."""
+class Stage(ABC):
+    """One step of a decoder, fed token by token. Most hold nothing back."""
 
+    @abstractmethod
     def push(self, token: str) -> list[str]: ...
 
-    def flush(self) -> list[str]: ...
+    def flush(self) -> list[str]:
+        return []
 
 
-class _Each:
+class _Each(Stage):
     """Changes every token by itself, the first one by `first` if given."""
 
     def __init__(self, change: Callable[[str], str], first: Callable[[str], str] | None = None) -> None:
@@ -56,11 +59,8 @@ class _Each:
         change, self.next = self.next, self.change
         return [change(token)]
 
-    def flush(self) -> list[str]:
-        return []
 
-
-class _ByteLevel:
+class _ByteLevel(Stage):
     """Byte-level tokens to characters; invalid bytes become U+FFFD as soon as they are recognised."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class _ByteLevel:
         return [self.decoder.decode(b"", final=True)]
 
 
-class _ByteFallback:
+class _ByteFallback(Stage):
     """<0xNN> tokens to characters. A run that is not UTF-8 as a whole becomes one U+FFFD for each of its bytes."""
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class _ByteFallback:
             return ["\ufffd"] * len(run)
 
 
-class _StripStart:
+class _StripStart(Stage):
     """Removes up to `count` leading `letter`s of the whole text."""
 
     def __init__(self, letter: str, count: int) -> None:
@@ -109,9 +109,6 @@ class _StripStart:
             else:
                 self.left = 0
         return [token]
-
-    def flush(self) -> list[str]:
-        return []
 
 
 class Decoding:

@@ -102,7 +102,9 @@ def _make(folder: Path, make: Callable[[Path], None]) -> None:
         _flush(manifest)
         _flush(partial)
         if folder.exists():  # damaged: moved away in one step, so that no process opens half of it
-            _discard(folder)
+            aside = folder.with_name(f"{folder.name}.damaged-{os.getpid()}{PARTIAL}")
+            folder.rename(aside)
+            shutil.rmtree(aside, ignore_errors=True)  # what a process has mapped is removed by a later sweep
         partial.rename(folder)
         _flush(folder.parent)
     except BaseException:  # Ctrl-C too: no partial folder remains
@@ -125,12 +127,6 @@ def _flush(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _discard(folder: Path) -> None:
-    aside = folder.with_name(f"{folder.name}.damaged-{os.getpid()}{PARTIAL}")
-    folder.rename(aside)
-    shutil.rmtree(aside, ignore_errors=True)  # a process may have it mapped; the rest is removed by a later sweep
 
 
 def _sweep(root: Path, *, mine: str) -> None:

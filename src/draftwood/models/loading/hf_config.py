@@ -37,6 +37,7 @@ def parse(
     hidden = read.integer("hidden_size")
     bias = read.flag("attention_bias") if family in ("llama", "qwen3") else False
     rope = _rope_parameters(read)
+    eos = [token for source in (raw, generation or {}) for token in _tokens(source.get("eos_token_id"), where)]
     return ModelConfig(
         family=family,
         vocab_size=read.integer("vocab_size"),
@@ -59,7 +60,7 @@ def parse(
         qk_norm=family == "qwen3",
         sliding_window=_sliding_window(read) if family == "mistral" else None,
         bos_token_id=next(iter(_tokens(raw.get("bos_token_id"), where)), None),
-        eos_token_ids=_eos_tokens(raw, generation or {}, where),
+        eos_token_ids=tuple(dict.fromkeys(eos)),
     )
 
 
@@ -202,8 +203,3 @@ def _tokens(value: Any, where: str) -> list[int]:
         if isinstance(token, bool) or not isinstance(token, int) or token < 0:
             raise ModelError(f"{where}: token id {token!r} is not a number")
     return values
-
-
-def _eos_tokens(raw: Mapping[str, Any], generation: Mapping[str, Any], where: str) -> tuple[int, ...]:
-    both = _tokens(raw.get("eos_token_id"), where) + _tokens(generation.get("eos_token_id"), where)
-    return tuple(dict.fromkeys(both))

@@ -71,9 +71,8 @@ def load(name: str, *, dtype: str | torch.dtype = AUTO, device: str | torch.devi
 
         if dtype == INT8:
             raise OptionError(f"{name} is run by transformers, which has no int8 backend here\nhint: leave out dtype")
-        return load_transformers(
-            name.removeprefix("hf:"), chosen if isinstance(chosen, torch.dtype) else torch.float32, device
-        )
+        kind = chosen if isinstance(chosen, torch.dtype) else torch.float32
+        return load_transformers(name.removeprefix("hf:"), kind, device)
     if chosen == INT8:
         found = _load_int8(name)
         if found is not None:
@@ -110,11 +109,9 @@ def _device_hint() -> str:
     if torch.version.cuda is None and torch.version.hip is None:
         return "leave out device to run on the CPU, or install a torch built for your GPU"
     count = torch.cuda.device_count()
-    return (
-        f"torch sees {count} GPUs, numbered from 0"
-        if count
-        else "torch finds no GPU; leave out device to run on the CPU"
-    )
+    if not count:
+        return "torch finds no GPU; leave out device to run on the CPU"
+    return f"torch sees {count} GPUs, numbered from 0"
 
 
 def _load_int8(name: str) -> Loaded | None:
@@ -151,15 +148,17 @@ def _read(folder: Path, name: str) -> tuple[ModelConfig, Tokenizer]:
     return config, tokenizer
 
 
-def fingerprint(config: ModelConfig, tensors: Mapping[str, Tensor], length: int = 16) -> str:
+def fingerprint(config: ModelConfig, tensors: Mapping[str, Tensor]) -> str:
     """Short hash of the shape and of a few rows of weights in float32: the same for a file and its converted copy."""
     shape = {field.name: getattr(config, field.name) for field in fields(config) if field.name not in NOT_ARITHMETIC}
     digest = hashlib.sha256(repr(sorted(shape.items())).encode())
     middle = f"model.layers.{config.num_layers // 2}"
     last = f"model.layers.{config.num_layers - 1}"
     for name in (EMBEDDING, f"{middle}.self_attn.q_proj.weight", f"{last}.mlp.down_proj.weight", "model.norm.weight"):
-        rows = (
-            tensors[name][-16:].detach().to("cpu", torch.float32).contiguous()
-        )  # the last rows, which fine-tuning changes
-        digest.update(rows.numpy().tobytes())
-    return digest.hexdigest()[:length]
+        digest.update(last_rows(tensors[name]))
+    return digest.hexdigest()[:16]
+
+
+def last_rows(weight: Tensor) -> bytes:
+    """The last rows of a matrix, which fine-tuning changes, in float32."""
+    return weight[-16:].detach().to("cpu", torch.float32).contiguous().numpy().tobytes()

@@ -13,15 +13,9 @@ from draftwood.errors import DownloadError, UnknownNameError, WeightsError
 
 HUB_NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 HUB_FILES = [
-    "config.json",
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "chat_template.jinja",
-    "*.safetensors",
-    "*.safetensors.index.json",
-]
+    "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+    "chat_template.jinja", "*.safetensors", "*.safetensors.index.json",
+]  # fmt: skip
 HUB_IGNORED = ["*/*", "consolidated*"]  # subfolders and Mistral's own file repeat the same weights
 
 # alias -> (package, file in it, version to install, name on the Hub)

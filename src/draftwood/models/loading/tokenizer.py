@@ -30,6 +30,9 @@ class Tokenizer:
     ) -> None:
         self.backend = backend
         self.special = dict(special)  # bos_token, eos_token, ... -> their texts
+        ids = {name: backend.token_to_id(text) for name, text in special.items()}
+        self.bos_token_id: int | None = ids.get("bos_token")
+        self.eos_token_ids: tuple[int, ...] = tuple(i for i in (ids.get("eos_token"),) if i is not None)
         self.template = chat
         self._wants_bos = adds_bos  # None: the backend's post-processor decides
         # Only the decoder's JSON: the whole tokenizer's takes a tenth of a second.
@@ -44,12 +47,9 @@ class Tokenizer:
         folder = Path(path)
         file = folder / "tokenizer.json"
         if not file.is_file():
-            old = (folder / "tokenizer.model").is_file()
-            hint = (
-                "save it with transformers to turn tokenizer.model into tokenizer.json"
-                if old
-                else "is the download complete?"
-            )
+            hint = "is the download complete?"
+            if (folder / "tokenizer.model").is_file():
+                hint = "save it with transformers to turn tokenizer.model into tokenizer.json"
             raise TokenizerError(f"{folder}: no tokenizer.json\nhint: {hint}")
         try:
             backend = Backend.from_file(str(file))
@@ -70,23 +70,9 @@ class Tokenizer:
         return max(self.backend.get_vocab().values(), default=-1) + 1
 
     @property
-    def bos_token_id(self) -> int | None:
-        return self._id("bos_token")
-
-    @property
-    def eos_token_ids(self) -> tuple[int, ...]:
-        token = self._id("eos_token")
-        return () if token is None else (token,)
-
-    @property
     def control_tokens(self) -> tuple[int, ...]:
         """Special tokens, which are never part of the visible text."""
         return tuple(sorted(i for i, token in self.backend.get_added_tokens_decoder().items() if token.special))
-
-    @property
-    def adds_bos(self) -> bool:
-        """Whether `encode(special=True)` begins with the bos token."""
-        return self.bos_token_id is not None and self.encode("a", special=True)[:1] == [self.bos_token_id]
 
     def encode(self, text: str, special: bool = False) -> list[int]:
         """Ids of a text. `special` adds the special tokens of a prompt (the bos token, if the model uses one).
@@ -157,10 +143,6 @@ class Tokenizer:
                 )
         if self.template is not None:
             self.template.check()
-
-    def _id(self, name: str) -> int | None:
-        text = self.special.get(name)
-        return None if text is None else self.backend.token_to_id(text)
 
 
 def _special(config: Mapping[str, Any]) -> dict[str, str]:

@@ -36,7 +36,8 @@ def test_the_embedded_model_reads_text_as_it_was_trained_to(smollm2, text: str):
 
 def test_the_embedded_model_knows_its_special_tokens(smollm2):
     tokenizer = smollm2[2]
-    assert (tokenizer.bos_token_id, tokenizer.eos_token_ids, tokenizer.adds_bos) == (1, (2,), False)
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_ids) == (1, (2,))
+    assert tokenizer.encode("a", special=True) == tokenizer.encode("a")
     assert tokenizer.decode([1, 4093, 2]) == "user"
     talk = [{"role": "user", "content": "hi"}]
     assert tokenizer.render(talk).endswith("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")

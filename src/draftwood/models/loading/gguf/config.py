@@ -4,11 +4,13 @@ import math
 from typing import Any
 
 import numpy as np
+import torch
 
 from draftwood.core.config import Family, ModelConfig, RopeScaling
 from draftwood.errors import ModelError
 from draftwood.models.loading.gguf.header import Header
 from draftwood.models.loading.gguf.weights import ROPE_FREQS, dequantise
+from draftwood.models.rope import scaled
 
 # A file of architecture "llama" may hold a Mistral model: the two differ in the sliding window alone.
 ARCHITECTURES: dict[str, Family] = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
@@ -122,21 +124,13 @@ def recover_scaling(
     if np.allclose(factors, factor, rtol=1e-5):
         return RopeScaling("linear", factor)
     guess = RopeScaling("llama3", factor, 1.0, 4.0, original)
-    if np.allclose(factors, llama3_factors(guess, theta, head_dim), rtol=1e-4):
+    freq = theta ** -(torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
+    if np.allclose(factors, freq / scaled(freq, guess), rtol=1e-4):
         return guess
     raise ModelError(
         f"{where}: {ROPE_FREQS} follows no known rule (largest divisor {factor:g}, original context {original})\n"
         "hint: linear and Llama 3 scaling are supported; a Hugging Face folder of the same model may say which it is"
     )
-
-
-def llama3_factors(scaling: RopeScaling, theta: float, head_dim: int) -> np.ndarray:
-    """What Llama 3 scaling divides each of the head_dim / 2 frequencies by."""
-    freqs = theta ** -(np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
-    turns = scaling.original_max_positions * freqs / (2 * math.pi)  # full turns within the original context
-    ramp = (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
-    keep = ramp.clip(0, 1)  # 0: slow, divided by factor. 1: fast, kept.
-    return 1 / ((1 - keep) / scaling.factor + keep)
 
 
 _REQUIRED = object()

@@ -9,8 +9,10 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+import numpy as np
 
 from draftwood.errors import WeightsError
 from draftwood.models.loading import folder_cache, hf_config
@@ -18,7 +20,6 @@ from draftwood.models.loading.checkpoint import SINGLE
 from draftwood.models.loading.gguf import tokenizer, weights
 from draftwood.models.loading.gguf.config import read_config
 from draftwood.models.loading.gguf.header import read_header
-from draftwood.models.loading.safetensors_writer import write_float32
 from draftwood.models.loading.tensor_names import check_names
 from draftwood.models.loading.tokenizer import Tokenizer
 
@@ -55,6 +56,32 @@ def convert(path: Path, folder: Path) -> None:
     (folder / "tokenizer.json").write_text(backend.to_str(), "utf-8")
     Tokenizer.from_folder(folder).check(config)
     write_float32(folder / SINGLE, shapes, weights.tensors(header, config))
+
+
+def write_float32(path: Path, shapes: Mapping[str, tuple[int, ...]], tensors: Iterable[tuple[str, np.ndarray]]) -> None:
+    """Write a safetensors file tensor by tensor, so that a conversion holds only one in memory. They arrive in any order;
+    `shapes` names all of them beforehand.
+
+    8 bytes: length of the header, little-endian | header: JSON, padded with spaces | data, in the header's order
+    """
+    entries: dict[str, dict[str, object]] = {}
+    begins: dict[str, int] = {}
+    end = 0
+    for name, shape in shapes.items():
+        begins[name] = end
+        end += 4 * int(np.prod(shape, dtype=np.int64))
+        entries[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [begins[name], end]}
+    header = json.dumps({"__metadata__": {"format": "pt"}, **entries}).encode()
+    header += b" " * (-(8 + len(header)) % 64)  # so that tensors begin on cache lines
+    with path.open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        written: set[str] = set()
+        for name, array in tensors:
+            assert array.shape == shapes[name] and array.dtype == np.float32, f"{name}: {array.shape} {array.dtype}"
+            file.seek(8 + len(header) + begins[name])
+            file.write(np.ascontiguousarray(array).data)
+            written.add(name)
+        assert written == set(shapes), f"never arrived: {set(shapes) - written}"
 
 
 def _write_json(path: Path, value: Mapping[str, object]) -> None:

@@ -40,21 +40,9 @@ TYPES: dict[int, tuple[str, int, int]] = {
 
 MAX_DIMS = 4
 MAX_NESTING = 4
-BOOL, STRING, ARRAY = 7, 8, 9
+STRING, ARRAY = 8, 9
 # value type -> numpy type
-SCALARS = {
-    0: "u1",
-    1: "i1",
-    2: "<u2",
-    3: "<i2",
-    4: "<u4",
-    5: "<i4",
-    6: "<f4",
-    BOOL: "?",
-    10: "<u8",
-    11: "<i8",
-    12: "<f8",
-}
+SCALARS = dict(enumerate("u1 i1 <u2 <i2 <u4 <i4 <f4 ?".split())) | {10: "<u8", 11: "<i8", 12: "<f8"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,11 +160,7 @@ def _sentencepiece(vocabulary: _Vocabulary) -> tuple[Tokenizer, bool]:
     if unknown is None and UNKNOWN in vocabulary.types:
         unknown = vocabulary.tokens[vocabulary.types.index(UNKNOWN)]
     model = BPE(
-        vocab=vocabulary.ids,
-        merges=_merges_by_score(vocabulary),
-        unk_token=unknown,
-        fuse_unk=True,
-        byte_fallback=True,
+        vocab=vocabulary.ids, merges=_merges_by_score(vocabulary), unk_token=unknown, fuse_unk=True, byte_fallback=True
     )
     tokenizer = Tokenizer(model)
     prefix = bool(vocabulary.metadata.get("tokenizer.ggml.add_space_prefix", True))

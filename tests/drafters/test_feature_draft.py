@@ -13,7 +13,7 @@ from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.recipe import Recipe
 from draftwood.core.sampling.params import SamplingParams
-from draftwood.drafters.feature_chain import in_one_call
+from draftwood.drafters.feature_draft import in_one_call
 from draftwood.drafters.nets.native_runner import Int8Runner
 from draftwood.drafters.nets.run import feature_drafter
 from draftwood.engine import drafting
