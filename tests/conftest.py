@@ -2,7 +2,7 @@
 
 One thread: the models are tiny, and two threads beside a busy neighbour are far slower than one. With DRAFTWOOD_SHAPES=FILE
 the shapes named on signatures are checked at run time, and the file names the functions that were never called; that is
-slow, so tests/testing/test_shapes.py does it for some rooms.
+slow, so tests/testing/test_shape_checker.py does it for some rooms.
 """
 
 import gc
@@ -23,12 +23,12 @@ def pytest_collection_finish() -> None:
 if report := os.environ.get("DRAFTWOOD_SHAPES"):
     from jaxtyping import install_import_hook
 
-    from draftwood.testing import shapes  # before the hook, which looks it up by name
+    from draftwood.testing import shape_checker  # before the hook, which looks it up by name
 
     rooms = ("core", "cache", "models", "trees", "verifiers", "controllers", "drafters", "engine")
-    install_import_hook([f"draftwood.{room}" for room in rooms], "draftwood.testing.shapes.shapes_only")
+    install_import_hook([f"draftwood.{room}" for room in rooms], "draftwood.testing.shape_checker.shapes_only")
 
     unheard = Path(report)
 
     def pytest_sessionfinish() -> None:
-        unheard.write_text("\n".join(shapes.uncalled(f"draftwood.{room}" for room in rooms)))
+        unheard.write_text("\n".join(shape_checker.uncalled(f"draftwood.{room}" for room in rooms)))

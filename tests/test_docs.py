@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from draftwood import recipes, trees, verifiers
 from draftwood.cli.main import app
-from draftwood.cli.models import recipe_options
+from draftwood.cli.open_llm import recipe_options
 from draftwood.errors import DraftwoodError, OptionError
 from draftwood.models.loading.load import load
 
@@ -107,7 +107,7 @@ def test_the_tables_of_parts_name_every_policy_and_rule() -> None:
     ("old", "new", "fault"),
     [
         ("| `Paths` |", "| Paths |", "Paths is not in the tables"),
-        ("`draftwood.trees.greedy`", "`draftwood.trees.best`", "BestAndOne is not in `draftwood.trees.best`"),
+        ("`draftwood.trees.best_and_one`", "`draftwood.trees.best`", "BestAndOne is not in `draftwood.trees.best`"),
         ("`counted`", "counted", "PathBlock: argument counted is not explained"),
         ("| iid, distinct | a chain |", "| iid | a chain |", "Block: draws"),
         ("| iid | a chain, independent paths |", "| iid | a chain |", "PathBlock: shapes"),

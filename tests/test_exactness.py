@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from draftwood import recipes
 from draftwood.core import proposal_checks as check
-from draftwood.core.draw import RULES, Draw, Shape
 from draftwood.core.forward import ForwardOutput
+from draftwood.core.legal_draws import RULES, Draw, Shape
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.recipe import Recipe
@@ -40,10 +40,10 @@ from draftwood.testing.exact import Leaf, acceptance, distance, expected_accepte
 from draftwood.testing.runs import make_engine, serve
 from draftwood.testing.table_drafter import TableDrafter
 from draftwood.testing.table_model import TableModel, context_free, joint, near, random_probs
+from draftwood.trees.best_and_one import BestAndOne
 from draftwood.trees.chain import Chain
-from draftwood.trees.greedy import BestAndOne
+from draftwood.trees.most_valuable_first import Pending
 from draftwood.trees.paths import Paths
-from draftwood.trees.pending import Pending
 from draftwood.trees.shaped import Shaped
 from draftwood.trees.static import Static
 from draftwood.trees.stochastic_beam import StochasticBeam
@@ -230,9 +230,9 @@ def test_a_drafter_that_breaks_because_of_what_it_drew_does_not_bias(raises: boo
 
 
 def test_the_tester_drives_the_engines_own_functions() -> None:
-    from draftwood.core import review
+    from draftwood.core import score_and_verify
 
-    assert exact.Engine is Engine and engine_step.review is review.review
+    assert exact.Engine is Engine and engine_step.review is score_and_verify.review
     assert inspect.unwrap(Engine.step).__globals__["step"] is engine_step.step
 
 

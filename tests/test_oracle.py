@@ -14,13 +14,13 @@ from torch import Tensor
 
 from draftwood.cache.dense import DenseCache
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.draw import Draw
 from draftwood.core.forward import FINAL, CacheSpec, ForwardInput
+from draftwood.core.legal_draws import Draw
 from draftwood.core.protocols import Cache
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
-from draftwood.drafters.autoregressive import Autoregressive
+from draftwood.drafters.draft_model import DraftModel
 from draftwood.drafters.features import MARGIN, Features
 from draftwood.drafters.heads import Heads
 from draftwood.drafters.nothing import Nothing
@@ -150,8 +150,8 @@ def stage_copy(target: Any, *, late: int = 0, reads_tokens: bool = False) -> Hea
     return Heads(StageCopy(torch.cat(features), torch.cat(ahead), late, reads_tokens))  # type: ignore[arg-type]
 
 
-def model_copy(target: Any) -> Autoregressive:
-    return Autoregressive(target, lambda slots: DenseCache(target.cache_specs, slots=slots, capacity=2048))
+def model_copy(target: Any) -> DraftModel:
+    return DraftModel(target, lambda slots: DenseCache(target.cache_specs, slots=slots, capacity=2048))
 
 
 COPIES = {

@@ -9,8 +9,8 @@ import pytest
 
 from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.draw import Draw
 from draftwood.core.forward import Needs
+from draftwood.core.legal_draws import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.drafters.ngram import NGram
 from draftwood.drafters.nothing import Nothing

@@ -22,12 +22,13 @@ from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.engine.engine import Engine
-from draftwood.engine.shared import Running, SharedEngine
+from draftwood.engine.shared_engine import Running, SharedEngine
 from draftwood.errors import OptionError
 from draftwood.models.loading.load import Loaded, check_device, load
 from draftwood.progress import progress_bar
 from draftwood.prompts import Conversation, messages_of, split_conversations, split_prompts, token_ids
 from draftwood.results import Chunk, Logprob, Piece, Prompt, Result, pieces_of
+from draftwood.sizing.choose_drafter import SLOW
 
 __all__ = ["LLM", "Chunk", "Conversation", "Logprob", "Params", "Piece", "Prompt", "Result"]
 
@@ -60,7 +61,7 @@ class LLM:
         self.recipe_name = recipe if isinstance(recipe, str) else type(recipe.drafter).__name__
         self.recipe = recipes.build(recipe, self.loaded.model, **options) if isinstance(recipe, str) else recipe
         for note in self.recipe.notes:
-            log.info("%s: %s", self.recipe_name, note)
+            log.log(logging.WARNING if note.startswith(SLOW) else logging.INFO, "%s: %s", self.recipe_name, note)
         if isinstance(recipe, str) and not self.recipe.lossless:  # whoever builds a Recipe has chosen its verifier
             named = ":".join((recipe, *(f"{key}={value}" for key, value in options.items())))
             log.warning("%s is LOSSY: its texts do not follow the model's distribution", named)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from draftwood.cli import models
+from draftwood.cli import open_llm
 from draftwood.cli.main import app
 from draftwood.core.config import EngineConfig
 from draftwood.llm import LLM
@@ -40,13 +40,13 @@ def opened(weights: Loaded, monkeypatch: pytest.MonkeyPatch) -> list[LLM]:
     """Commands open the shared weights; the list tells what they opened."""
     made: list[LLM] = []
 
-    def open_llm(model: str, recipe: str, *, dtype: str = "auto", slots: int = 1, options: Sequence[str] = ()) -> LLM:
-        chosen = models.recipe_options(recipe, options)
+    def opened_llm(model: str, recipe: str, *, dtype: str = "auto", slots: int = 1, options: Sequence[str] = ()) -> LLM:
+        chosen = open_llm.recipe_options(recipe, options)
         assert (model, dtype) == ("smollm2", "auto")
         made.append(LLM(weights, recipe, config=EngineConfig(max_num_seqs=slots, max_model_len=ROWS), **chosen))
         return made[-1]
 
-    monkeypatch.setattr(models, "open_llm", open_llm)
+    monkeypatch.setattr(open_llm, "open_llm", opened_llm)
     return made
 
 

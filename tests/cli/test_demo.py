@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from draftwood.cli import compare
+from draftwood.cli import comparison
 
 pytestmark = pytest.mark.slow
 
@@ -29,5 +29,5 @@ def test_colours_come_with_a_legend(draftwood):
 
 
 def test_texts_that_differ_are_a_failure(draftwood, monkeypatch):
-    monkeypatch.setattr(compare.Comparison, "identical", False)
+    monkeypatch.setattr(comparison.Comparison, "identical", False)
     assert draftwood("demo", "--max-tokens", "2", "--times", "1").exit_code == 1

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from draftwood.bench import machine
+from draftwood.bench import other_processes
 from draftwood.cli.main import app
 from draftwood.models.loading.load import load
 from draftwood.testing.folder import write_folder
@@ -20,8 +20,8 @@ pytestmark = pytest.mark.slow  # whole runs
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a look at the machine sees is not the point here, nor is rest between two answers."""
-    monkeypatch.setattr(machine, "look", lambda: {"load": [0.0], "foreign_cores": 0.0, "busiest": []})
-    monkeypatch.setattr(machine, "settle", lambda pids: None)
+    monkeypatch.setattr(other_processes, "look", lambda: {"load": [0.0], "foreign_cores": 0.0, "busiest": []})
+    monkeypatch.setattr(other_processes, "settle", lambda pids: None)
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +107,8 @@ def test_top_p_reaches_the_answers(run):
 
 def test_a_busy_machine_is_named(run, monkeypatch: pytest.MonkeyPatch):
     busy = {"load": [2.0], "foreign_cores": 1.5, "busiest": [{"name": "compiler", "cores": 1.5}]}
-    monkeypatch.setattr(machine, "look", lambda: busy)
-    monkeypatch.setattr(machine.Meter, "read", lambda self: busy)
+    monkeypatch.setattr(other_processes, "look", lambda: busy)
+    monkeypatch.setattr(other_processes.Meter, "read", lambda self: busy)
     done = run("prompt_lookup", "--temperature", "0", "--count", "2")
     assert done.exit_code == 0
     assert "compiler" in done.stderr
@@ -117,7 +117,7 @@ def test_a_busy_machine_is_named(run, monkeypatch: pytest.MonkeyPatch):
     (speed,) = (i for i, line in enumerate(lines) if line.startswith("  speed-up"))
     assert first < speed < last, "it is said before the figures that it is about, and after them"
     quiet = {**busy, "foreign_cores": 0.0}
-    monkeypatch.setattr(machine.Meter, "read", lambda self: quiet)
+    monkeypatch.setattr(other_processes.Meter, "read", lambda self: quiet)
     assert "USELESS" not in run("prompt_lookup", "--temperature", "0", "--count", "2").stdout
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from draftwood.cli import compare, models
+from draftwood.cli import comparison, open_llm
 from draftwood.drafters.ngram import NGram
 
 CATS = "The cat sat on the mat. The dog lay by the door. "
@@ -101,14 +101,14 @@ def test_options_of_sampling_reach_the_model(draftwood):
 
 def noted(opened, monkeypatch) -> None:
     """Models of commands have a note in their recipe."""
-    open_llm = models.open_llm
+    real = open_llm.open_llm
 
     def with_note(*words: Any, **options: Any) -> Any:
-        llm = open_llm(*words, **options)
+        llm = real(*words, **options)
         llm.recipe = replace(llm.recipe, notes=("its drafter was chosen for you.",))
         return llm
 
-    monkeypatch.setattr(models, "open_llm", with_note)
+    monkeypatch.setattr(open_llm, "open_llm", with_note)
 
 
 def test_notes_of_the_recipe_are_said_to_people_only(draftwood, opened, monkeypatch):
@@ -152,7 +152,7 @@ def test_comparison_finds_the_same_text(draftwood):
 
 
 def test_broken_promise_is_status_1(draftwood, monkeypatch):
-    monkeypatch.setattr(compare.Comparison, "identical", False)
+    monkeypatch.setattr(comparison.Comparison, "identical", False)
     done = draftwood("generate", COPY, "--raw", "--max-tokens", "2", "--compare")
     assert done.exit_code == 1 and "should not" in done.stdout
 

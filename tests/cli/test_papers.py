@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from draftwood import recipes
-from draftwood.cli import catalog, models
+from draftwood.cli import catalog, open_llm
 from draftwood.models.loading.load import Loaded
 
 
@@ -56,7 +56,7 @@ def test_the_example_can_be_typed_as_it_stands(draftwood, tmp_path: Path, weight
     assert f"--recipe {name} {words} ..." in draftwood("papers", name).stdout
     text = tmp_path / "text.txt"
     text.write_text("some plain text")
-    chosen = models.recipe_options(name, words.replace("FILE", str(text)).split()[1::2])
+    chosen = open_llm.recipe_options(name, words.replace("FILE", str(text)).split()[1::2])
     assert recipes.build(name, weights.model, **chosen).lossless
 
 

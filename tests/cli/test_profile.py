@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from draftwood.bench import machine
+from draftwood.bench import other_processes
 from draftwood.cli.main import app
 from draftwood.testing.folder import write_folder
 
@@ -18,8 +18,8 @@ RECIPE = "speculative_sampling:draft=first:1"
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """No time is measured here, so nobody waits for a quiet machine."""
-    monkeypatch.setattr(machine, "look", lambda: {"load": [0.0], "foreign_cores": 0.0, "busiest": []})
-    monkeypatch.setattr(machine, "settle", lambda pids: None)
+    monkeypatch.setattr(other_processes, "look", lambda: {"load": [0.0], "foreign_cores": 0.0, "busiest": []})
+    monkeypatch.setattr(other_processes, "settle", lambda pids: None)
 
 
 @pytest.fixture(scope="module")

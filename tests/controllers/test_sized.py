@@ -7,7 +7,7 @@ import pytest
 
 from draftwood.controllers.acceptance import NODES, Acceptance, Size, Table
 from draftwood.controllers.sized import Sized
-from draftwood.core.draw import Draw
+from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit, Load
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request

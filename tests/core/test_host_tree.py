@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from draftwood.core.host_tree import HostTree, verdict
-from draftwood.core.review import Chain, assemble, staged_entries
+from draftwood.core.score_and_verify import KnownTokens, assemble, staged_entries
 from draftwood.core.tree import AHEAD, PROBE, SCORED, TokenTree
 from draftwood.verifiers.walk import walk
 
@@ -106,8 +106,8 @@ def test_verdict_of_nobody_is_empty():
 def test_every_node_finds_its_place_in_the_pass(tree: TokenTree):
     host_tree = HostTree.of(tree)
     chains = [
-        *(Chain(slot=9 - b, done=3 * b, tokens=[7] * b + [int(tree.tokens[b, 0])]) for b in range(tree.batch)),
-        Chain(slot=1, done=5, tokens=[11, 12, 13]),  # a prompt that only fills the cache
+        *(KnownTokens(slot=9 - b, done=3 * b, tokens=[7] * b + [int(tree.tokens[b, 0])]) for b in range(tree.batch)),
+        KnownTokens(slot=1, done=5, tokens=[11, 12, 13]),  # a prompt that only fills the cache
     ]
     x, place = assemble(chains, host_tree, CPU)
     assert place.shape == tree.tokens.shape
@@ -133,14 +133,14 @@ def test_every_node_finds_its_place_in_the_pass(tree: TokenTree):
 
 def test_pass_without_trees_is_its_chains():
     empty = HostTree.of(TokenTree.roots(torch.zeros(0, dtype=torch.int64)))
-    x, place = assemble([Chain(2, 4, [5, 6])], empty, CPU)
+    x, place = assemble([KnownTokens(2, 4, [5, 6])], empty, CPU)
     assert place.shape == (0, 1) and x.ids.tolist() == [5, 6] and len(x.want) == 0
 
 
 @pytest.mark.parametrize("tree", TREES[:20])
 def test_rows_kept_are_the_chain_and_the_path(tree: TokenTree):
     host_tree = HostTree.of(tree)
-    chains = [Chain(b, 0, [7] * b + [int(tree.tokens[b, 0])]) for b in range(tree.batch)]
+    chains = [KnownTokens(b, 0, [7] * b + [int(tree.tokens[b, 0])]) for b in range(tree.batch)]
     x, place = assemble(chains, host_tree, CPU)
     kept = host_tree.follow(tree.tokens.roll(-1, 1).tolist(), CPU)
     for b, rows in enumerate(staged_entries(chains, host_tree, kept)):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from draftwood.core.draw import Draw
+from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.proposal_checks import BAD_PROBS, faults, is_valid

@@ -8,15 +8,15 @@ import torch
 
 from draftwood.cache.dense import DenseCache
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.draw import Draw
+from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.recipe import Recipe
 from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.sampling.params import SamplingParams
-from draftwood.drafters.autoregressive import Autoregressive
 from draftwood.drafters.combine import VocabTrim
+from draftwood.drafters.draft_model import DraftModel
 from draftwood.drafters.ngram import NGram
 from draftwood.errors import CompositionError, OptionError
 from draftwood.testing.contracts import Always, check_drafter, toy_round
@@ -39,8 +39,8 @@ def recipe(drafter: Any, policy: Any, verifier: Any, depth: int = 2, nodes: int 
     return lambda: Recipe(drafter=drafter, policy=policy, verifier=verifier, controller=Always(depth, nodes))
 
 
-def draft_of(model: Any) -> Autoregressive:
-    return Autoregressive(model, lambda slots: DenseCache(model.cache_specs, slots=slots, capacity=300))
+def draft_of(model: Any) -> DraftModel:
+    return DraftModel(model, lambda slots: DenseCache(model.cache_specs, slots=slots, capacity=300))
 
 
 def test_the_contract_of_drafters_holds() -> None:

@@ -7,15 +7,15 @@ import pytest
 import torch
 
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.draw import Draw
 from draftwood.core.forward import ForwardInput
+from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.recipe import Recipe
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.feature_draft import in_one_call
+from draftwood.drafters.nets.make_drafter import feature_drafter
 from draftwood.drafters.nets.native_runner import Int8Runner
-from draftwood.drafters.nets.run import feature_drafter
 from draftwood.engine import drafting
 from draftwood.models.backends import int8_weights
 from draftwood.models.backends.int8_native import NativeDecoder

@@ -10,7 +10,7 @@ from draftwood.cache.dense import DenseCache
 from draftwood.controllers.cost import CostModel
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.config import EngineConfig
-from draftwood.core.draw import Draw
+from draftwood.core.legal_draws import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.round import Round

@@ -8,8 +8,8 @@ import torch
 
 from draftwood.cache.dense import DenseCache
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.draw import Draw
 from draftwood.core.forward import FINAL
+from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.recipe import Recipe
@@ -19,8 +19,8 @@ from draftwood.drafters.heads import Heads
 from draftwood.drafters.learners.parallel import outputs
 from draftwood.drafters.nets.build import net
 from draftwood.drafters.nets.config import HeadConfig
-from draftwood.drafters.nets.run import heads_drafter, levels
-from draftwood.drafters.nets.stages import StageModel
+from draftwood.drafters.nets.heads_model import StageModel
+from draftwood.drafters.nets.make_drafter import heads_drafter, levels
 from draftwood.drafters.nothing import Nothing
 from draftwood.errors import OptionError
 from draftwood.testing import exact

@@ -4,7 +4,7 @@ import random
 
 import torch
 
-from draftwood.core.draw import Draw
+from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.drafters.ngram import Index, NGram

@@ -10,17 +10,17 @@ import torch
 
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.config import EngineConfig
-from draftwood.core.draw import Draw
+from draftwood.core.legal_draws import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
-from draftwood.drafters.autoregressive import Autoregressive
+from draftwood.drafters.draft_model import DraftModel
 from draftwood.drafters.ngram import NGram
 from draftwood.drafters.nothing import Nothing
 from draftwood.engine import drafting
 from draftwood.errors import EngineError, OptionError
 from draftwood.models.decoder import Decoder
-from draftwood.testing.oracle import NoisyOracle
+from draftwood.testing.oracle_drafter import NoisyOracle
 from draftwood.testing.runs import make_engine, serve
 from draftwood.testing.tiny import tiny_decoder
 from draftwood.trees.chain import Chain
@@ -54,11 +54,11 @@ def with_drafter(drafter: Any, depth: int = 4, nodes: int = 8, verifier: Any = N
     return Recipe(drafter=drafter, policy=Chain(draw), verifier=verifier or Match(), controller=Fixed(depth, nodes))
 
 
-def small_model(model: Decoder) -> Autoregressive:
+def small_model(model: Decoder) -> DraftModel:
     cut = model.first_layers(3)
     from draftwood.cache.dense import DenseCache
 
-    return Autoregressive(cut, lambda slots: DenseCache(cut.cache_specs, slots=slots, capacity=320))
+    return DraftModel(cut, lambda slots: DenseCache(cut.cache_specs, slots=slots, capacity=320))
 
 
 def sampled(count: int, **options: Any) -> list[SamplingParams]:
@@ -419,15 +419,16 @@ def test_features_of_the_position_that_produced_each_root_are_handed_on(model: D
     serve(make_engine(model, with_drafter(Curious(n_min=1, needs=Needs(taps=frozenset({4}))))), [[1, 2]], sampled(1))
     assert len(seen) == told, "nobody asked, nobody pays"
     from draftwood.core.proposal import Proposal
-    from draftwood.core.review import Chain as Known
-    from draftwood.core.review import score
+    from draftwood.core.score_and_verify import KnownTokens, score
     from draftwood.testing.contracts import toy_round
 
     for known, feature in seen[:6]:
         cache = make_engine(model, plain()).cache
         cache.admit(0, known)
         rnd = toy_round([known[:-1]], V)
-        scored = score(model, cache, [Known(0, 0, known[:-1])], Proposal.roots(rnd.roots()), rnd, taps=frozenset({4}))
+        scored = score(
+            model, cache, [KnownTokens(0, 0, known[:-1])], Proposal.roots(rnd.roots()), rnd, taps=frozenset({4})
+        )
         assert torch.allclose(scored.feature(4, torch.zeros(1, 1, dtype=torch.int64))[0, 0], feature, atol=1e-11)
 
 

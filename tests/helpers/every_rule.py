@@ -15,20 +15,20 @@ from typing import Any
 from hypothesis import strategies as st
 
 from draftwood import trees, verifiers
-from draftwood.core.draw import RULES, Draw
+from draftwood.core.legal_draws import RULES, Draw
 from draftwood.core.recipe import Recipe
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.testing.contracts import Always
 from draftwood.testing.exact import Leaf, leaves
 from draftwood.testing.table_drafter import TableDrafter
 from draftwood.testing.table_model import Conditional, TableModel, near, random_probs
+from draftwood.trees.best_and_one import BestAndOne
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 from draftwood.trees.delayed import Delayed
-from draftwood.trees.greedy import BestAndOne
+from draftwood.trees.most_valuable_first import Pending
 from draftwood.trees.opt_tree import OptTree
 from draftwood.trees.paths import Paths
-from draftwood.trees.pending import Pending
 from draftwood.trees.shaped import Shaped
 from draftwood.trees.static import Static
 from draftwood.trees.stochastic_beam import StochasticBeam

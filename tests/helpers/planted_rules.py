@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
-from draftwood.core.draw import RULES, Draw, Shape
 from draftwood.core.forward import Needs
+from draftwood.core.legal_draws import RULES, Draw, Shape
 from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round
 from draftwood.core.scored import Scored

@@ -6,7 +6,7 @@ import pytest
 
 from draftwood import recipes
 from draftwood.core.sampling.params import SamplingParams
-from draftwood.drafters.autoregressive import Autoregressive
+from draftwood.drafters.draft_model import DraftModel
 from draftwood.errors import CompositionError, OptionError
 from draftwood.testing.runs import make_engine, serve
 from draftwood.testing.tiny import tiny_decoder
@@ -41,7 +41,7 @@ def test_a_row_is_the_same_alone_and_beside_others(name: str) -> None:
 def test_only_the_drafter_of_the_inner_recipe_is_used() -> None:
     target = tiny_decoder(2)
     recipe: Any = recipes.build(f"block_verification:depth=3:{INNER}", target)
-    assert isinstance(recipe.drafter, Autoregressive) and recipe.verifier == Block() and recipe.controller.depth == 3
+    assert isinstance(recipe.drafter, DraftModel) and recipe.verifier == Block() and recipe.controller.depth == 3
     for inner in ("speculative_sampling:draft=first:2:depth=7", "fr_spec:inner=speculative_sampling:verifier=match"):
         with pytest.raises(OptionError, match=r"would have no effect\nhint: .* outer recipe"):
             recipes.build("block_verification", target, inner=inner)

@@ -3,7 +3,7 @@
 import pytest
 
 from draftwood import recipes
-from draftwood.core.draw import Draw
+from draftwood.core.legal_draws import Draw
 from draftwood.errors import OptionError
 from draftwood.testing.tiny import tiny_decoder
 from draftwood.trees.static import Static

@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from draftwood.testing.exact import acceptance
-from draftwood.trees.greedy import BestAndOne
+from draftwood.trees.best_and_one import BestAndOne
 from draftwood.verifiers.rejection import Rejection
 from token_rules import P, Q, distributions, one_round
 

@@ -7,7 +7,7 @@ import pytest
 
 from draftwood import recipes
 from draftwood.core.sampling.params import SamplingParams
-from draftwood.drafters.autoregressive import Autoregressive
+from draftwood.drafters.draft_model import DraftModel
 from draftwood.errors import CompositionError, OptionError
 from draftwood.testing.heads import random_head, write_head
 from draftwood.testing.runs import make_engine, serve
@@ -62,4 +62,4 @@ def test_one_option_names_what_drafts_and_a_drafter_without_distributions_is_ref
     with pytest.raises(CompositionError, match="NGram supplies given"):
         recipes.build("spectr", target, inner="prompt_lookup")
     recipe = recipes.build("spectr", target, inner="speculative_sampling:draft=first:1")
-    assert isinstance(recipe.drafter, Autoregressive)
+    assert isinstance(recipe.drafter, DraftModel)

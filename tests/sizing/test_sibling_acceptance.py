@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from draftwood import recipes
-from draftwood.sizing import sibling_acceptance
+from draftwood.sizing import remembered, sibling_acceptance
 from draftwood.sizing.sibling_acceptance import measured_acceptance
 from draftwood.testing.tiny import tiny_decoder
 
@@ -31,7 +31,7 @@ def test_a_draft_that_is_the_target_is_always_accepted() -> None:
 
 
 def test_it_is_measured_once_and_read_from_the_cache(monkeypatch: pytest.MonkeyPatch, own_cache: Path) -> None:
-    monkeypatch.setattr(sibling_acceptance, "fingerprint", lambda target: "0123")
+    monkeypatch.setattr(remembered, "fingerprint", lambda target: "0123")
     asked: list[str] = []
     measure = sibling_acceptance._measured
 
@@ -55,7 +55,7 @@ def test_it_is_measured_once_and_read_from_the_cache(monkeypatch: pytest.MonkeyP
 
 
 def test_a_damaged_file_is_measured_again(monkeypatch: pytest.MonkeyPatch, own_cache: Path) -> None:
-    monkeypatch.setattr(sibling_acceptance, "fingerprint", lambda target: "0123")
+    monkeypatch.setattr(remembered, "fingerprint", lambda target: "0123")
     target = tiny_decoder(2)
     found = measured_acceptance(target, drafter(target, 1), "part", 0.0)
     (file,) = own_cache.glob("acceptance/*.json")

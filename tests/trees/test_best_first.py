@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from draftwood.core.draw import Draw
+from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Growth, Proposal
 from draftwood.core.sampling.draft_probs import DraftProbs

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from draftwood.core.draw import Draw, Shape
+from draftwood.core.legal_draws import Draw, Shape
 from draftwood.core.limit import Limit
 from draftwood.errors import OptionError
 from draftwood.testing.contracts import check_drafter, check_policy

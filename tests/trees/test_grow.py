@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from draftwood.core.draw import Draw
+from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.request import Request
@@ -15,11 +15,11 @@ from draftwood.core.sampling.params import SamplingParams
 from draftwood.testing.contracts import toy_round
 from draftwood.testing.table_drafter import TableDrafter
 from draftwood.testing.table_model import random_probs
+from draftwood.trees.best_and_one import BestAndOne
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
-from draftwood.trees.greedy import BestAndOne
 from draftwood.trees.grow import NO_NUMBERS, grow
-from draftwood.trees.pending import Pending
+from draftwood.trees.most_valuable_first import Pending
 from draftwood.trees.shaped import Shaped
 from draftwood.trees.static import Static
 from draftwood.trees.stochastic_beam import StochasticBeam

@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from draftwood.core.draw import Draw, Shape
+from draftwood.core.legal_draws import Draw, Shape
 from draftwood.core.limit import Limit
 from draftwood.errors import OptionError
 from draftwood.testing.contracts import check_drafter, check_policy
 from draftwood.testing.exact import joint_error
 from draftwood.testing.table_drafter import TableDrafter
 from draftwood.testing.table_model import context_free, near, random_probs
-from draftwood.trees.profile import positional
+from draftwood.trees.best_shape import positional
 from draftwood.trees.shaped import Shaped
 from draftwood.trees.static import Static
 from draftwood.verifiers.match import Match

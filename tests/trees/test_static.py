@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from draftwood.core.draw import Draw
+from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.testing.contracts import check_policy, toy_round

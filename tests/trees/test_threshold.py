@@ -13,7 +13,7 @@ from draftwood.testing.exact import joint_error
 from draftwood.testing.table_drafter import TableDrafter
 from draftwood.testing.table_model import context_free, near, random_probs
 from draftwood.trees.grow import grow
-from draftwood.trees.pending import Pending
+from draftwood.trees.most_valuable_first import Pending
 from draftwood.trees.threshold import Threshold
 from small_trees import (
     D,

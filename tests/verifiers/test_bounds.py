@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from draftwood.core.draw import Draw
+from draftwood.core.legal_draws import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.errors import OptionError
 from draftwood.testing.contracts import Always

@@ -95,7 +95,7 @@ def test_it_says_what_it_is_and_what_it_is_defined_for() -> None:
     recipe = Recipe(drafter=TableDrafter(even), policy=Static((2,)), verifier=LongestRun(), controller=Always(1, 2))
     assert not recipe.lossless
     recipe.check(TableModel(3, even))
-    from draftwood.core.draw import Draw
+    from draftwood.core.legal_draws import Draw
 
     with pytest.raises(CompositionError, match="LongestRun"):
         Recipe(

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 import native_levels
-from draftwood.core.draw import Draw, Shape
 from draftwood.core.forward import ForwardOutput
+from draftwood.core.legal_draws import Draw, Shape
 from draftwood.core.proposal import Proposal
 from draftwood.core.recipe import Recipe
 from draftwood.core.sampling import draft_probs
 from draftwood.core.sampling.draft_probs import Aligned, DraftProbs
 from draftwood.core.sampling.params import SamplingParams
-from draftwood.models.backends.nucleus import Nucleus
+from draftwood.models.backends.kernel_sampling import Nucleus
 from draftwood.testing.contracts import Always
 from draftwood.testing.exact import first_token, joint_error, leaves
 from draftwood.testing.runs import make_engine, serve

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from draftwood.core.draw import Draw
+from draftwood.core.legal_draws import Draw
 from draftwood.errors import CompositionError, OptionError
 from draftwood.testing.exact import acceptance, distance, first_token, joint_error, probs_of
 from draftwood.testing.table_model import TableModel, context_free

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from draftwood.core.draw import Draw
+from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
 from draftwood.core.recipe import Recipe
 from draftwood.core.sampling.params import SamplingParams

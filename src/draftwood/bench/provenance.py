@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from draftwood._version import __version__
-from draftwood.bench.machine import load_average
+from draftwood.bench.other_processes import load_average
 from draftwood.kernels.cpu.library import SPIN_US
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from draftwood.cli.compare import Comparison, same_text_promised
+from draftwood.cli.comparison import Comparison, same_text_promised
 from draftwood.cli.conversation import Show, Talk, run
 from draftwood.cli.questions import Question
 from draftwood.cli.screen import DIM, Screen, report, stats_line, table

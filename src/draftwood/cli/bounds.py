@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from draftwood.cli import models, options
+from draftwood.cli import open_llm, options
 from draftwood.cli.bench.progress import say
 from draftwood.cli.bench.shared import Lender, Out, Temperatures, save, whole_numbers, writable
 from draftwood.cli.bench.table_cells import compact, interval
@@ -45,7 +45,7 @@ def bounds(
     counts = whole_numbers("siblings", siblings, MOST_SIBLINGS)
     temperatures = options.temperatures(temperature, above_zero=True)
     options.sampling(top_p=top_p, seed=seed)  # refused before the work
-    chosen = models.recipe_options(recipe, option or ())
+    chosen = open_llm.recipe_options(recipe, option or ())
 
     from draftwood.bench.provenance import provenance
     from draftwood.bench.study.bounds import compare, draw, record

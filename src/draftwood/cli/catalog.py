@@ -16,6 +16,7 @@ from draftwood.option_parsing import Range, wanted
 PACKAGE = Path(__file__).parents[1]
 GROUP = "draftwood.recipes"  # where other packages add recipes
 PARTS = {"drafters": "drafter", "trees": "policy", "verifiers": "verifier", "controllers": "controller"}
+SIZES = "tree_size"  # chooses a controller
 ALSO = {"engine": "scheduler", "recipes": "built on"}
 
 
@@ -166,7 +167,10 @@ def _parts(tree: ast.Module) -> list[Part]:
             role = {**PARTS, **ALSO}.get(folders[0] if folders else "")
             if node.module == "draftwood" and any(alias.name == "recipes" for alias in node.names):
                 found.append(Part(ALSO["recipes"], "recipes/__init__.py", "any recipe"))
-            if package == "draftwood" and role is not None and len(folders) > 1:
-                found += [Part(role, f"{'/'.join(folders)}.py", alias.name) for alias in node.names]
+            file, used = f"{'/'.join(folders)}.py", [alias.name for alias in node.names]
+            if package == "draftwood" and SIZES in used:
+                found.append(Part(PARTS["controllers"], file, SIZES))
+            if package == "draftwood" and role is not None and len(folders) > 1 and "learners" not in folders:
+                found += [Part(role, file, name) for name in used if not name.isupper()]
     order = [*PARTS.values(), *ALSO.values()]
     return sorted(found, key=lambda part: order.index(part.role))

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from draftwood.cli import models, options
+from draftwood.cli import open_llm, options
 from draftwood.cli.answers import AnswerPrinter
-from draftwood.cli.compare import per_pass, speed
+from draftwood.cli.comparison import per_pass, speed
 from draftwood.cli.conversation import Talk
 from draftwood.cli.interrupt import STATUS, until_interrupted
 from draftwood.cli.screen import DIM, Screen, banner, report
@@ -131,7 +131,7 @@ def chat(
 ) -> None:
     """Talk with a model. /help lists the commands inside; earlier turns are not computed again."""
     screen = Screen(color, quiet=quiet)
-    llm = models.open_llm(model, recipe, dtype=dtype, options=option or ())
+    llm = open_llm.open_llm(model, recipe, dtype=dtype, options=option or ())
     if not quiet:
         banner(llm)
     if screen.terminal and not quiet:

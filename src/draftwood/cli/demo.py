@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from draftwood.cli import models, options
+from draftwood.cli import open_llm, options
 from draftwood.cli.answers import AnswerPrinter
-from draftwood.cli.compare import Comparison, same_text_promised
+from draftwood.cli.comparison import Comparison, same_text_promised
 from draftwood.cli.conversation import run
 from draftwood.cli.interrupt import STATUS, until_interrupted
 from draftwood.cli.screen import DIM, Screen, banner
@@ -38,9 +38,9 @@ def demo(
     """Show a recipe's drafts in colour, and its speed next to plain decoding."""
     screen = Screen(color)
     params = options.sampling(max_tokens=max_tokens)
-    llm = models.open_llm(model, recipe, options=option or ())
+    llm = open_llm.open_llm(model, recipe, options=option or ())
     banner(llm)
-    plain = models.twin(llm)
+    plain = open_llm.twin(llm)
     prompt = llm.chat_prompt(PROMPT)
     with until_interrupted() as until:
         screen.line(f"{PROMPT}\n", DIM)

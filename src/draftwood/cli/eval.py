@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from draftwood.cli import models, options
+from draftwood.cli import open_llm, options
 from draftwood.cli.bench.progress import quarters, say
 from draftwood.cli.bench.shared import Temperatures
 from draftwood.cli.bench.table_cells import compact, interval
@@ -49,11 +49,11 @@ def evaluate(
     """
     temperatures = options.temperatures(temperature)
     options.sampling(top_p=top_p, seed=seed)  # refused before the work
-    chosen = models.recipe_options(recipe, option or ())
+    chosen = open_llm.recipe_options(recipe, option or ())
     if sum(source is not None for source in (questions, prompts, data)) > 1:
         raise OptionError("several sources of prompts are given\nhint: one of --questions, --prompts, --data")
 
-    from draftwood.bench import machine
+    from draftwood.bench import other_processes
     from draftwood.bench.provenance import provenance
     from draftwood.bench.study.evaluate import evaluator
     from draftwood.models.loading.load import load
@@ -62,8 +62,8 @@ def evaluate(
     asked = prompts_from(loaded, questions, prompts, data, count)
     judge = evaluator(loaded, recipe, max_tokens=max_tokens, seed=seed, top_p=top_p, **chosen)
     judge.check(asked)
-    start = machine.look()
-    if warning := machine.warning(start):
+    start = other_processes.look()
+    if warning := other_processes.warning(start):
         say(warning)
     source = {**provenance(loaded.backend), "machine_at_start": start}
     screen, found = Screen(), list["Evaluation"]()
@@ -92,7 +92,7 @@ def prompts_from(
 ) -> list[list[int]]:
     """Token ids, spread evenly over their source."""
     from draftwood.bench.spec.questions import spread
-    from draftwood.bench.study.quality import TURNS
+    from draftwood.bench.study.backend_error import TURNS
     from draftwood.cli.bench.shared import read_questions
     from draftwood.train.data.dialogues import HELDOUT, read
     from draftwood.train.loop.measure import prompts_of

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from draftwood.cli import models, options
+from draftwood.cli import open_llm, options
 from draftwood.cli.answers import Task, as_json, as_text
 from draftwood.cli.interrupt import STATUS, until_interrupted
 from draftwood.cli.questions import gather
@@ -52,12 +52,12 @@ def generate(
     if raw and system is not None:
         raise OptionError("a system message needs the chat template\nhint: leave out --system or --raw")
     questions = gather(prompts or [], file, raw=raw)
-    llm = models.open_llm(model, recipe, dtype=dtype, slots=batch, options=option or ())
+    llm = open_llm.open_llm(model, recipe, dtype=dtype, slots=batch, options=option or ())
     if not (json or quiet):
         banner(llm)
-    plain = models.twin(llm) if compare else None
+    plain = open_llm.twin(llm) if compare else None
     if plain is not None:
-        models.warm_up(llm, plain)
+        open_llm.warm_up(llm, plain)
     with until_interrupted() as until:
         task = Task(llm, params, until, plain, system, raw)
         good = as_json(task, questions, batch) if json else as_text(task, questions, Screen(color, quiet=quiet))

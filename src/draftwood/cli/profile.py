@@ -39,7 +39,7 @@ def profile(
     from draftwood.bench.study.sibling_acceptance import measure
     from draftwood.cli.eval import prompts_from
     from draftwood.models.loading.load import load
-    from draftwood.trees.profile import expected, positional
+    from draftwood.trees.best_shape import expected, positional
 
     recipe = recipes.lender(recipe)
     loaded = load(model, dtype=dtype)

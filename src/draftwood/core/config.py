@@ -77,7 +77,7 @@ class EngineConfig:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value <= 0):
                 raise OptionError(f"engine config: {name} must be a positive whole number, got {value!r}")
-        if not isinstance(self.disable_slow_drafts, bool):
+        if self.disable_slow_drafts not in (True, False):
             raise OptionError(
                 f"engine config: disable_slow_drafts must be True or False, got {self.disable_slow_drafts!r}"
             )

@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from draftwood.core.draw import Draw
 from draftwood.core.host import host
+from draftwood.core.legal_draws import Draw
 from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round
 from draftwood.core.tree import AHEAD

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from draftwood.core.draw import Draw, Shape
 from draftwood.core.forward import CacheSpec, ForwardInput, ForwardOutput, LayerPlan, Needs, Segment
+from draftwood.core.legal_draws import Draw, Shape
 from draftwood.core.limit import Limit, Load
 from draftwood.core.proposal import Growth, Proposal
 from draftwood.core.round import Round

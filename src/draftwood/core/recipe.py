@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from inspect import signature
 
-from draftwood.core.draw import RULES, Draw, Legal, Shape, legal_rules
 from draftwood.core.forward import FINAL, Needs
+from draftwood.core.legal_draws import RULES, Draw, Legal, Shape, legal_rules
 from draftwood.core.protocols import Drafter, LengthController, Model, Scheduler, TreePolicy, Verifier, Watcher
 from draftwood.errors import CompositionError
 
@@ -91,7 +91,7 @@ def _fitting(drafter: str, supplied: frozenset[Draw], wanted: Draw) -> str:
     if supplied == frozenset({Draw.GIVEN}):
         return (
             f"{drafter} draws from no distribution: take Chain(Draw.GIVEN) or BestFirst() with Match(), or a drafter that "
-            "has one, such as Autoregressive or Features"
+            "has one, such as DraftModel or Features"
         )
     return f"a policy of {_values(supplied)} draws, or a drafter that supplies {wanted.value} ones"
 

@@ -9,8 +9,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from draftwood.core import host as hosts
-from draftwood.core.draw import Draw
 from draftwood.core.host import host, put
+from draftwood.core.legal_draws import Draw
 from draftwood.core.request import Request
 from draftwood.core.sampling.keys import fold, fold_ints, word
 from draftwood.core.sampling.probs import TokenProbs

@@ -7,8 +7,8 @@ from typing import Any
 from jaxtyping import Int
 from torch import Tensor
 
-from draftwood.core.draw import Draw
 from draftwood.core.forward import ForwardOutput, Needs
+from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import Drafter, TreePolicy

@@ -16,9 +16,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.core.draw import Draw, Shape
 from draftwood.core.forward import ForwardInput, ForwardOutput, HostInput, Needs
 from draftwood.core.host import put
+from draftwood.core.legal_draws import Draw, Shape
 from draftwood.core.limit import Limit, always
 from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import Cache, TreePolicy

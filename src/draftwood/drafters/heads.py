@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from draftwood.core.draw import Draw
 from draftwood.core.forward import FINAL, ForwardOutput, Needs
+from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import TreePolicy
@@ -25,7 +25,7 @@ from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Outcome
-from draftwood.drafters.nets.stages import StageModel
+from draftwood.drafters.nets.heads_model import StageModel
 from draftwood.trees.grow import grow
 
 _State = dict[int, tuple[Request, int]]

@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from draftwood.core.draw import Draw, Shape
 from draftwood.core.forward import ForwardOutput, Needs
+from draftwood.core.legal_draws import Draw, Shape
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Growth, Proposal
 from draftwood.core.protocols import Drafter, TreePolicy

@@ -133,7 +133,7 @@ def disable_slow(e: "Engine", rnd: Round, times: Times) -> None:
     disable(e, rnd, {b: reason for b, slot in enumerate(slots) if slot not in e.disabled})
 
 
-def tell(e: "Engine", chunked: Round | None, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
+def commit_draft(e: "Engine", chunked: Round | None, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
     """Report new prompt chunks, then the round's outcome, to the drafter, for sequences where it is not disabled."""
     if chunked is not None:
         try:

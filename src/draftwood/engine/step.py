@@ -21,16 +21,16 @@ from jaxtyping import Int
 from torch import Tensor
 
 from draftwood.core.batch import Batch, Work
-from draftwood.core.draw import Draw
 from draftwood.core.host_tree import HostTree
+from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit, Load
 from draftwood.core.proposal import Proposal
 from draftwood.core.request import Request
-from draftwood.core.review import Chain, review, staged_entries
 from draftwood.core.round import Borrowed, Round
+from draftwood.core.score_and_verify import KnownTokens, review, staged_entries
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Outcome, Times, Verdict
-from draftwood.engine.drafting import disable_slow, index, log, propose, tell
+from draftwood.engine.drafting import commit_draft, disable_slow, index, log, propose
 from draftwood.errors import OptionError, OutOfBlocks
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def step(e: "Engine") -> list[Request]:
     clock.mark("plan")
     proposal = propose(e, rnd, limit)
     clock.mark("propose")
-    chains = [Chain(w.slot, w.done, w.tokens) for w in batch.sequences]
+    chains = [KnownTokens(w.slot, w.done, w.tokens) for w in batch.sequences]
     rule = partial(_verify, e)
     verdict, scored = review(e.model, e.cache, chains, proposal, rule, rnd, taps=e.needs.shown, mark=clock.mark)
     host_tree = scored.host_tree
@@ -57,7 +57,7 @@ def step(e: "Engine") -> list[Request]:
     emitted = _emitted(host_tree, verdict)
     told = index(e, emitted).view(verdict.path.shape)  # also of an empty batch
     outcome = Outcome(proposal, verdict, told, clock.times, tuple(host_tree.drafted), tuple(host_tree.deepest))
-    tell(e, _chunked(e, batch), rnd, outcome, scored.output)
+    commit_draft(e, _chunked(e, batch), rnd, outcome, scored.output)
     _keep_origin(e, rnd, verdict, scored)
     clock.mark("commit")
     outcome = replace(outcome, clipped=_emit(e, rnd, emitted, outcome, scored))
@@ -248,7 +248,7 @@ def logprobs(
     return found
 
 
-def _account(e: "Engine", times: Times, chains: list[Chain], proposal: Proposal, host_tree: HostTree) -> None:
+def _account(e: "Engine", times: Times, chains: list[KnownTokens], proposal: Proposal, host_tree: HostTree) -> None:
     times.tokens = sum(len(c.tokens) for c in chains) + sum(host_tree.drafted)
     times.draft_passes, times.draft_seconds = proposal.passes, proposal.pass_seconds
     times.draft_nodes = sum(host_tree.drafted)

@@ -16,12 +16,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from draftwood.core.draw import Draw
+from draftwood.core.legal_draws import Draw
 from draftwood.core.protocols import Drafter, Model
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.errors import CompositionError, DraftwoodError, OptionError, UnknownNameError
 from draftwood.option_parsing import DRAFTER, checked, converted, excluded, keywords, marked
-from draftwood.sizing.inner import AUTO, candidates, warnings
+from draftwood.sizing.choose_drafter import AUTO, candidates, slowness_notes
 
 GROUP = "draftwood.recipes"
 
@@ -77,7 +77,7 @@ def build(name: str, target: Model, **chosen: Any) -> Recipe:
     chosen = checked(name, make, {**spelt, **chosen})
     if not _leaves_inner_open(make, chosen):
         recipe = _built(name, target, chosen)
-        return recipe if chosen else replace(recipe, notes=(*recipe.notes, *warnings(recipe, name, target)))
+        return recipe if chosen else replace(recipe, notes=(*recipe.notes, *slowness_notes(recipe, name, target)))
     refused: CompositionError | None = None
     for inner, note in _candidates(target):
         try:
@@ -85,7 +85,7 @@ def build(name: str, target: Model, **chosen: Any) -> Recipe:
         except CompositionError as error:  # for example, the rule needs draws that this drafter cannot supply
             refused = refused or error
         else:
-            return replace(recipe, notes=(note, *recipe.notes, *warnings(recipe, inner, target)))
+            return replace(recipe, notes=(note, *recipe.notes, *slowness_notes(recipe, inner, target)))
     assert refused is not None
     raise refused
 

@@ -1,7 +1,7 @@
 """The default: copy from the text where it pays on this machine, decode plainly where it does not."""
 
 from draftwood.controllers.heuristic import Heuristic
-from draftwood.core.draw import Draw
+from draftwood.core.legal_draws import Draw
 from draftwood.core.protocols import Model
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.drafters.ngram import NGram

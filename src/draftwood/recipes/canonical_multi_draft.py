@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.draw import Draw
+from draftwood.core.legal_draws import Draw
 from draftwood.core.protocols import Model
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.option_parsing import Count, NotWith, OfDrafter, OnlyWith, Range, Size

@@ -6,14 +6,14 @@ from jaxtyping import Int
 from torch import Tensor
 
 from draftwood import recipes
-from draftwood.controllers.decided import Decided
 from draftwood.controllers.fixed import Fixed
+from draftwood.controllers.learned_stop import Decided
 from draftwood.core.protocols import Drafter, Model
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.core.train_plan import TrainPlan
 from draftwood.drafters.learners.plans import decision_plan
 from draftwood.drafters.nets.find import load_head
-from draftwood.drafters.nets.run import judge_of
+from draftwood.drafters.nets.make_drafter import judge_of
 from draftwood.drafters.target_roots import TargetRoots
 from draftwood.errors import OptionError
 from draftwood.option_parsing import Count, OfDrafter, Share

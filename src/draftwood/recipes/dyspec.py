@@ -7,7 +7,7 @@ from draftwood.controllers.fixed import Fixed
 from draftwood.core.protocols import Model
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.option_parsing import Count, NotWith, OfDrafter, Share, Size
-from draftwood.trees.pending import Pending
+from draftwood.trees.most_valuable_first import Pending
 from draftwood.trees.threshold import Threshold
 from draftwood.verifiers.rejection import Rejection
 

@@ -6,14 +6,14 @@ from jaxtyping import Int
 from torch import Tensor
 
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.draw import Draw
 from draftwood.core.forward import FINAL
+from draftwood.core.legal_draws import Draw
 from draftwood.core.protocols import Model
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.core.train_plan import TrainPlan
 from draftwood.drafters.learners.plans import feature_plan
 from draftwood.drafters.nets.find import load_head
-from draftwood.drafters.nets.run import feature_drafter
+from draftwood.drafters.nets.make_drafter import feature_drafter
 from draftwood.option_parsing import Count, OfDrafter
 from draftwood.trees.static import Static
 from draftwood.verifiers.rejection import Rejection

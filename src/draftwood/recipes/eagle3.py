@@ -10,9 +10,11 @@ from draftwood.core.recipe import Paper, Recipe
 from draftwood.core.train_plan import TrainPlan
 from draftwood.drafters.learners.plans import feature_plan, middle_taps
 from draftwood.drafters.nets.find import load_head
-from draftwood.drafters.nets.run import feature_drafter
+from draftwood.drafters.nets.make_drafter import feature_drafter
 from draftwood.option_parsing import Count, OfDrafter, Size
-from draftwood.sizing.choose import Asked, best_first
+from draftwood.sizing.choose_size import Asked, tree_size
+from draftwood.trees.best_first import BestFirst
+from draftwood.verifiers.match import Match
 
 PAPER = Paper(
     title="EAGLE-3: Scaling up Inference Acceleration of Large Language Models via Training-Time Test",
@@ -32,7 +34,14 @@ def build(
     """`nodes`: drafted tokens that the target checks in one pass. `depth`, `beam`, `nodes` that are not given are chosen for
     this target and machine; `size=paper` takes the published ones."""
     drafter = feature_drafter(load_head(weights, target, "eagle3", "eagle3"), target)
-    return best_first("eagle3", target, drafter, weights, Asked(depth, beam, nodes, size), published=(7, 10, 60))
+    chosen = tree_size("eagle3", target, drafter, weights, Asked(depth, beam, nodes, size), published=(7, 10, 60))
+    return Recipe(
+        drafter=drafter,
+        policy=BestFirst(chosen.beam),
+        verifier=Match(),
+        controller=chosen.controller,
+        notes=chosen.notes,
+    )
 
 
 def training(

@@ -6,13 +6,13 @@ from jaxtyping import Int
 from torch import Tensor
 
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.draw import Draw
+from draftwood.core.legal_draws import Draw
 from draftwood.core.protocols import Model
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.core.train_plan import TrainPlan
 from draftwood.drafters.learners.plans import language_plan
 from draftwood.drafters.nets.find import load_head
-from draftwood.drafters.nets.run import language_drafter
+from draftwood.drafters.nets.make_drafter import language_drafter
 from draftwood.option_parsing import OfDrafter, Size
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match

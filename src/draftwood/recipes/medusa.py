@@ -10,9 +10,11 @@ from draftwood.core.recipe import Paper, Recipe
 from draftwood.core.train_plan import TrainPlan
 from draftwood.drafters.learners.plans import parallel_plan
 from draftwood.drafters.nets.find import load_head
-from draftwood.drafters.nets.run import heads_drafter, levels
+from draftwood.drafters.nets.make_drafter import heads_drafter, levels
 from draftwood.option_parsing import Count, OfDrafter, Size
-from draftwood.sizing.choose import Asked, best_first
+from draftwood.sizing.choose_size import Asked, tree_size
+from draftwood.trees.best_first import BestFirst
+from draftwood.verifiers.match import Match
 
 PAPER = Paper(
     title="Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads",
@@ -32,14 +34,22 @@ def build(
     """`nodes`: drafted tokens that the target checks in one pass. `depth`: the number of heads at most. Those of `depth`,
     `beam` and `nodes` that are not given are chosen for this target and machine; `size=paper` takes the published ones."""
     head = load_head(weights, target, "medusa", "medusa")
-    return best_first(
+    drafter = heads_drafter(head, target)
+    chosen = tree_size(
         "medusa",
         target,
-        heads_drafter(head, target),
+        drafter,
         weights,
         Asked(None if depth is None else levels(head, depth), beam, nodes, size),
         published=(levels(head, None), 10, 63),
         deepest=levels(head, None),
+    )
+    return Recipe(
+        drafter=drafter,
+        policy=BestFirst(chosen.beam),
+        verifier=Match(),
+        controller=chosen.controller,
+        notes=chosen.notes,
     )
 
 

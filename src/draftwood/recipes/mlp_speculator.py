@@ -10,9 +10,11 @@ from draftwood.core.recipe import Paper, Recipe
 from draftwood.core.train_plan import TrainPlan
 from draftwood.drafters.learners.plans import parallel_plan
 from draftwood.drafters.nets.find import load_head
-from draftwood.drafters.nets.run import heads_drafter, levels
+from draftwood.drafters.nets.make_drafter import heads_drafter, levels
 from draftwood.option_parsing import Count, OfDrafter, Size
-from draftwood.sizing.choose import Asked, best_first
+from draftwood.sizing.choose_size import Asked, tree_size
+from draftwood.trees.best_first import BestFirst
+from draftwood.verifiers.match import Match
 
 PAPER = Paper(
     title="Accelerating Production LLMs with Combined Token/Embedding Speculators",
@@ -35,14 +37,22 @@ def build(
     The paper expands 5, 4 and 3 children and keeps the 5 best paths; BestFirst is the general form of that search.
     """
     head = load_head(weights, target, "mlp", "mlp_speculator")
-    return best_first(
+    drafter = heads_drafter(head, target)
+    chosen = tree_size(
         "mlp_speculator",
         target,
-        heads_drafter(head, target),
+        drafter,
         weights,
         Asked(None if depth is None else levels(head, depth), beam, nodes, size),
         published=(3, 5, 15),
         deepest=levels(head, None),
+    )
+    return Recipe(
+        drafter=drafter,
+        policy=BestFirst(chosen.beam),
+        verifier=Match(),
+        controller=chosen.controller,
+        notes=chosen.notes,
     )
 
 

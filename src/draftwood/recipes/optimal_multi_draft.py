@@ -5,7 +5,7 @@ from draftwood.controllers.fixed import Fixed
 from draftwood.core.protocols import Model
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.option_parsing import Count, OfDrafter
-from draftwood.trees.greedy import BestAndOne
+from draftwood.trees.best_and_one import BestAndOne
 from draftwood.verifiers.rejection import Rejection
 
 PAPER = Paper(title="Towards Optimal Multi-draft Speculative Decoding", arxiv="2502.18779")

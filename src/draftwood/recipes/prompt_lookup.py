@@ -1,7 +1,7 @@
 """Prompt lookup: copy what followed the same few tokens earlier in the text. No model, no training."""
 
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.draw import Draw
+from draftwood.core.legal_draws import Draw
 from draftwood.core.protocols import Model
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.drafters.ngram import NGram

@@ -7,9 +7,9 @@ from draftwood.controllers.fixed import Fixed
 from draftwood.core.protocols import Model
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.option_parsing import OfDrafter, Range, Share, Size
-from draftwood.sizing.choose import fixed_tree
+from draftwood.sizing.choose_size import fixed_tree
 from draftwood.sizing.sibling_acceptance import measured_acceptance
-from draftwood.trees.profile import positional
+from draftwood.trees.best_shape import positional
 from draftwood.trees.shaped import Shaped
 from draftwood.verifiers.rejection import Rejection
 

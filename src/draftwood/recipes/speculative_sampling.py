@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 from draftwood import recipes
 from draftwood.cache.dense import DenseCache
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.draw import Draw
+from draftwood.core.legal_draws import Draw
 from draftwood.core.protocols import Cache, Model
 from draftwood.core.recipe import Paper, Recipe
-from draftwood.drafters.autoregressive import Autoregressive
+from draftwood.drafters.draft_model import DraftModel
 from draftwood.drafters.features import MARGIN
 from draftwood.errors import CompositionError, OptionError
 from draftwood.models.backends.choose import like
@@ -41,10 +41,10 @@ def build(
     )
 
 
-def small_model(draft: str, target: Model) -> Autoregressive:
+def small_model(draft: str, target: Model) -> DraftModel:
     """The drafter that runs a model of its own."""
     model = draft_model(draft, target)
-    return Autoregressive(model, partial(_cache, model))
+    return DraftModel(model, partial(_cache, model))
 
 
 def draft_model(draft: str, target: Model) -> Model:

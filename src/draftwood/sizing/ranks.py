@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from draftwood.core.draw import RULES, Draw, Shape
 from draftwood.core.forward import Needs
+from draftwood.core.legal_draws import RULES, Draw, Shape
 from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
-from draftwood.trees.profile import positional
+from draftwood.trees.best_shape import positional
 from draftwood.trees.shaped import Shaped
 from draftwood.verifiers.rejection import Rejection
 

@@ -1,10 +1,7 @@
 """Acceptance by sibling, measured with a target and a drafter at their first use, then kept in the user's cache."""
 
-import hashlib
-import json
 import logging
-import os
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -15,10 +12,9 @@ from draftwood.core.protocols import Drafter, Model
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
-from draftwood.drafters.nets.find import fingerprint
-from draftwood.models.loading.folder_cache import cache_dir
 from draftwood.models.loading.origin import origin_of
 from draftwood.sizing.ranks import Counting, Ranks, tried_tree
+from draftwood.sizing.remembered import remembered
 from draftwood.sizing.trials import of_target, trial_engine
 
 SECONDS = 4.0  # after which no further question is asked
@@ -34,9 +30,8 @@ def measured_acceptance(target: Model, drafter: Drafter, name: str, temperature:
     known: dict[str, tuple[float, ...]] = of_target(_KNOWN, target)
     key = f"{name} {temperature:g}"
     if key not in known:
-        file = _file(target, key)
-        known[key] = _read(file) or _measured(target, drafter, name, temperature)
-        _write(file, key, known[key])
+        find = partial(_measured, target, drafter, name, temperature)
+        known[key] = remembered(target, "acceptance", key, _rates, find)
     return known[key]
 
 
@@ -68,28 +63,5 @@ def _prompts(target: Model) -> list[list[int]]:
     return [origin.tokenizer.encode_chat([{"role": "user", "content": line}]) for line in lines]
 
 
-def _file(target: Model, key: str) -> Path | None:
-    """None for targets that cannot be told apart."""
-    mark = fingerprint(target)
-    if not mark:
-        return None
-    return cache_dir() / "acceptance" / f"{mark}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
-
-
-def _read(file: Path | None) -> tuple[float, ...]:
-    try:
-        found = json.loads(file.read_text("utf-8"))["acceptance"] if file is not None else ()
-        return tuple(float(rate) for rate in found)
-    except (OSError, ValueError, KeyError, TypeError):
-        return ()
-
-
-def _write(file: Path | None, key: str, acceptance: tuple[float, ...]) -> None:
-    """By one rename, so that nobody reads half of it. A cache that cannot be written costs only the next measurement."""
-    if file is None or file.exists():
-        return
-    with suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        part = file.with_suffix(f".{os.getpid()}")
-        part.write_text(json.dumps({"of": key, "acceptance": acceptance}), "utf-8")
-        part.rename(file)
+def _rates(found: Any) -> tuple[float, ...]:
+    return tuple(float(rate) for rate in found)

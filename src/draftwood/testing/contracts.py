@@ -10,9 +10,9 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from draftwood.core.draw import Draw
 from draftwood.core.forward import ForwardInput, Needs
 from draftwood.core.host_tree import HostTree
+from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit, Load
 from draftwood.core.proposal import Proposal
 from draftwood.core.proposal_checks import faults

@@ -7,15 +7,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.core.draw import Draw
 from draftwood.core.forward import Needs
+from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import TreePolicy
 from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
-from draftwood.testing.oracle import Stateless
+from draftwood.testing.oracle_drafter import Stateless
 from draftwood.testing.table_model import Conditional
 from draftwood.trees.grow import grow
 

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from draftwood.core.draw import Draw, Shape
 from draftwood.core.host import host, put
+from draftwood.core.legal_draws import Draw, Shape
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Growth, Proposal
 from draftwood.core.round import Round

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from jaxtyping import Bool
 from torch import Tensor
 
-from draftwood.core.draw import Draw, Shape
+from draftwood.core.legal_draws import Draw, Shape
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Growth, Proposal
 from draftwood.core.round import Round

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from draftwood.core.draw import Draw
 from draftwood.core.host import on_host
+from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit, always
 from draftwood.core.proposal import Growth, Proposal
 from draftwood.core.protocols import TreePolicy

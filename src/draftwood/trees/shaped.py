@@ -6,15 +6,15 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from draftwood.core.draw import Draw, Shape, need_draw
+from draftwood.core.legal_draws import Draw, Shape, need_draw
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Growth, Proposal
 from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.errors import OptionError
+from draftwood.trees.best_shape import Topology
 from draftwood.trees.grow import by_score, spread
-from draftwood.trees.profile import Topology
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from draftwood.core.draw import Draw, Shape, need_draw
+from draftwood.core.legal_draws import Draw, Shape, need_draw
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Growth, Proposal
 from draftwood.core.round import Round

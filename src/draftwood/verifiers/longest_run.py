@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from draftwood.core.draw import Draw, Shape
 from draftwood.core.forward import Needs
+from draftwood.core.legal_draws import Draw, Shape
 from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored

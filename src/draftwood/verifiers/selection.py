@@ -19,9 +19,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from draftwood.core.draw import RULES, Draw, Shape
 from draftwood.core.forward import Needs
 from draftwood.core.host import on_host
+from draftwood.core.legal_draws import RULES, Draw, Shape
 from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored

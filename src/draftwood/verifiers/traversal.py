@@ -18,8 +18,8 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from draftwood.core.draw import RULES, Draw, Shape
 from draftwood.core.forward import Needs
+from draftwood.core.legal_draws import RULES, Draw, Shape
 from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import Aligned

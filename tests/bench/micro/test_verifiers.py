@@ -24,7 +24,7 @@ from draftwood.bench.micro.verifiers import (
 )
 from draftwood.bench.statistics import Ratio
 from draftwood.bench.study.known_distributions import known_rules, round_of
-from draftwood.core.draw import RULES, Draw, Shape
+from draftwood.core.legal_draws import RULES, Draw, Shape
 from draftwood.core.proposal_checks import faults
 from draftwood.core.tree import TokenTree
 from draftwood.models.loading.load import load

@@ -20,7 +20,7 @@ from draftwood.bench.study.bounds import (
     record,
     sampled,
 )
-from draftwood.core.draw import Draw
+from draftwood.core.legal_draws import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.errors import OptionError
 from draftwood.models.loading.load import Loaded, load

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from draftwood.bench import machine
+from draftwood.bench import other_processes
 from draftwood.bench.study.evaluate import Asked, Evaluation, Evaluator, evaluator, forecast, speed_up
 from draftwood.bench.study.predict import Spent
 from draftwood.bench.study.timed_answer import Answer
@@ -133,4 +133,4 @@ def test_answers_too_short_to_time_are_left_out():
 def test_a_busy_neighbour_makes_times_useless():
     quiet: Any = Evaluation(0.0, None, None, None, None, None, foreign=(0.0, 0.1))  # type: ignore[arg-type]
     assert not quiet.disturbed
-    assert replace(quiet, foreign=(0.0, 2 * machine.BUSY)).disturbed
+    assert replace(quiet, foreign=(0.0, 2 * other_processes.BUSY)).disturbed

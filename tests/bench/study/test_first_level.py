@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from draftwood.bench.study.first_level import DISTINCT_TWO, IID, bound, rate
 from draftwood.bench.study.paired_runs import Root
-from draftwood.core.draw import Draw
+from draftwood.core.legal_draws import Draw
 
 P, Q = (0.4, 0.3, 0.2, 0.1), (0.1, 0.2, 0.3, 0.4)
 

@@ -3,7 +3,7 @@
 import torch
 
 from draftwood.bench.study.known_distributions import drafted, known_rules, round_of, scored
-from draftwood.core.draw import RULES, Draw
+from draftwood.core.legal_draws import RULES, Draw
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.trees.static import Static
 from draftwood.verifiers.match import Match

@@ -11,8 +11,8 @@ from draftwood import recipes
 from draftwood.bench.study.paired_runs import PairedRules
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.config import EngineConfig
-from draftwood.core.draw import RULES, Draw, Shape
 from draftwood.core.forward import Needs
+from draftwood.core.legal_draws import RULES, Draw, Shape
 from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import TreePolicy, Verifier
 from draftwood.core.recipe import Recipe
@@ -26,8 +26,8 @@ from draftwood.testing.contracts import Always
 from draftwood.testing.exact import Leaf, expected_accepted, joint_error, leaves
 from draftwood.testing.table_drafter import TableDrafter
 from draftwood.testing.table_model import TableModel, context_free
+from draftwood.trees.best_and_one import BestAndOne
 from draftwood.trees.chain import Chain
-from draftwood.trees.greedy import BestAndOne
 from draftwood.trees.static import Static
 from draftwood.verifiers.block import Block
 from draftwood.verifiers.match import Match

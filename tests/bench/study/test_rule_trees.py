@@ -5,7 +5,7 @@ import torch
 
 from draftwood.bench.study.known_distributions import drafted, round_of
 from draftwood.bench.study.rule_trees import chosen_trees, trees
-from draftwood.core.draw import Draw, Shape, legal_rules
+from draftwood.core.legal_draws import Draw, Shape, legal_rules
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.errors import OptionError, UnknownNameError
 

@@ -6,7 +6,7 @@ import torch
 
 from draftwood.bench.study.tree_sizes import Counts
 from draftwood.controllers.acceptance import DEPTHS, NODES, Acceptance
-from draftwood.core.draw import Draw
+from draftwood.core.legal_draws import Draw
 from draftwood.core.proposal import Proposal
 from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Outcome, Times, Verdict

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from draftwood import recipes
-from draftwood.bench import machine
+from draftwood.bench import other_processes
 from draftwood.bench.spec.peers.ours import Ours
 from draftwood.cli.bench.defaults import able_recipes, table, verdict
 from draftwood.cli.main import app
@@ -23,7 +23,7 @@ def defaults(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_this_process: Callable[..., None]
 ) -> Callable[..., Any]:
     in_this_process()
-    monkeypatch.setattr(machine, "look", lambda: {"load": [0.0], "foreign_cores": 0.0, "busiest": []})
+    monkeypatch.setattr(other_processes, "look", lambda: {"load": [0.0], "foreign_cores": 0.0, "busiest": []})
     file = tmp_path / "question.jsonl"
     file.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in ("hello hello", "1 1 1 1", "who who")))
     base = ["bench", "defaults", "--questions", str(file), "--model", str(write_folder(tmp_path / "model"))]

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from draftwood.bench import machine
+from draftwood.bench import other_processes
 from draftwood.cli.main import app
 from draftwood.testing.folder import write_folder
 
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(machine, "look", lambda: {"load": [0.0], "foreign_cores": 0.0, "busiest": []})
+    monkeypatch.setattr(other_processes, "look", lambda: {"load": [0.0], "foreign_cores": 0.0, "busiest": []})
     file = tmp_path / "questions.jsonl"
     file.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in ("one one", "two", "three")))
     base = ["bench", "engine", "--questions", str(file), "--model", str(write_folder(tmp_path / "model"))]

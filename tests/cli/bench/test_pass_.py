@@ -8,7 +8,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from draftwood.bench import machine
+from draftwood.bench import other_processes
 from draftwood.bench.micro import target_pass as passes
 from draftwood.cli.main import app
 from draftwood.testing.folder import write_folder
@@ -17,7 +17,7 @@ from draftwood.testing.folder import write_folder
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looking at a machine and reading its memory take time, and what they see is not the point here."""
-    monkeypatch.setattr(machine, "look", lambda: {"load": [0.0], "foreign_cores": 0.0, "busiest": []})
+    monkeypatch.setattr(other_processes, "look", lambda: {"load": [0.0], "foreign_cores": 0.0, "busiest": []})
     monkeypatch.setattr(passes.measure, "__kwdefaults__", {**(passes.measure.__kwdefaults__ or {}), "probe": 2**20})
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from draftwood.bench import machine
+from draftwood.bench import other_processes
 from draftwood.bench.study import first_level, rules
 from draftwood.cli.main import app
 from draftwood.testing.folder import write_folder
@@ -22,7 +22,7 @@ QUESTIONS = [("qa", "one"), ("qa", "two"), ("math_reasoning", "three"), ("rag", 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "look", lambda: {"load": [0.0], "foreign_cores": 0.0, "busiest": []})
+    monkeypatch.setattr(other_processes, "look", lambda: {"load": [0.0], "foreign_cores": 0.0, "busiest": []})
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from draftwood.bench import machine
+from draftwood.bench import other_processes
 from draftwood.bench.spec.peers import Settings
 from draftwood.bench.spec.run import Plan
 from draftwood.cli.bench.spec import remarks
@@ -23,7 +23,7 @@ QUESTIONS = [("writing", "hello hello"), ("math", "1 1 1 1"), ("qa", "who who"),
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looking at a machine takes time, and what it sees is not the point here."""
-    monkeypatch.setattr(machine, "look", lambda: {"load": [0.0], "foreign_cores": 0.0, "busiest": []})
+    monkeypatch.setattr(other_processes, "look", lambda: {"load": [0.0], "foreign_cores": 0.0, "busiest": []})
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_mistakes_are_found_before_anything_is_loaded(spec, words, said: str):
 def test_a_busy_machine_is_warned_about(spec, in_this_process, monkeypatch: pytest.MonkeyPatch):
     in_this_process()
     busy = {"load": [3.0], "foreign_cores": 1.5, "busiest": [{"name": "compiler", "cores": 1.5}]}
-    monkeypatch.setattr(machine, "look", lambda: busy)
+    monkeypatch.setattr(other_processes, "look", lambda: busy)
     done = spec("--recipes", "prompt_lookup", "--per-task", "1")
     assert "WARNING: 1.5" in done.stderr and "compiler" in done.stderr
 

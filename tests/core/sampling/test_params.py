@@ -49,7 +49,7 @@ from draftwood.errors import OptionError
         ("bad_words", [b"a"]),
         ("bad_words", 5),
         ("stop_token_ids", "a"),
-        ("logit_bias", None),
+        ("logit_bias", 5),
         ("logit_bias", {5: 3.5e38}),
         ("repetition_penalty", 1e-38),
         ("frequency_penalty", -1e38),

@@ -14,14 +14,14 @@ from draftwood.cache.dense import DenseCache
 from draftwood.controllers.cost import CostModel
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.config import EngineConfig
-from draftwood.core.draw import Draw
 from draftwood.core.forward import ForwardInput
+from draftwood.core.legal_draws import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.nets.build import filled
+from draftwood.drafters.nets.make_drafter import feature_drafter, feature_model
 from draftwood.drafters.nets.native_runner import Int8Runner
-from draftwood.drafters.nets.run import feature_drafter, feature_model
 from draftwood.drafters.nets.runner import FloatRunner
 from draftwood.drafters.nets.store import Head, read, to_bytes
 from draftwood.drafters.nothing import Nothing

@@ -11,13 +11,13 @@ from draftwood.bench.micro.target_pass import order
 from draftwood.bench.statistics import Ratio, ratio_of_means
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.config import EngineConfig
-from draftwood.core.draw import Draw
+from draftwood.core.legal_draws import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.verdict import PARTS
 from draftwood.llm import LLM
 from draftwood.models.loading.load import Loaded
-from draftwood.testing.oracle import Replay
+from draftwood.testing.oracle_drafter import Replay
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 

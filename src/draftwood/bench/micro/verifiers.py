@@ -18,8 +18,8 @@ from torch import Tensor
 from draftwood.bench.micro.target_pass import Stage, clock, flat, order, spread
 from draftwood.bench.statistics import Ratio, mean, ratio_of_pairs
 from draftwood.bench.study.known_distributions import drafted, known_rules, round_of, scored
-from draftwood.core.draw import RULES, Draw, Shape
 from draftwood.core.forward import ForwardInput
+from draftwood.core.legal_draws import RULES, Draw, Shape
 from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import TreePolicy, Verifier
 from draftwood.core.sampling.draft_probs import DraftProbs

@@ -18,11 +18,11 @@ from draftwood.cache.dense import cache_for
 from draftwood.core.proposal import Proposal
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
-from draftwood.core.review import Chain, score
 from draftwood.core.round import TARGET, Round
 from draftwood.core.sampling.keys import digits
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.sampling.random import split
+from draftwood.core.score_and_verify import KnownTokens, score
 from draftwood.verifiers.match import Match
 
 NEAR = 3e-4
@@ -84,7 +84,7 @@ def difference(
     cache = cache_for(model, 1, len(known) + 1)
     cache.admit(0, known)
     rnd = Round(torch.tensor([0]), torch.tensor([len(known)]), (request,))
-    scored = score(model, cache, [Chain(0, 0, known)], Proposal.roots(rnd.roots()), rnd)  # type: ignore[arg-type]
+    scored = score(model, cache, [KnownTokens(0, 0, known)], Proposal.roots(rnd.roots()), rnd)  # type: ignore[arg-type]
     root = torch.zeros(1, 1, dtype=torch.int64)
     if params.greedy:
         logits = scored.logits(root)[0, 0].double()

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from draftwood.bench.machine import Meter, settle
+from draftwood.bench.other_processes import Meter, settle
 from draftwood.bench.spec.answer import UNJUDGED, Answer, shared_text
 from draftwood.bench.spec.peers import OURS, Settings
 from draftwood.bench.spec.questions import Item

@@ -19,8 +19,8 @@ from draftwood.bench.statistics import Estimate, mean_by_group
 from draftwood.bench.study.known_distributions import drafted, round_of, scored
 from draftwood.bench.study.single_prompt import ask, engine, need_prompts
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.draw import RULES, Draw, Shape
 from draftwood.core.forward import Needs
+from draftwood.core.legal_draws import RULES, Draw, Shape
 from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import Verifier
 from draftwood.core.recipe import Recipe

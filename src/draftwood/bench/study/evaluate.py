@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from draftwood import recipes
-from draftwood.bench import machine
+from draftwood.bench import other_processes
 from draftwood.bench.spec.text_equality import difference, few_enough, not_compared
 from draftwood.bench.statistics import Ratio, ratio_of_means
 from draftwood.bench.study.predict import Forecast, Pair, Spent, estimated, fitted, observed
@@ -75,7 +75,7 @@ class Evaluation:
     @property
     def disturbed(self) -> bool:
         """Whether other processes used so much CPU that the times are not valid."""
-        return bool(self.foreign) and sum(self.foreign) / len(self.foreign) >= machine.BUSY
+        return bool(self.foreign) and sum(self.foreign) / len(self.foreign) >= other_processes.BUSY
 
 
 @dataclass(slots=True)
@@ -130,7 +130,7 @@ class Evaluator:
         )
 
     def _ask(self, prompt: Prompt, params: SamplingParams) -> Asked:
-        meter = machine.Meter(())
+        meter = other_processes.Meter(())
         first = self._answer(PLAIN, prompt, params)
         ours = self._answer("", prompt, params), self._answer("", prompt, params)
         last = self._answer(PLAIN, prompt, params)

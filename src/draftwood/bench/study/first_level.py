@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.bench.study.paired_runs import Root
-from draftwood.core.draw import Draw
+from draftwood.core.legal_draws import Draw
 from draftwood.verifiers import rates
 from draftwood.verifiers.bounds import best_distinct, best_iid, distributions
 

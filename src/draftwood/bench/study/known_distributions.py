@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.core.draw import RULES
 from draftwood.core.forward import ForwardOutput
+from draftwood.core.legal_draws import RULES
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import TreePolicy, Verifier

@@ -14,8 +14,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.bench.micro.target_pass import order
-from draftwood.core.draw import Draw, Shape
 from draftwood.core.forward import ForwardOutput, Needs
+from draftwood.core.legal_draws import Draw, Shape
 from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import Verifier
 from draftwood.core.round import Round

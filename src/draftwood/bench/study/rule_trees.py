@@ -6,17 +6,17 @@ same token, so trees of those are left out.
 
 from dataclasses import dataclass
 
-from draftwood.core.draw import Draw, Shape
+from draftwood.core.legal_draws import Draw, Shape
 from draftwood.core.protocols import TreePolicy
 from draftwood.errors import UnknownNameError, need_at_least
+from draftwood.trees.best_and_one import BestAndOne
 from draftwood.trees.best_first import BestFirst
+from draftwood.trees.best_shape import positional
 from draftwood.trees.chain import Chain
 from draftwood.trees.delayed import Delayed
-from draftwood.trees.greedy import BestAndOne
+from draftwood.trees.most_valuable_first import Pending
 from draftwood.trees.opt_tree import OptTree
 from draftwood.trees.paths import Paths
-from draftwood.trees.pending import Pending
-from draftwood.trees.profile import positional
 from draftwood.trees.shaped import Shaped
 from draftwood.trees.static import Static
 from draftwood.trees.stochastic_beam import StochasticBeam

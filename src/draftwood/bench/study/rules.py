@@ -24,7 +24,7 @@ from draftwood.bench.study.paired_runs import PairedRound, PairedRules, Root
 from draftwood.bench.study.rule_trees import Tree, trees
 from draftwood.bench.study.single_prompt import ask, engine, need_prompts
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.draw import Shape, legal_rules
+from draftwood.core.legal_draws import Shape, legal_rules
 from draftwood.core.protocols import Drafter, TreePolicy, Verifier
 from draftwood.core.recipe import Recipe
 from draftwood.core.sampling.params import SamplingParams

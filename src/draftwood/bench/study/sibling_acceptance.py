@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from draftwood import recipes
 from draftwood.bench.study.single_prompt import ask, engine, need_prompts
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.draw import Draw
+from draftwood.core.legal_draws import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.errors import OptionError

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
-from draftwood.bench import machine
+from draftwood.bench import other_processes
 from draftwood.bench.study.predict import Spent
 from draftwood.controllers.cost import CostModel
 from draftwood.core.config import EngineConfig
@@ -57,7 +57,7 @@ def answer(
     request = llm.request(prompt, params)
     gc.collect()
     if pause:
-        machine.settle([os.getpid()])
+        other_processes.settle([os.getpid()])
     start = perf_counter()
     rounds = list(spent(llm, watched, request))
     seconds = perf_counter() - start

@@ -14,7 +14,7 @@ from typing import Any
 
 from draftwood import recipes
 from draftwood.bench.provenance import provenance
-from draftwood.bench.study.quality import TURNS
+from draftwood.bench.study.backend_error import TURNS
 from draftwood.bench.study.single_prompt import ask, engine
 from draftwood.controllers.acceptance import DEPTHS, NODES
 from draftwood.controllers.fixed import Fixed

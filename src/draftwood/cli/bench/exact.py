@@ -14,7 +14,7 @@ from draftwood.cli.screen import Screen
 from draftwood.errors import OptionError
 
 if TYPE_CHECKING:
-    from draftwood.bench.study.exact import Comparison
+    from draftwood.bench.study.same_text import Comparison
 
 FEW = 20  # rounds of each kind below which equality proves little
 BATCH_HELP = "Above 1: a ragged batch with arrivals, departures and preemption."
@@ -35,7 +35,7 @@ def exact(
 ) -> None:
     """Token for token: recipes against plain decoding, plain decoding against transformers."""
     from draftwood.bench.provenance import provenance
-    from draftwood.bench.study.exact import Setting, compare
+    from draftwood.bench.study.same_text import Setting, compare
     from draftwood.core.sampling.params import SamplingParams
     from draftwood.models.loading.load import load
 

@@ -14,7 +14,7 @@ from draftwood.cli.screen import Screen
 from draftwood.errors import OptionError
 
 if TYPE_CHECKING:
-    from draftwood.bench.study.quality import Quality
+    from draftwood.bench.study.backend_error import Quality
 
 
 def quality(
@@ -29,7 +29,7 @@ def quality(
 ) -> None:
     """The error of a backend against float32 of the same weights: perplexity, top-1 agreement and KL divergence."""
     from draftwood.bench.provenance import provenance
-    from draftwood.bench.study.quality import OVERALL, compare, write_texts
+    from draftwood.bench.study.backend_error import OVERALL, compare, write_texts
     from draftwood.models.loading.load import load
 
     writable(out)

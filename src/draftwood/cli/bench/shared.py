@@ -14,7 +14,7 @@ from draftwood.errors import OptionError
 from draftwood.option_parsing import converted
 
 if TYPE_CHECKING:
-    from draftwood.bench.machine import Meter
+    from draftwood.bench.other_processes import Meter
     from draftwood.models.loading.load import Loaded
 
 MOST_SEQUENCES = 256  # the logits of so many trees of 64 nodes are 3 GB over 49,152 tokens
@@ -97,17 +97,17 @@ def begin(model: str, dtype: str, threads: int | None = None) -> "tuple[Loaded, 
     """The model, the provenance of what is measured next, and a meter that is running. Warns where others use the CPU."""
     import torch
 
-    from draftwood.bench import machine
+    from draftwood.bench import other_processes
     from draftwood.bench.provenance import provenance
     from draftwood.models.loading.load import load
 
     if threads is not None:
         torch.set_num_threads(threads)
     loaded = load(model, dtype=dtype)
-    start = machine.look()
-    if warning := machine.warning(start):
+    start = other_processes.look()
+    if warning := other_processes.warning(start):
         say(warning)
-    return loaded, {**provenance(loaded.backend), "machine_at_start": start}, machine.Meter(())
+    return loaded, {**provenance(loaded.backend), "machine_at_start": start}, other_processes.Meter(())
 
 
 def source_lines(source: dict[str, Any]) -> list[str]:

@@ -77,17 +77,17 @@ def run(
     plan: "Plan", out: Path | None, questions: Path, *, fresh: bool = False, **more: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Measure what the results log does not hold yet and save. Returns the figures and their provenance."""
-    from draftwood.bench import machine
+    from draftwood.bench import other_processes
     from draftwood.bench.provenance import provenance
     from draftwood.bench.spec.results_log import ResultsLog
     from draftwood.bench.spec.run import measure, results
 
-    start = machine.look()
+    start = other_processes.look()
     waits = {key: os.environ.get(key) for key in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
     source = {**provenance(), "threads": plan.settings.threads, **waits, "machine_at_start": start}
     log = ResultsLog(results_log_of(out, questions), plan.identity(source), fresh=fresh)
     with log.alone():
-        if log.open() < len(plan.items) and (warning := machine.warning(start)):
+        if log.open() < len(plan.items) and (warning := other_processes.warning(start)):
             say(warning)
         if len(log.done) < len(plan.items):
             say(f"loading and warming up {len(plan.methods)} methods")
@@ -98,7 +98,7 @@ def run(
             say(f"stopped: {len(log.done)} of {len(plan.items)} questions {kept}")
             raise
     found = {**results(plan, log), **more}
-    source |= {"methods": log.facts, "machine_at_end": machine.look()}
+    source |= {"methods": log.facts, "machine_at_end": other_processes.look()}
     shared.save(out, {"settings": log.settings, "provenance": source, **found, "machine": log.machine})
     return found, source
 

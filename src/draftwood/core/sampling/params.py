@@ -51,7 +51,7 @@ class SamplingParams:
             raise OptionError(f"sampling options have names, got {args[0]!r}\nhint: SamplingParams(temperature=0.7)")
         for name in options:
             if name not in cls.__slots__:
-                near = difflib.get_close_matches(name, cls.__slots__, n=1, cutoff=0.5)
+                near = difflib.get_close_matches(name, cls.__slots__, n=1, cutoff=0.7)
                 hint = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(cls.__slots__)}"
                 raise OptionError(f"unknown sampling option: {name!r}\nhint: {hint}")
         return object.__new__(cls)
@@ -93,12 +93,13 @@ class SamplingParams:
         for name in ("ignore_eos", "include_stop_str_in_output"):
             value = getattr(self, name)
             _need(isinstance(value, bool), name, value, "True or False")
-        given: dict[str, Any] = {
-            name: getattr(self, name) for name in ("stop", "stop_token_ids", "bad_words", "logit_bias")
-        }
+        none: dict[str, Any] = {"stop": (), "stop_token_ids": (), "bad_words": (), "logit_bias": {}}
+        given = {name: empty if getattr(self, name) is None else getattr(self, name) for name, empty in none.items()}
         if isinstance(given["stop"], str):
             given["stop"] = (given["stop"],)
-        _need(isinstance(given["logit_bias"], Mapping), "logit_bias", self.logit_bias, "ids and numbers: {42: -5.0}")
+        _need(
+            isinstance(given["logit_bias"], Mapping), "logit_bias", given["logit_bias"], "ids and numbers: {42: -5.0}"
+        )
         for name in ("stop", "stop_token_ids", "bad_words"):
             listed = isinstance(given[name], Sequence) and not isinstance(given[name], str | bytes)
             _need(listed, name, given[name], "a list")
@@ -110,7 +111,12 @@ class SamplingParams:
         hint = "lists of token ids; texts are keywords of LLM's methods"
         _need(listed and all(_whole(t) for w in given["bad_words"] for t in w), "bad_words", given["bad_words"], hint)
         words = tuple(tuple(w) for w in given["bad_words"])
-        for name, value in (("stop", stop), ("stop_token_ids", ends), ("bad_words", words)):
+        for name, value in (
+            ("stop", stop),
+            ("stop_token_ids", ends),
+            ("bad_words", words),
+            ("logit_bias", given["logit_bias"]),
+        ):
             object.__setattr__(self, name, value)
 
     @property

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from draftwood.core.forward import FINAL, Needs
 from draftwood.core.train_plan import Shown
 from draftwood.drafters.learners.positions import imitate, taught
-from draftwood.drafters.nets.language import LanguageNet
+from draftwood.drafters.nets.small_lm import LanguageNet
 from draftwood.models.rope import angles, frequencies
 from draftwood.train.objectives import hard_cross_entropy, inverse, shifted
 

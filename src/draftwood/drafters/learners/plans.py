@@ -11,14 +11,14 @@ from draftwood.core.config import ModelConfig
 from draftwood.core.forward import FINAL
 from draftwood.core.protocols import Drafter, Model
 from draftwood.core.train_plan import Learn, Rate, TrainPlan
-from draftwood.drafters.autoregressive import Autoregressive
+from draftwood.drafters.draft_model import DraftModel
 from draftwood.drafters.learners.decision import Decision
 from draftwood.drafters.learners.language import Language
 from draftwood.drafters.learners.parallel import Parallel
 from draftwood.drafters.learners.unrolled import Unrolled
 from draftwood.drafters.nets.build import net
 from draftwood.drafters.nets.config import HeadConfig
-from draftwood.drafters.nets.run import states_width
+from draftwood.drafters.nets.make_drafter import states_width
 from draftwood.errors import CompositionError, OptionError, need_at_least
 
 MOST_UNROLLED = 32
@@ -161,7 +161,7 @@ def decision_plan(
     layer = replace(shape, num_layers=1, hidden_size=width, intermediate_size=wide)
     config = HeadConfig("decision", layer, shape.hidden_size, (), rows=1)
     module = fresh(config, target, seed)
-    assert isinstance(drafter, Autoregressive)
+    assert isinstance(drafter, DraftModel)
     learner = Decision(module, drafter.model, drafter.ids, share, drawn)
     notes = {"ids": None, "options": made_for}
     return TrainPlan((Learn(learner, Rate(peak=rate)),), module, config, notes=notes)

@@ -7,9 +7,9 @@ from draftwood.drafters.nets.decision import DecisionNet
 from draftwood.drafters.nets.eagle import EagleNet
 from draftwood.drafters.nets.eagle3 import Eagle3Net
 from draftwood.drafters.nets.hydra import HydraNet
-from draftwood.drafters.nets.language import LanguageNet
 from draftwood.drafters.nets.medusa import MedusaNet, MedusaTablesNet
 from draftwood.drafters.nets.mlp import MLPNet, MLPTablesNet
+from draftwood.drafters.nets.small_lm import LanguageNet
 from draftwood.drafters.nets.store import Head
 from draftwood.errors import WeightsError
 

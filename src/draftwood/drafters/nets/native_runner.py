@@ -17,7 +17,7 @@ from draftwood.drafters.nets.store import Head
 from draftwood.errors import DrafterError
 from draftwood.kernels.cpu import library as native
 from draftwood.models.backends.int8_native import NativeDecoder, native_layer
-from draftwood.models.backends.int8_native_pass import NativePass, Rotations, Stores, logit_room, matrix, shape_of
+from draftwood.models.backends.int8_native_arguments import NativePass, Rotations, Stores, logit_room, matrix, shape_of
 from draftwood.models.backends.int8_weights import PRODUCTS, LayerWeights, Product
 from draftwood.models.backends.quantised_blocks import Packed, pack, take_rows
 

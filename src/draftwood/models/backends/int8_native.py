@@ -15,9 +15,9 @@ from draftwood.core.forward import ALL, FINAL, CacheSpec, ForwardInput, ForwardO
 from draftwood.core.protocols import Cache
 from draftwood.kernels.cpu import library as native
 from draftwood.kernels.cpu.library import Library
-from draftwood.models.backends.int8_native_pass import NativePass, Rotations, Stores, logit_room, matrix, shape_of
+from draftwood.models.backends.int8_native_arguments import NativePass, Rotations, Stores, logit_room, matrix, shape_of
 from draftwood.models.backends.int8_weights import PRODUCTS, Int8Weights, LayerWeights
-from draftwood.models.backends.nucleus import Nucleus
+from draftwood.models.backends.kernel_sampling import Nucleus
 from draftwood.models.backends.quantised_blocks import Packed, take_rows
 
 _NO_ATTENTION, _NO_MLP, _APART = 1, 2, 4

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from draftwood.cli.compare import Comparison, same_text_promised
+from draftwood.cli.comparison import Comparison, same_text_promised
 from draftwood.cli.screen import Screen
 from draftwood.core.request import Stats
 from draftwood.core.sampling.params import SamplingParams

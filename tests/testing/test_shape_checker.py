@@ -11,13 +11,13 @@ import torch
 from jaxtyping import Float, install_import_hook, jaxtyped
 from torch import Tensor
 
-from draftwood.testing.shapes import shapes_only, uncalled
+from draftwood.testing.shape_checker import shapes_only, uncalled
 from native_levels import BEST, compiled
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("core", "trees", "drafters", "cache", "verifiers")
 ALSO = (  # who calls functions that nobody in these rooms calls, or only those left out below
-    "tests/controllers/test_decided.py::test_the_judge_reads_the_hidden_states_of_the_parents",
+    "tests/controllers/test_learned_stop.py::test_the_judge_reads_the_hidden_states_of_the_parents",
     "tests/engine/test_engine.py::test_features_of_the_position_that_produced_each_root_are_handed_on",
     "tests/models/test_stacked_attention.py::test_slots_together_say_what_each_says_alone[0-float64-7]",
     "tests/train/loop/test_trainer.py::test_batch_without_one_counted_position_is_no_loss",
@@ -108,7 +108,7 @@ def test_function_that_nobody_calls_is_named(tmp_path: Path, monkeypatch: pytest
         "def plain(x): ...\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    with install_import_hook("planted", "draftwood.testing.shapes.shapes_only"):
+    with install_import_hook("planted", "draftwood.testing.shape_checker.shapes_only"):
         room = importlib.import_module("planted.room")
         assert uncalled(["planted"]) == ["planted.room:Keeper.kept", "planted.room:called"]
         room.called(torch.ones(2))

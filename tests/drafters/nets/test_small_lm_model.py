@@ -9,15 +9,15 @@ import torch
 from draftwood.cache.dense import DenseCache
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.config import ModelConfig
-from draftwood.core.draw import Draw
 from draftwood.core.forward import FINAL, ForwardInput
+from draftwood.core.legal_draws import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.combine import VocabTrim
 from draftwood.drafters.learners.language import Language
 from draftwood.drafters.nets.build import filled
-from draftwood.drafters.nets.language_model import language_model
-from draftwood.drafters.nets.run import language_drafter
+from draftwood.drafters.nets.make_drafter import language_drafter
+from draftwood.drafters.nets.small_lm_model import language_model
 from draftwood.drafters.nothing import Nothing
 from draftwood.models.backends import int8_weights
 from draftwood.models.backends.choose import int8_decoder

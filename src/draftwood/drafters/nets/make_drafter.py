@@ -7,14 +7,14 @@ from torch import Tensor
 
 from draftwood.cache.dense import DenseCache
 from draftwood.core.protocols import Cache, Drafter, Model
-from draftwood.drafters.autoregressive import Autoregressive
+from draftwood.drafters.draft_model import DraftModel
 from draftwood.drafters.features import MARGIN, Features
 from draftwood.drafters.heads import Heads
 from draftwood.drafters.nets.build import filled
-from draftwood.drafters.nets.language_model import language_model
+from draftwood.drafters.nets.heads_model import StageModel
 from draftwood.drafters.nets.native_runner import Int8Runner
 from draftwood.drafters.nets.runner import FeatureModel, FloatRunner
-from draftwood.drafters.nets.stages import StageModel
+from draftwood.drafters.nets.small_lm_model import language_model
 from draftwood.drafters.nets.store import Head
 from draftwood.errors import CompositionError, OptionError
 from draftwood.models.backends.int8_native import NativeDecoder
@@ -45,11 +45,11 @@ def heads_drafter(head: Head, target: Model) -> Heads:
     return Heads(StageModel(filled(head).to(device=device, dtype=dtype), target, ids))
 
 
-def language_drafter(head: Head, target: Model) -> Autoregressive:
+def language_drafter(head: Head, target: Model) -> DraftModel:
     """The drafter of a small language model."""
     model = language_model(head, target)
     ids = None if head.ids is None else head.ids.to(getattr(target, "device", "cpu"))
-    return Autoregressive(model, partial(_cache, model, target), ids)
+    return DraftModel(model, partial(_cache, model, target), ids)
 
 
 def judge_of(head: Head, drafter: Drafter, name: str) -> Callable[[Tensor], Tensor]:
@@ -67,7 +67,7 @@ def judge_of(head: Head, drafter: Drafter, name: str) -> Callable[[Tensor], Tens
 
 def states_width(drafter: Drafter) -> int:
     """Width of the hidden states that a drafter shows of its nodes. CompositionError if it shows none."""
-    width = drafter.width if isinstance(drafter, Autoregressive) else None
+    width = drafter.width if isinstance(drafter, DraftModel) else None
     if width is None:
         raise CompositionError(
             f"a decision net reads the hidden states of a draft model, {type(drafter).__name__} shows none\n"

@@ -8,22 +8,22 @@ from time import process_time
 
 import pytest
 
-from draftwood.bench import machine
+from draftwood.bench import other_processes
 
 linux = pytest.mark.skipif(not Path("/proc/stat").exists(), reason="/proc is read")
 
 
 @linux
 def test_cpu_time_grows_with_work_and_ends_with_the_process():
-    before = machine.cpu_seconds(os.getpid())
+    before = other_processes.cpu_seconds(os.getpid())
     end = process_time() + 0.05  # its own time: others may hold the cores
     while process_time() < end:
         pass
-    after = machine.cpu_seconds(os.getpid())
+    after = other_processes.cpu_seconds(os.getpid())
     assert before is not None and after is not None and after > before
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
-    assert machine.cpu_seconds(child.pid) is None
+    assert other_processes.cpu_seconds(child.pid) is None
 
 
 class Clock:
@@ -40,35 +40,35 @@ class Clock:
 
 
 def settled(clock: Clock) -> float:
-    machine.settle([7], patience=0.6, spent=clock.spent, clock=lambda: clock.now, wait=clock.wait)
+    other_processes.settle([7], patience=0.6, spent=clock.spent, clock=lambda: clock.now, wait=clock.wait)
     return clock.now
 
 
 def test_settling_waits_for_those_who_work_until_they_rest_or_patience_ends():
-    first = machine.PAUSE + machine.TICK
+    first = other_processes.PAUSE + other_processes.TICK
     assert settled(Clock(rest=0.0)) == pytest.approx(first), "one look at those who sleep"
-    assert 0.3 < settled(Clock(rest=0.3)) <= 0.3 + 2 * machine.TICK
-    assert 0.6 <= settled(Clock(rest=math.inf)) <= machine.PAUSE + 0.6 + machine.TICK
-    assert settled(Clock(rest=math.inf, end=0.0)) == pytest.approx(machine.PAUSE), "nobody is there"
-    assert settled(Clock(rest=math.inf, end=0.2)) <= 0.2 + machine.TICK, "who ended has come to rest"
+    assert 0.3 < settled(Clock(rest=0.3)) <= 0.3 + 2 * other_processes.TICK
+    assert 0.6 <= settled(Clock(rest=math.inf)) <= other_processes.PAUSE + 0.6 + other_processes.TICK
+    assert settled(Clock(rest=math.inf, end=0.0)) == pytest.approx(other_processes.PAUSE), "nobody is there"
+    assert settled(Clock(rest=math.inf, end=0.2)) <= 0.2 + other_processes.TICK, "who ended has come to rest"
 
 
 @linux
 def test_processes_are_counted_together_for_as_long_as_one_lives():
-    own = machine.cpu_seconds(os.getpid())
+    own = other_processes.cpu_seconds(os.getpid())
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
-    found = machine.together([os.getpid(), child.pid])
+    found = other_processes.together([os.getpid(), child.pid])
     assert own is not None and found is not None and found >= own
-    assert machine.together([child.pid]) is None
+    assert other_processes.together([child.pid]) is None
 
 
 def test_a_look_says_what_it_saw():
-    seen = machine.look(0.05)
+    seen = other_processes.look(0.05)
     assert len(seen["load"]) in (0, 3) and isinstance(seen["busiest"], list)
 
 
 def test_a_busy_machine_is_told_loudly_and_a_quiet_one_not_at_all():
-    assert machine.warning({"foreign_cores": 0.0, "busiest": []}) is None
-    said = machine.warning({"foreign_cores": 1.2, "busiest": [{"name": "compiler", "cores": 1.1}]})
+    assert other_processes.warning({"foreign_cores": 0.0, "busiest": []}) is None
+    said = other_processes.warning({"foreign_cores": 1.2, "busiest": [{"name": "compiler", "cores": 1.1}]})
     assert said is not None and "WARNING: 1.2" in said and "compiler (1.1)" in said

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from draftwood.errors import OptionError
-from draftwood.trees.profile import Topology, expected, positional, ranked
+from draftwood.trees.best_shape import Topology, expected, positional, ranked
 
 ACCEPTANCE = (0.6, 0.2, 0.1)
 EVERYWHERE = [ACCEPTANCE] * 10

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from draftwood.core.draw import Draw, Shape
+from draftwood.core.legal_draws import Draw, Shape
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.proposal_checks import faults
@@ -18,9 +18,9 @@ from draftwood.testing.contracts import check_drafter, check_policy, toy_round
 from draftwood.testing.exact import acceptance, distance, expected_accepted, first_token, joint_error, leaves
 from draftwood.testing.table_drafter import TableDrafter
 from draftwood.testing.table_model import TableModel, context_free, near, random_probs
-from draftwood.trees import greedy
+from draftwood.trees import best_and_one
+from draftwood.trees.best_and_one import BestAndOne
 from draftwood.trees.chain import Chain
-from draftwood.trees.greedy import BestAndOne
 from draftwood.trees.grow import grow
 from draftwood.trees.static import Static
 from draftwood.verifiers.match import Match
@@ -155,7 +155,7 @@ def test_rows_are_drafted_alike_alone_and_in_a_batch_and_greedy_text_is_plain() 
 
 
 def test_control_a_draw_stored_under_the_whole_distribution_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = greedy.spread
+    real = best_and_one.spread
 
     def whole_probs(growth: Any, q: DraftProbs, k: int, draw: Draw, allowed: Any, rnd: Any) -> Any:
         grown = real(growth, q, k, draw, allowed, rnd)
@@ -170,12 +170,12 @@ def test_control_a_draw_stored_under_the_whole_distribution_fails(monkeypatch: p
             grown.level,
         )
 
-    monkeypatch.setattr(greedy, "spread", whole_probs)
+    monkeypatch.setattr(best_and_one, "spread", whole_probs)
     assert distance(first_token(one_round(Rejection(), BestAndOne((2,))), 4), P) > 0.05
 
 
 def test_control_given_tokens_that_pass_for_draws_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = greedy.spread
+    real = best_and_one.spread
 
     def all_drawn(growth: Any, q: DraftProbs, k: int, draw: Draw, allowed: Any, rnd: Any) -> Any:
         grown = real(growth, q, k, draw, allowed, rnd)
@@ -183,6 +183,6 @@ def test_control_given_tokens_that_pass_for_draws_fail(monkeypatch: pytest.Monke
             grown.tree.copies[:, 1:] = 1
         return grown
 
-    monkeypatch.setattr(greedy, "spread", all_drawn)
+    monkeypatch.setattr(best_and_one, "spread", all_drawn)
     # What q cannot have drawn is always rejected, and each rejection takes its share of the residual for nothing.
     assert distance(first_token(one_round(Rejection(), BestAndOne((3,))), 4), P) > 0.05

@@ -10,7 +10,7 @@ from draftwood import recipes
 from draftwood.controllers.acceptance import DEPTHS, NODES
 from draftwood.controllers.fixed import Fixed
 from draftwood.controllers.sized import Sized
-from draftwood.sizing.choose import Asked, Choice
+from draftwood.sizing.choose_size import Asked, Choice
 from tree_recipes import HEADS, TARGET, same_as_plain, with_head
 
 
@@ -31,7 +31,7 @@ def test_with_no_option_the_size_is_chosen_and_the_notes_say_it(head: tuple[str,
 def test_depth_and_nodes_together_fix_the_size(head: tuple[str, str]) -> None:
     name, weights = head
     recipe: Any = recipes.build(name, TARGET, weights=weights, depth=2, nodes=5)
-    assert recipe.controller == Fixed(2, 5) and recipe.notes == ("tree of 5 nodes, depth 2 (as asked for)",)
+    assert recipe.controller == Fixed(2, 5) and recipe.notes == ("tree of 5 nodes, depth 2 (fixed)",)
 
 
 def test_one_of_them_leaves_the_other_to_choose(head: tuple[str, str]) -> None:
@@ -76,9 +76,9 @@ def test_a_size_that_is_expected_to_be_slower_is_warned_of(caplog: pytest.LogCap
 def test_no_levels_or_no_nodes_are_plain_decoding(head: tuple[str, str], asked: dict[str, int]) -> None:
     name, weights = head
     recipe: Any = recipes.build(name, TARGET, weights=weights, **asked)
-    assert recipe.controller.depth * recipe.controller.nodes == 0 and recipe.notes == ("plain decoding (as asked for)",)
+    assert recipe.controller.depth * recipe.controller.nodes == 0 and recipe.notes == ("plain decoding (fixed)",)
 
 
 def test_published_sizes_with_one_number_of_ones_own_are_not_called_published(head: tuple[str, str]) -> None:
     name, weights = head
-    assert "as asked for" in recipes.build(name, TARGET, weights=weights, size="paper", depth=2).notes[0]
+    assert "fixed" in recipes.build(name, TARGET, weights=weights, size="paper", depth=2).notes[0]

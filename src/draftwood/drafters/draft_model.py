@@ -1,4 +1,4 @@
-"""Autoregressive: a smaller model writes the guess token by token, through the one growing loop.
+"""DraftModel: a smaller model writes the guess token by token, through the one growing loop.
 
 It has a cache of its own and no phases: before it drafts it runs whatever known text its cache lacks, so prompts, resumes,
 undrafted rounds and the token it never saw after a full acceptance are all the same catch-up.
@@ -13,16 +13,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.core.draw import Draw
 from draftwood.core.forward import ForwardInput, ForwardOutput, Needs
 from draftwood.core.host_tree import HostTree
+from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit, always
 from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import Cache, Model, TreePolicy
 from draftwood.core.request import Request
-from draftwood.core.review import Chain, assemble
 from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
+from draftwood.core.score_and_verify import KnownTokens, assemble
 from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Outcome
 from draftwood.drafters.features import MARGIN
@@ -39,7 +39,7 @@ class _State:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Autoregressive:
+class DraftModel:
     """`model` drafts; `make_cache(slots)` gives it a cache as long as the target's. `ids`: token of each row of the model's
     head where it covers less than the vocabulary."""
 
@@ -65,7 +65,7 @@ class Autoregressive:
         """Run the same chunk the target has just run, so that no single catch-up is long."""
         idle = [b for b, slot in enumerate(rnd.slots.tolist()) if slot not in state.grown]
         chains = [c for c in self._chains(state, rnd.take(idle)) if len(c.tokens) > 1]
-        chains = [Chain(c.slot, c.done, c.tokens[:-1]) for c in chains]
+        chains = [KnownTokens(c.slot, c.done, c.tokens[:-1]) for c in chains]
         if not chains:
             return
         bare = Proposal.roots(torch.tensor([c.tokens[-1] for c in chains], device=rnd.device))
@@ -74,16 +74,16 @@ class Autoregressive:
         self.model.forward(replace(tokens, want=tokens.want[:0]), state.cache)
         state.cache.commit([c.slot for c in chains], [list(range(len(c.tokens))) for c in chains])
 
-    def _chains(self, state: _State, rnd: Round) -> list[Chain]:
+    def _chains(self, state: _State, rnd: Round) -> list[KnownTokens]:
         """Known tokens that this model has not run yet, per sequence, the root being the last."""
-        chains: list[Chain] = []
+        chains: list[KnownTokens] = []
         for slot, length, request in zip(rnd.slots.tolist(), rnd.lengths.tolist(), rnd.requests, strict=True):
             if state.owner.get(slot) is not request:
                 self.free(state, [slot])
                 state.cache.admit(slot, request.known_from(0, length))
                 state.owner[slot] = request
             done = state.cache.length(slot)
-            chains.append(Chain(slot, done, request.known_from(done, length)))
+            chains.append(KnownTokens(slot, done, request.known_from(done, length)))
         return chains
 
     def propose(self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.draw import Draw
+from draftwood.core.legal_draws import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.ngram import NGram
 from draftwood.engine.engine import Engine
 from draftwood.engine.interrupt import HeldInterrupt
-from draftwood.engine.shared import Running, SharedEngine
+from draftwood.engine.shared_engine import Running, SharedEngine
 from draftwood.errors import EngineError
 from draftwood.models.decoder import Decoder
 from draftwood.testing.runs import make_engine

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from draftwood.core.draw import Draw
 from draftwood.core.forward import ForwardOutput, Needs
+from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import TreePolicy

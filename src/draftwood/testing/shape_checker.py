@@ -1,6 +1,6 @@
 """A type checker that looks at shapes and nothing else: jaxtyping annotations, checked at run time, in tests only.
 
-install_import_hook(["draftwood.core"], "draftwood.testing.shapes.shapes_only")
+install_import_hook(["draftwood.core"], "draftwood.testing.shape_checker.shapes_only")
 """
 
 import functools

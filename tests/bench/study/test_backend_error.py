@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from draftwood.bench.statistics import Ratio
-from draftwood.bench.study.quality import (
+from draftwood.bench.study.backend_error import (
     GREEDY,
     OVERALL,
     SAMPLED,

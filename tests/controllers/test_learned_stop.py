@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from draftwood.controllers.decided import Decided
-from draftwood.core.draw import Draw
+from draftwood.controllers.learned_stop import Decided
+from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.recipe import Recipe

@@ -8,16 +8,16 @@ import numpy as np
 
 from draftwood.controllers.acceptance import DEPTHS, NODES, Acceptance, Outlook, Size
 from draftwood.controllers.cost import CostModel
-from draftwood.controllers.decided import Decided
 from draftwood.controllers.fixed import Fixed
+from draftwood.controllers.learned_stop import Decided
 from draftwood.controllers.sized import PLAIN, Sized, best_size, gains
 from draftwood.core.protocols import Drafter, Model
 from draftwood.core.recipe import Recipe
 from draftwood.core.verdict import Times
-from draftwood.drafters.nets.acceptance import load_acceptance
+from draftwood.sizing.shipped_acceptance import load_acceptance
 from draftwood.sizing.trials import trials
 from draftwood.trees.best_first import BestFirst
-from draftwood.trees.profile import Topology, expected, positional
+from draftwood.trees.best_shape import Topology, expected, positional
 from draftwood.trees.shaped import Shaped
 from draftwood.verifiers.match import Match
 
@@ -57,17 +57,28 @@ class Choice:
     size: Size
     gain: float
 
-    def note(self, name: str, target: Model) -> str:
+    def note(self, name: str, target: Model, beam: int | None = None) -> str:
         """For the banner. A size that is expected to be slower than plain decoding is also logged as a warning."""
         if self.size == PLAIN:
             return f"plain decoding, no draft pays here (chosen for {backend_of(target)})"
-        text = f"{said(self.size)} (chosen for {backend_of(target)}, {self.gain:.2f}x of plain decoding expected)"
+        text = (
+            f"{said(self.size, beam)} (chosen for {backend_of(target)}; expected speed {self.gain:.2f}x plain decoding)"
+        )
         if self.gain < SLOWER:
             log.warning("%s: %s; plain decoding is faster here: recipe=autoregressive", name, text)
         return text
 
 
-def best_first(
+@dataclass(frozen=True, slots=True)
+class TreeSize:
+    """How large a best-first tree may grow: what its policy and its controller need, and what the banner says of it."""
+
+    beam: int | None
+    controller: Fixed | Sized
+    notes: tuple[str, ...]
+
+
+def tree_size(
     name: str,
     target: Model,
     drafter: Drafter,
@@ -77,27 +88,22 @@ def best_first(
     published: tuple[int, int, int],
     deepest: int = max(DEPTHS),
     profile: str | None = None,
-) -> Recipe:
+) -> TreeSize:
     """`weights`: which ones the drafter runs, as the user named them. `published`: depth, beam and nodes. `deepest`: levels
     that the drafter can draft. `profile`: the recipe whose measured acceptance is where the choice begins."""
     fixed = asked.or_published(*published) if asked.size == "paper" else asked
-    policy = BestFirst(fixed.beam)
     if 0 in (fixed.depth, fixed.nodes) or (fixed.depth is not None and fixed.nodes is not None):
         size = min(fixed.depth or 0, deepest), fixed.nodes or 0
-        published_whole = asked.size == "paper" and (asked.depth, asked.beam, asked.nodes) == (None, None, None)
-        note = f"{said(size)} (as {'published' if published_whole else 'asked for'})"
-        return Recipe(drafter=drafter, policy=policy, verifier=Match(), controller=Fixed(*size), notes=(note,))
+        whole = asked.size == "paper" and (asked.depth, asked.beam, asked.nodes) == (None, None, None)
+        return TreeSize(
+            fixed.beam, Fixed(*size), (f"{said(size, fixed.beam)} ({'as published' if whole else 'fixed'})",)
+        )
     acceptance = load_acceptance(profile or name, target)
     sizes = fixed.sizes(deepest)
-    recipe = Recipe(drafter=drafter, policy=policy, verifier=Match(), controller=Fixed(0))
+    recipe = Recipe(drafter=drafter, policy=BestFirst(fixed.beam), verifier=Match(), controller=Fixed(0))
     cost_model = timed(trials(target, recipe, f"{name} {weights} {fixed.beam}"))
-    return Recipe(
-        drafter=drafter,
-        policy=policy,
-        verifier=Match(),
-        controller=Sized(acceptance, sizes, cost_model),
-        notes=(choice(acceptance, sizes, cost_model).note(name, target),),
-    )
+    note = choice(acceptance, sizes, cost_model).note(name, target, fixed.beam)
+    return TreeSize(fixed.beam, Sized(acceptance, sizes, cost_model), (note,))
 
 
 def choice(acceptance: Acceptance, sizes: tuple[Size, ...], cost_model: CostModel) -> Choice:
@@ -155,11 +161,12 @@ def gain(name: str, target: Model, recipe: Recipe) -> float | None:
     return (1 + accepted) * times[0].total / times[1].total
 
 
-def said(size: Size) -> str:
+def said(size: Size, beam: int | None = None) -> str:
     depth, nodes = size
     if not depth or not nodes:
         return "plain decoding"
-    return f"chain of {nodes}" if nodes <= depth else f"tree of {nodes} nodes, depth {depth}"
+    chain = beam == 1 or (beam is None and nodes <= depth)
+    return f"chain of {min(depth, nodes)}" if chain else f"tree of {nodes} nodes, depth {depth}"
 
 
 def backend_of(target: Model) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from draftwood.core.draw import RULES, Draw, Shape, legal_rules
+from draftwood.core.legal_draws import RULES, Draw, Shape, legal_rules
 from draftwood.core.recipe import Recipe
 from draftwood.errors import CompositionError
 from draftwood.testing.contracts import Always

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from draftwood.core.draw import Draw
+from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.sampling.draft_probs import DraftProbs
@@ -18,7 +18,7 @@ from draftwood.testing.exact import distance, first_token, joint_error
 from draftwood.testing.table_drafter import TableDrafter
 from draftwood.testing.table_model import context_free, near, random_probs
 from draftwood.trees.grow import best_of, grow
-from draftwood.trees.pending import Pending
+from draftwood.trees.most_valuable_first import Pending
 from small_trees import D, Likely, P, Q, grown, one_round, paths
 
 A, B, C = 0, 1, 2

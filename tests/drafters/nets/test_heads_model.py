@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from draftwood.drafters.nets.build import filled
-from draftwood.drafters.nets.stages import StageModel
+from draftwood.drafters.nets.heads_model import StageModel
 from draftwood.drafters.nets.store import Head
 from draftwood.testing.heads import random_head
 from draftwood.testing.tiny import CONFIG, tiny_decoder, tiny_weights

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 from draftwood.bench.spec.text_equality import Difference, difference, few_enough, following, not_compared
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.config import EngineConfig
-from draftwood.core.draw import Draw
+from draftwood.core.legal_draws import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.errors import OptionError
 from draftwood.llm import LLM
 from draftwood.models.loading.load import Loaded
-from draftwood.testing.oracle import NoisyOracle
+from draftwood.testing.oracle_drafter import NoisyOracle
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 

@@ -11,7 +11,7 @@ from draftwood.core.sampling.probs import TokenProbs
 from draftwood.core.sampling.random import invert
 from draftwood.core.sampling.sampler import Sampler
 from draftwood.kernels.cpu.library import Library
-from draftwood.models.backends.nucleus import Nucleus
+from draftwood.models.backends.kernel_sampling import Nucleus
 from native_levels import EVERY_LEVEL
 
 OPTIONS = [

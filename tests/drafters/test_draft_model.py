@@ -6,10 +6,10 @@ import torch
 
 from draftwood.cache.dense import DenseCache
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.draw import Draw
+from draftwood.core.legal_draws import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.core.sampling.params import SamplingParams
-from draftwood.drafters.autoregressive import Autoregressive
+from draftwood.drafters.draft_model import DraftModel
 from draftwood.testing.contracts import check_drafter
 from draftwood.testing.runs import make_engine, serve
 from draftwood.testing.table_model import TableModel, random_probs
@@ -23,12 +23,12 @@ from draftwood.verifiers.rejection import Rejection
 def test_the_contract_of_drafters_holds() -> None:
     table = TableModel(5, random_probs(5, 1))
     for policy in (Chain(), Static((2, 2)), Static((2, 2), Draw.GIVEN)):
-        check_drafter(Autoregressive(table, lambda slots: table.make_cache(slots)), policy, 5)
+        check_drafter(DraftModel(table, lambda slots: table.make_cache(slots)), policy, 5)
 
 
 def test_a_draft_that_is_the_target_itself_is_always_accepted() -> None:
     model = tiny_decoder(3)
-    drafter = Autoregressive(model, lambda slots: DenseCache(model.cache_specs, slots=slots, capacity=300))
+    drafter = DraftModel(model, lambda slots: DenseCache(model.cache_specs, slots=slots, capacity=300))
     for verifier, draw in ((Rejection(), Draw.IID), (Match(), Draw.GIVEN)):
         recipe = Recipe(drafter=drafter, policy=Chain(draw), verifier=verifier, controller=Fixed(4))
         params = [SamplingParams(temperature=t, seed=i, max_tokens=21) for i, t in enumerate((0.0, 1.0, 0.7))]
@@ -75,7 +75,7 @@ def test_after_every_round_its_cache_equals_a_fresh_one() -> None:
             checked.append(length)
 
     recipe = Recipe(
-        drafter=Autoregressive(draft, make),
+        drafter=DraftModel(draft, make),
         policy=Static((2, 2, 1)),
         verifier=Rejection(),
         controller=Fixed(3, 8),

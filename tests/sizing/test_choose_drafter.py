@@ -1,18 +1,19 @@
 """What drafts where nobody said it: the fastest drafter that ships and fits, else the target's first layers."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from draftwood import recipes
-from draftwood.core.draw import Draw
-from draftwood.drafters.autoregressive import Autoregressive
+from draftwood.core.legal_draws import Draw
+from draftwood.drafters.draft_model import DraftModel
 from draftwood.drafters.ngram import NGram
 from draftwood.drafters.nothing import Nothing
 from draftwood.errors import CompositionError, OptionError
-from draftwood.sizing import inner
-from draftwood.sizing.choose import Choice
+from draftwood.sizing import choose_drafter, remembered
+from draftwood.sizing.choose_size import Choice
 from draftwood.testing.tiny import CONFIG, tiny_decoder
 from tree_recipes import TARGET, same_as_plain
 
@@ -27,29 +28,42 @@ def test_a_recipe_with_an_inner_one_leaves_it_open(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in OPEN if name not in ("vocab_trim", "fr_spec", "dynamic_mcsd")])
 def test_without_a_trained_drafter_the_first_layers_draft_and_the_notes_say_it(name: str) -> None:
     recipe: Any = recipes.build(name, TARGET)
-    assert isinstance(recipe.drafter, Autoregressive) and recipe.drafter.model.num_layers == max(
-        1, TARGET.num_layers // 3
-    )
+    assert isinstance(recipe.drafter, DraftModel) and recipe.drafter.model.num_layers == max(1, TARGET.num_layers // 3)
     assert "first 1 of" in recipe.notes[0] and "draftwood train eagle3" in recipe.notes[0]
     assert same_as_plain(name) >= 0
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3, 7, 30])
 def test_the_number_of_layers_follows_the_target(layers: int) -> None:
-    ((name, _),) = inner.candidates(tiny_decoder(config=replace(CONFIG, num_layers=layers)), lambda name: Nothing())
+    ((name, _),) = choose_drafter.candidates(
+        tiny_decoder(config=replace(CONFIG, num_layers=layers)), lambda name: Nothing()
+    )
     assert name == f"speculative_sampling:draft=first:{max(1, layers // 3)}"
 
 
 @pytest.mark.parametrize(
     ("speeds", "first"),
-    [((1.3, 1.2), "eagle3"), ((1.2, 1.3), "eagle3"), ((1.0, 1.3), "fast_draft")],
+    [((1.3, 1.2), "eagle3"), ((1.2, 1.3), "eagle3"), ((1.0, 1.4), "fast_draft")],
 )
 def test_the_fastest_trained_drafter_comes_first(monkeypatch: Any, speeds: tuple[float, float], first: str) -> None:
-    ship(monkeypatch, dict(zip(inner.TRAINED, speeds, strict=True)))
-    names = [name for name, _ in inner.candidates(tiny_decoder(), lambda name: Nothing())]
+    ship(monkeypatch, dict(zip(choose_drafter.TRAINED, speeds, strict=True)))
+    names = [name for name, _ in choose_drafter.candidates(tiny_decoder(), lambda name: Nothing())]
     assert names[0] == first and len(names) == 3
-    (_, note), *_ = inner.candidates(tiny_decoder(), lambda name: Nothing())
-    assert f"inner={first} is chosen" in note and all(f"{speed:.2f}x" in note for speed in speeds)
+    (_, note), *_ = choose_drafter.candidates(tiny_decoder(), lambda name: Nothing())
+    assert note.startswith(f"drafter: {first}, which ships")
+
+
+def test_the_choice_is_kept_so_that_a_seed_gives_the_same_text_tomorrow(monkeypatch: Any, tmp_path: Path) -> None:
+    monkeypatch.setenv("DRAFTWOOD_CACHE", str(tmp_path))
+    monkeypatch.setattr(remembered, "fingerprint", lambda target: "0123")
+    first = []
+    for speeds in ((1.0, 1.4), (1.4, 1.0)):  # another moment, other times
+        ship(monkeypatch, dict(zip(choose_drafter.TRAINED, speeds, strict=True)))
+        first.append(choose_drafter.candidates(tiny_decoder(), lambda name: Nothing())[0][0])
+    assert first == ["fast_draft", "fast_draft"]
+    for file in tmp_path.glob("drafter/*"):
+        file.write_text('{"found": "nonsense"}')
+    assert choose_drafter.candidates(tiny_decoder(), lambda name: Nothing())[0][0] == "eagle3"
 
 
 def test_a_drafter_that_does_not_fit_is_passed_over(monkeypatch: Any) -> None:
@@ -61,7 +75,7 @@ def test_a_drafter_that_does_not_fit_is_passed_over(monkeypatch: Any) -> None:
         return lent[name] if name in lent else real(name, target, draws)
 
     monkeypatch.setattr(recipes, "drafter", drafter)
-    monkeypatch.setattr(recipes, "warnings", lambda *parts: ())
+    monkeypatch.setattr(recipes, "slowness_notes", lambda *parts: ())
     assert recipes.build("mcsd", TARGET).notes == ("fast_draft",)
     assert recipes.build("opt_tree", TARGET).notes == ("eagle3",), "given draws are all that it needs"
     assert isinstance(real("auto", TARGET, frozenset({Draw.IID})), Nothing)
@@ -78,12 +92,14 @@ def test_a_named_draft_takes_the_place_of_the_choice() -> None:
 
 @pytest.mark.parametrize(("gain", "warned"), [(0.7, True), (1.2, False), (None, False)])
 def test_a_tree_that_costs_more_than_it_gains_is_warned_of(monkeypatch: Any, gain: float | None, warned: bool) -> None:
-    monkeypatch.setattr(inner, "gain", lambda name, target, recipe: gain)
-    found = inner.warnings(recipes.build("autoregressive", TARGET), "eagle3", TARGET)
-    assert bool(found) == warned and all("slower than plain decoding here, about 0.70x" in each for each in found)
+    monkeypatch.setattr(choose_drafter, "gain", lambda name, target, recipe: gain)
+    found = choose_drafter.slowness_notes(recipes.build("autoregressive", TARGET), "eagle3", TARGET)
+    assert bool(found) == warned and all(
+        "slower than plain decoding here: expected speed 0.70x" in each for each in found
+    )
 
 
 def ship(monkeypatch: Any, speeds: dict[str, float]) -> None:
     """As if these drafters shipped for every target and were that fast."""
-    monkeypatch.setattr(inner, "ships", lambda kind, target: True)
-    monkeypatch.setattr(inner, "worth", lambda name, target, drafter: Choice((1, 1), speeds[name]))
+    monkeypatch.setattr(choose_drafter, "ships", lambda kind, target: True)
+    monkeypatch.setattr(choose_drafter, "worth", lambda name, target, drafter: Choice((1, 1), speeds[name]))

@@ -22,7 +22,7 @@ Rule = Callable[[Proposal, Scored, Round], Verdict]
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class KnownTokens:
     """Known tokens of one slot that are not in its cache yet: prompt chunks, or the root alone."""
 
     slot: int
@@ -30,7 +30,9 @@ class Chain:
     tokens: list[int]
 
 
-def assemble(chains: list[Chain], host_tree: HostTree, device: torch.device) -> tuple[ForwardInput, Int[Tensor, "B N"]]:
+def assemble(
+    chains: list[KnownTokens], host_tree: HostTree, device: torch.device
+) -> tuple[ForwardInput, Int[Tensor, "B N"]]:
     """One pass: each slot's chain, then its tree. The first B chains belong to the B trees and end with their roots; the
     others only fill the cache. Also the place in the pass of every node.
 
@@ -79,7 +81,7 @@ def assemble(chains: list[Chain], host_tree: HostTree, device: torch.device) -> 
 def score(
     model: Model,
     cache: Cache,
-    chains: list[Chain],
+    chains: list[KnownTokens],
     proposal: Proposal,
     rnd: Round,
     *,
@@ -96,7 +98,7 @@ def score(
 def review(
     model: Model,
     cache: Cache,
-    chains: list[Chain],
+    chains: list[KnownTokens],
     proposal: Proposal,
     rule: Rule,
     rnd: Round,
@@ -112,7 +114,7 @@ def review(
     return verdict, scored
 
 
-def staged_entries(chains: list[Chain], host_tree: HostTree, verdict: Verdict) -> list[list[int]]:
+def staged_entries(chains: list[KnownTokens], host_tree: HostTree, verdict: Verdict) -> list[list[int]]:
     """The staged entries to commit: the whole chain, then those of the accepted nodes, in path order."""
     paths = verdict.to_host().paths
     kept: list[list[int]] = []
