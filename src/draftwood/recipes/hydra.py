@@ -35,23 +35,9 @@ def build(
     `beam` and `nodes` that are not given are chosen for this target and machine; `size=paper` takes the published ones."""
     head = load_head(weights, target, "hydra", "hydra")
     drafter = heads_drafter(head, target)
-    chosen = tree_size(
-        "hydra",
-        target,
-        drafter,
-        weights,
-        Asked(None if depth is None else levels(head, depth), beam, nodes, size),
-        published=(levels(head, None), 10, 63),
-        deepest=levels(head, None),
-        profile="mlp_speculator",  # no heads of this kind ship; these read drafted tokens, too
-    )
-    return Recipe(
-        drafter=drafter,
-        policy=BestFirst(chosen.beam),
-        verifier=Match(),
-        controller=chosen.controller,
-        notes=chosen.notes,
-    )
+    asked = Asked(None if depth is None else levels(head, depth), beam, nodes, size)
+    chosen = tree_size("hydra", target, drafter, weights, asked, published=(levels(head, None), 10, 63), deepest=levels(head, None), profile="mlp_speculator",  # no heads of this kind ship; these read drafted tokens, too)
+    return Recipe(drafter=drafter, policy=BestFirst(chosen.beam), verifier=Match(), controller=chosen.controller, notes=chosen.notes)
 
 
 def training(

@@ -35,14 +35,9 @@ def build(
     `beam` and `nodes` that are not given are chosen for this target and machine; `size=paper` takes the published ones."""
     head = load_head(weights, target, "medusa", "medusa")
     drafter = heads_drafter(head, target)
+    asked = Asked(None if depth is None else levels(head, depth), beam, nodes, size)
     chosen = tree_size(
-        "medusa",
-        target,
-        drafter,
-        weights,
-        Asked(None if depth is None else levels(head, depth), beam, nodes, size),
-        published=(levels(head, None), 10, 63),
-        deepest=levels(head, None),
+        "medusa", target, drafter, weights, asked, published=(levels(head, None), 10, 63), deepest=levels(head, None)
     )
     return Recipe(
         drafter=drafter,

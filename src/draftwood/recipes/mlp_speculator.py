@@ -38,14 +38,9 @@ def build(
     """
     head = load_head(weights, target, "mlp", "mlp_speculator")
     drafter = heads_drafter(head, target)
+    asked = Asked(None if depth is None else levels(head, depth), beam, nodes, size)
     chosen = tree_size(
-        "mlp_speculator",
-        target,
-        drafter,
-        weights,
-        Asked(None if depth is None else levels(head, depth), beam, nodes, size),
-        published=(3, 5, 15),
-        deepest=levels(head, None),
+        "mlp_speculator", target, drafter, weights, asked, published=(3, 5, 15), deepest=levels(head, None)
     )
     return Recipe(
         drafter=drafter,

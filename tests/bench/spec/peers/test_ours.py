@@ -61,7 +61,7 @@ def drafts(ours: Ours, method: str, monkeypatch: pytest.MonkeyPatch) -> list[tup
 
 def test_a_head_has_drafted_for_another_prompt_before_the_clock_starts(settings, tmp_path, monkeypatch):
     target = opened(settings, methods=()).loaded.model
-    method = f"eagle2:weights={write_head(tmp_path / 'head.safetensors', random_head('eagle', target))}"
+    method = f"eagle2:weights={write_head(tmp_path / 'head.safetensors', random_head('eagle', target))}:depth=2:nodes=2"
     ours = opened(settings, methods=(method,))
     with monkeypatch.context() as patch:
         made = drafts(ours, method, patch)
