@@ -36,8 +36,24 @@ def build(
     head = load_head(weights, target, "hydra", "hydra")
     drafter = heads_drafter(head, target)
     asked = Asked(None if depth is None else levels(head, depth), beam, nodes, size)
-    chosen = tree_size("hydra", target, drafter, weights, asked, published=(levels(head, None), 10, 63), deepest=levels(head, None), profile="mlp_speculator",  # no heads of this kind ship; these read drafted tokens, too)
-    return Recipe(drafter=drafter, policy=BestFirst(chosen.beam), verifier=Match(), controller=chosen.controller, notes=chosen.notes)
+    # No heads of this kind ship; those of the MLP speculator read drafted tokens, too.
+    chosen = tree_size(
+        "hydra",
+        target,
+        drafter,
+        weights,
+        asked,
+        published=(levels(head, None), 10, 63),
+        deepest=levels(head, None),
+        profile="mlp_speculator",
+    )
+    return Recipe(
+        drafter=drafter,
+        policy=BestFirst(chosen.beam),
+        verifier=Match(),
+        controller=chosen.controller,
+        notes=chosen.notes,
+    )
 
 
 def training(
