@@ -42,7 +42,7 @@ from draftwood.testing.table_drafter import TableDrafter
 from draftwood.testing.table_model import TableModel, context_free, joint, near, random_probs
 from draftwood.trees.best_and_one import BestAndOne
 from draftwood.trees.chain import Chain
-from draftwood.trees.most_valuable_first import Pending
+from draftwood.trees.most_valuable_first import MostValuableFirst
 from draftwood.trees.paths import Paths
 from draftwood.trees.shaped import Shaped
 from draftwood.trees.static import Static
@@ -304,7 +304,7 @@ def test_the_first_two_tokens_pass_a_chi_square_with_real_noise() -> None:
         (Rejection(), BestAndOne((4,)), 1.0),
         *((Rejection(), policy, 107 / 140) for policy in (Shaped((0, 0)), StochasticBeam(2))),
         *((Rejection(), policy, 0.840298) for policy in (Shaped((0, 0, 0)), StochasticBeam(3))),
-        *((Rejection(), policy, 1.0) for policy in (Pending(), Threshold(0.0), StochasticBeam(4))),
+        *((Rejection(), policy, 1.0) for policy in (MostValuableFirst(), Threshold(0.0), StochasticBeam(4))),
     ],
     ids=label,
 )
@@ -314,7 +314,7 @@ def test_fixture_a_is_reproduced_and_the_distribution_is_the_targets(rule: Any, 
     assert off(found) < ROUNDING
 
 
-@pytest.mark.parametrize("policy", [Pending(), Threshold(0.0)], ids=lambda x: type(x).__name__)
+@pytest.mark.parametrize("policy", [MostValuableFirst(), Threshold(0.0)], ids=lambda x: type(x).__name__)
 def test_fixture_a_is_reproduced_by_budgets(policy: Any) -> None:
     for nodes, accepted in ((1, 0.6), (2, 107 / 140), (3, 0.840298), (4, 1.0)):
         found = rounds(Rejection(), Case(policy, 4, 1, nodes), context_free(P), context_free(Q))
@@ -536,7 +536,7 @@ def spoiled_probs(change: Callable[[Proposal], Proposal], policy: Any) -> list[f
     return first_token(fixture(Rejection(), policy, drafter=Spoiled(context_free(Q), change=change)), 4)
 
 
-TWO_DRAWS = [Static((2,)), Shaped((0, 0)), StochasticBeam(2), Pending(), Threshold(0.0)]
+TWO_DRAWS = [Static((2,)), Shaped((0, 0)), StochasticBeam(2), MostValuableFirst(), Threshold(0.0)]
 two_draws = pytest.mark.parametrize("policy", TWO_DRAWS, ids=lambda x: type(x).__name__)
 
 

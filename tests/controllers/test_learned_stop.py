@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from draftwood.controllers.learned_stop import Decided
+from draftwood.controllers.learned_stop import LearnedStop
 from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
@@ -74,7 +74,7 @@ def outcomes(
         drafter=q if hasattr(q, "propose") else Telling(q),
         policy=policy,
         verifier=verifier,
-        controller=Decided(len(widths), policy.num_nodes, judge),
+        controller=LearnedStop(len(widths), policy.num_nodes, judge),
     )
     return leaves(TableModel(vocab_size, p), lambda: recipe, **more)
 
@@ -162,7 +162,7 @@ def grown(judge: Any, depth: int = 4, texts: Any = ((0,),)) -> Proposal:
     rnd = toy_round(texts, VOCAB, seed=2)
     policy = Static((2, *(1,) * (depth - 1)))
     p = random_probs(VOCAB, 1)
-    limit = Decided(depth, policy.num_nodes, judge).plan(None, rnd, None)  # type: ignore[arg-type]
+    limit = LearnedStop(depth, policy.num_nodes, judge).plan(None, rnd, None)  # type: ignore[arg-type]
     return Telling(p).propose(None, rnd, Proposal.roots(rnd.roots()), limit, policy)
 
 
@@ -187,7 +187,7 @@ def test_the_judge_reads_the_hidden_states_of_the_parents() -> None:
         probs = torch.full((frontier.numel(), VOCAB), 1 / VOCAB, dtype=torch.float64)
         return DraftProbs(probs), (frontier[..., None] + 100).double()  # a state that names its node
 
-    limit = Decided(3, policy.num_nodes, judge).plan(None, rnd, None)  # type: ignore[arg-type]
+    limit = LearnedStop(3, policy.num_nodes, judge).plan(None, rnd, None)  # type: ignore[arg-type]
     made = grow(Proposal.roots(rnd.roots()), limit, policy, rnd, step)
     assert [x[0, :, 0].tolist() for x in shown] == [[100, 100], [101, 102]]
     assert made.tree.parents[0].tolist() == [-1, 0, 0, 1, 2, 3, 4]
@@ -226,13 +226,13 @@ def test_a_row_that_stops_leaves_its_neighbours_alone() -> None:
 def test_wishes_that_make_no_sense_are_refused() -> None:
     for wrong in (-0.1, 1.1, float("nan")):
         with pytest.raises(OptionError, match="threshold cannot be"):
-            Decided(2, 2, random_judge(0), wrong)
+            LearnedStop(2, 2, random_judge(0), wrong)
     with pytest.raises(OptionError, match="depth cannot be"):
-        Decided(-1, 2, random_judge(0))
+        LearnedStop(-1, 2, random_judge(0))
 
 
 def test_a_drafter_without_hidden_states_is_named() -> None:
     rnd = toy_round(((0,),), VOCAB)
-    limit = Decided(2, 4, random_judge(0)).plan(None, rnd, None)  # type: ignore[arg-type]
+    limit = LearnedStop(2, 4, random_judge(0)).plan(None, rnd, None)  # type: ignore[arg-type]
     with pytest.raises(DrafterError, match="the drafter shows none"):
         TableDrafter(random_probs(VOCAB, 1)).propose(None, rnd, Proposal.roots(rnd.roots()), limit, Static((2, 1)))

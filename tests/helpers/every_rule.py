@@ -26,7 +26,7 @@ from draftwood.trees.best_and_one import BestAndOne
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 from draftwood.trees.delayed import Delayed
-from draftwood.trees.most_valuable_first import Pending
+from draftwood.trees.most_valuable_first import MostValuableFirst
 from draftwood.trees.opt_tree import OptTree
 from draftwood.trees.paths import Paths
 from draftwood.trees.shaped import Shaped
@@ -80,7 +80,7 @@ SMALL = (
     Case(Paths(2), 2, 2),
     Case(BestAndOne((2, 1)), 3, 2),
     Case(StochasticBeam(2), 3, 2, 3),
-    Case(Pending(2), 3, 3, 3),
+    Case(MostValuableFirst(2), 3, 3, 3),
     Case(Threshold(0.2), 3, 2, 3),
     Case(Delayed(1, 2), 3, 2, 3),
     Case(OptTree(0.1), 3, 2, 4),
@@ -104,7 +104,7 @@ LARGE = (
     Case(Paths(3), 2, 2),
     Case(BestAndOne((2, 2)), 3, 2),
     Case(StochasticBeam(2), 3, 2, 4),
-    Case(Pending(), 3, 3, 5),
+    Case(MostValuableFirst(), 3, 3, 5),
     Case(Threshold(0.05), 3, 2, 5),
     Case(Delayed(1, 2), 2, 3, 5),
     Case(OptTree(0.0), 5, 2, 6),

@@ -19,7 +19,7 @@ from draftwood.trees.best_and_one import BestAndOne
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 from draftwood.trees.grow import NO_NUMBERS, grow
-from draftwood.trees.most_valuable_first import Pending
+from draftwood.trees.most_valuable_first import MostValuableFirst
 from draftwood.trees.shaped import Shaped
 from draftwood.trees.static import Static
 from draftwood.trees.stochastic_beam import StochasticBeam
@@ -29,7 +29,7 @@ PROBS = random_probs(8, 3)
 POLICIES = [
     Static((3, 2)),
     BestAndOne((3, 2)),
-    Pending(2),
+    MostValuableFirst(2),
     Threshold(0.01),
     StochasticBeam(3),
     Shaped((0, 0, 0, 1, 1, 2)),
@@ -63,7 +63,7 @@ def test_row_that_draws_is_the_same_beside_a_greedy_one(policy: Any) -> None:
     assert beside.copies[0].any() and not beside.copies[1].any()
 
 
-@pytest.mark.parametrize("policy", [Pending(1), Pending(4), Threshold(0.0)], ids=repr)
+@pytest.mark.parametrize("policy", [MostValuableFirst(1), MostValuableFirst(4), Threshold(0.0)], ids=repr)
 def test_greedy_rows_of_dynamic_trees_hold_the_likeliest_paths(policy: Any) -> None:
     made = propose(policy, 0.0).tree
     paths = {

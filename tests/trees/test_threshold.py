@@ -13,7 +13,7 @@ from draftwood.testing.exact import joint_error
 from draftwood.testing.table_drafter import TableDrafter
 from draftwood.testing.table_model import context_free, near, random_probs
 from draftwood.trees.grow import grow
-from draftwood.trees.most_valuable_first import Pending
+from draftwood.trees.most_valuable_first import MostValuableFirst
 from draftwood.trees.threshold import Threshold
 from small_trees import (
     D,
@@ -50,7 +50,7 @@ def test_a_level_is_one_pass() -> None:
 def test_a_threshold_of_nothing_draws_the_trees_of_the_heap() -> None:
     probs = random_probs(3, 4)
     for nodes in (1, 2, 3, 4):
-        heap = every_tree(Pending(), probs, 3, 2, nodes)
+        heap = every_tree(MostValuableFirst(), probs, 3, 2, nodes)
         level = every_tree(Threshold(0.0), probs, 3, 2, nodes)
         for found in (heap, level):  # nodes are numbered differently; as sets they are the same
             for tree in list(found):

@@ -1,4 +1,4 @@
-"""Decided: levels are added as long as one of the newest nodes is likely to be accepted.
+"""LearnedStop: levels are added as long as one of the newest nodes is likely to be accepted.
 
     root     .7               a token drawn here is accepted with .7, above the threshold: a draft pass over level 1
     level 1  a .3   b .1      none is above it: level 2, drawn from that pass, stays, and no pass is run over it
@@ -26,7 +26,7 @@ Judge = Callable[[Float[Tensor, "B F H"]], Float[Tensor, "B F"]]
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class LearnedStop:
     """At most `depth` levels and `nodes` drafted nodes; at least one level. A sequence goes on if any node of its newest
     level is accepted with a chance above `threshold`."""
 
@@ -37,7 +37,7 @@ class Decided:
     needs: Needs = Needs()
 
     def __post_init__(self) -> None:
-        need_size("Decided", depth=(self.depth, 0), nodes=(self.nodes, 0))
+        need_size("LearnedStop", depth=(self.depth, 0), nodes=(self.nodes, 0))
         if not 0 <= self.threshold <= 1:
             raise OptionError(f"threshold cannot be {self.threshold}\nhint: a probability, from 0 to 1")
 
@@ -53,7 +53,7 @@ class Decided:
         if tree.num_nodes == 1:  # the first level is always drawn
             return frontier == 0
         if above is None:
-            raise DrafterError("Decided judges hidden states, and the drafter shows none")
+            raise DrafterError("LearnedStop judges hidden states, and the drafter shows none")
         likely = (self.judge(above) > self.threshold) & (frontier >= 0)
         return likely.any(1, keepdim=True).expand_as(frontier)
 

@@ -1,4 +1,4 @@
-"""The seven protocols (and the two they stand on): what a part must answer to live in the engine. Nothing else is here."""
+"""The protocols: what a part must answer to live in the engine. Nothing else is here."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol

@@ -3,7 +3,7 @@
     who runs?           scheduler.next      sequences, and their known tokens that are not in the cache
     how much to draft?  controller.plan     a Limit per sequence; depth 0 is plain decoding
     draft               drafter.propose     a tree below each sequence's newest token
-    score               one target pass     known tokens and trees together
+    score               one target pass     known tokens and trees together (core/score_and_verify.py)
     accept a path       verifier.verify     an exact rule
     commit              cache, drafter      the entries of the path are kept, the others dropped
     emit                request.accept      tokens, clipped at stop conditions

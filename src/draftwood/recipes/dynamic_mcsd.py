@@ -7,7 +7,7 @@ from torch import Tensor
 
 from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
-from draftwood.controllers.learned_stop import Decided
+from draftwood.controllers.learned_stop import LearnedStop
 from draftwood.core.protocols import Drafter, Model
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.core.train_plan import TrainPlan
@@ -51,7 +51,7 @@ def build(
     judge = (
         None if weights == NONE else judge_of(load_head(weights, target, "decision", "dynamic_mcsd"), drafter, inner)
     )
-    controller = Fixed(*size) if judge is None else Decided(*size, judge, threshold)
+    controller = Fixed(*size) if judge is None else LearnedStop(*size, judge, threshold)
     if roots == "target":
         return Recipe(drafter=TargetRoots(drafter), policy=policy, verifier=LongestRun(), controller=controller)
     rule = Rejection() if verifier == "rejection" else Traversal()

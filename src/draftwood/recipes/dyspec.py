@@ -7,7 +7,7 @@ from draftwood.controllers.fixed import Fixed
 from draftwood.core.protocols import Model
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.option_parsing import Count, NotWith, OfDrafter, Share, Size
-from draftwood.trees.most_valuable_first import Pending
+from draftwood.trees.most_valuable_first import MostValuableFirst
 from draftwood.trees.threshold import Threshold
 from draftwood.verifiers.rejection import Rejection
 
@@ -27,7 +27,7 @@ def build(
     every `ahead` nodes."""
     return Recipe(
         drafter=recipes.drafter(inner, target),
-        policy=Pending(ahead) if threshold is None else Threshold(threshold),
+        policy=MostValuableFirst(ahead) if threshold is None else Threshold(threshold),
         verifier=Rejection(),
         controller=Fixed(depth=depth, nodes=nodes),
     )

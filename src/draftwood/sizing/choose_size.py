@@ -9,7 +9,7 @@ import numpy as np
 from draftwood.controllers.acceptance import DEPTHS, NODES, Acceptance, Outlook, Size
 from draftwood.controllers.cost import CostModel
 from draftwood.controllers.fixed import Fixed
-from draftwood.controllers.learned_stop import Decided
+from draftwood.controllers.learned_stop import LearnedStop
 from draftwood.controllers.sized import PLAIN, Sized, best_size, gains
 from draftwood.core.protocols import Drafter, Model
 from draftwood.core.recipe import Recipe
@@ -151,7 +151,7 @@ def gain(name: str, target: Model, recipe: Recipe) -> float | None:
     """How many times as fast as plain decoding a recipe with a tree of fixed size is expected to be; None: no fixed size.
     The recipe's own rounds are timed; the acceptance is that of a best-first tree of this size, drafted as `name` does."""
     fixed = recipe.controller
-    if not isinstance(fixed, Fixed | Decided) or not fixed.depth:
+    if not isinstance(fixed, Fixed | LearnedStop) or not fixed.depth:
         return None
     size = fixed.depth, fixed.depth if fixed.nodes is None else fixed.nodes
     times = trials(target, recipe, f"{name} {recipe.policy} {recipe.verifier}", (PLAIN, size))

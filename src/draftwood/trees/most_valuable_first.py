@@ -1,4 +1,4 @@
-"""Pending: one draw at a time, always the one that is most likely to be of use.
+"""MostValuableFirst: one draw at a time, always the one that is most likely to be of use.
 
 A draw that has not happened yet is worth the chance that it will be tried: that its node is reached and that its elder
 siblings are all rejected, if a token is kept with its draft probability.
@@ -37,7 +37,7 @@ class _Carry:
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class MostValuableFirst:
     """A heap of draws, the most valuable first, until the budget is used. A distribution takes a draft pass, a further
     child of the same node does not. `ahead`: nodes run in one pass, the most valuable ones; it changes the number of passes
     and nothing else."""
@@ -45,7 +45,7 @@ class Pending:
     ahead: int = 1
 
     def __post_init__(self) -> None:
-        need_at_least("Pending", ahead=(self.ahead, 1))
+        need_at_least("MostValuableFirst", ahead=(self.ahead, 1))
 
     @property
     def draw(self) -> Draw:

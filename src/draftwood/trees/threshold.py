@@ -1,7 +1,7 @@
 """Threshold: every draw that is likely enough to be of use, level by level.
 
-The values are those of `Pending`; instead of asking for the best draw each time, a node draws children while the next one
-is worth more than `least`. A pass per level is enough.
+The values are those of `MostValuableFirst`; instead of asking for the best draw each time, a node draws children while the
+next one is worth more than `least`. A pass per level is enough.
 """
 
 from dataclasses import dataclass, replace

@@ -129,7 +129,7 @@ class Contest:
 def play(
     p: Float[Tensor, "B V"], r: Float[Tensor, "B V"], q: Float[Tensor, "B V"], size: int, where: Bool[Tensor, "B"]
 ) -> Contest:
-    """Decided by the distributions alone; the tokens are not looked at."""
+    """LearnedStop by the distributions alone; the tokens are not looked at."""
     order = _best_first(p - r * q)  # [B, s] the others rank behind these, all alike
     ranked = order.shape[1]
     rank = torch.full_like(p, ranked, dtype=torch.int64)

@@ -14,7 +14,7 @@ from draftwood.trees.best_first import BestFirst
 from draftwood.trees.best_shape import positional
 from draftwood.trees.chain import Chain
 from draftwood.trees.delayed import Delayed
-from draftwood.trees.most_valuable_first import Pending
+from draftwood.trees.most_valuable_first import MostValuableFirst
 from draftwood.trees.opt_tree import OptTree
 from draftwood.trees.paths import Paths
 from draftwood.trees.shaped import Shaped
@@ -58,7 +58,7 @@ def trees(nodes: int = 16) -> dict[str, Tree]:
         "paths": Tree(Paths(4), quarter, 4 * quarter),
         "delayed": Tree(Delayed(1, 3), 1 + (nodes - 1) // 3, nodes),
         "beam": Tree(StochasticBeam(4), quarter, 4 * quarter),
-        "heap": Tree(Pending(ahead=4), DEEP, nodes, adaptive=True),
+        "heap": Tree(MostValuableFirst(ahead=4), DEEP, nodes, adaptive=True),
         "threshold": Tree(Threshold(1 / nodes), DEEP, nodes, adaptive=True),
         "shaped": Tree(chosen, chosen.depth, chosen.num_nodes),
         "best-and-one": _static(BestAndOne(split)),
