@@ -65,6 +65,10 @@ def test_speed_is_said_in_words(monkeypatch, seconds, said, cell):
     assert said in shown and cell in shown and ("slower" in shown) == (seconds > 1.5)
 
 
+def test_speed_that_tokens_per_pass_do_not_allow_is_called_noise():
+    assert "the times are noisy" in compared(0.01).words() and "noisy" not in compared(2.0).words()
+
+
 def test_several_runs_count_together():
     both = Comparison([run_of("auto", (1, 2), 1.0)] * 2, [run_of("plain", (1, 2), 2.0)] * 2, True)
     assert both.ratio == pytest.approx(2) and both.identical

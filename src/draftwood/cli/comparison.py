@@ -57,6 +57,8 @@ class Comparison:
             said = f"{name} is as fast as plain decoding here."
         elif ratio > 1:
             said = f"{name} is {ratio:.2f} times as fast as plain decoding here."
+            if ratio > (1 + TIE) * per_pass(self.chosen):
+                said += " That is more than its tokens per pass allow: the times are noisy."
         else:
             said = f"{name} is slower than plain decoding here: {ratio:.2f} times its speed."
         if not self.identical:
