@@ -39,7 +39,7 @@ class UnknownNameError(DraftwoodError, LookupError):
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
         names = sorted(known)
         lowered = {each.lower(): each for each in names}
-        near = [lowered[each] for each in difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.5)]
+        near = [lowered[each] for each in difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.6)]
         guess = f"did you mean {' or '.join(repr(n) for n in near)}?" if near else f"known: {', '.join(names)}"
         super().__init__(f"unknown {kind}: {name!r}\nhint: {guess}" + (f"\n      {hint}" if hint else ""))
 

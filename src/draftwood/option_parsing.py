@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from draftwood.errors import MOST, OptionError
 
 YES, NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
-EXAMPLES = {"--option": "depth=6", "--logit-bias": "42=-5"}
+EXAMPLES = {"--logit-bias": "42=-5"}
 NUMBERS = {int: "a whole number", float: "a number"}
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ def pairs(words: Sequence[str], what: str) -> dict[str, str]:
         key, sign, value = word.partition("=")
         key = key.strip()
         if not sign or not key:
-            raise OptionError(f"{what} {word!r} is not KEY=VALUE\nhint: for example {what} {EXAMPLES.get(what, 'a=1')}")
+            raise OptionError(f"{what}: {word!r} is not KEY=VALUE\nhint: for example {EXAMPLES.get(what, 'depth=6')}")
         if key in found:
             raise OptionError(f"{what} {key} is given twice: {found[key]!r} and {value!r}")
         found[key] = value
@@ -94,7 +94,7 @@ def converted(
     name: str, build: Callable[..., Any], known: Mapping[str, inspect.Parameter], words: Sequence[str]
 ) -> dict[str, Any]:
     """Options of `build` from KEY=VALUE words. OptionError lists the options there are."""
-    chosen = pairs(words, "--option")
+    chosen = pairs(words, f"{name}: option")
     _refuse_unknown(name, known, chosen)
     hints = _hints(build)
     return {key: _fitted(f"{name}: {key}", _hint(hints, known[key]), text, _parsed) for key, text in chosen.items()}

@@ -116,8 +116,8 @@ def test_counts_that_do_not_fit_are_refused(target: Any, tmp_path: Path, values:
 def test_texts_that_cannot_be_counted_are_refused(target: Any, tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("")
     for files, reason in (
-        ([], r"no token to count in no texts\nhint: (.*)--option texts=FILE"),
-        ([str(tmp_path / "empty.txt")], "no token to count"),
+        ([], r"texts are needed .* none are given\nhint: (.*)texts=FILE"),
+        ([str(tmp_path / "empty.txt")], "there is none in"),
         ([str(tmp_path / "missing.txt")], "cannot be read"),
     ):
         with pytest.raises(OptionError, match=reason):

@@ -29,5 +29,5 @@ def test_texts_choose_the_tokens_and_the_text_stays_that_of_plain_decoding(tmp_p
 
 def test_without_texts_it_is_refused(tmp_path: Path) -> None:
     target = load(str(write_folder(tmp_path / "model")), dtype="float32").model
-    with pytest.raises(OptionError, match=r"(?s)no texts.*name files"):
+    with pytest.raises(OptionError, match=r"(?s)none are given.*texts=FILE"):
         recipes.build("fr_spec", target)

@@ -35,7 +35,10 @@ class VocabTrim:
     def __post_init__(self) -> None:
         if not getattr(self.drafter, "trims", False):
             name = type(self.drafter).__name__
-            raise CompositionError(f"VocabTrim trims the head of a drafter, {name} has none that it could trim")
+            raise CompositionError(
+                f"VocabTrim trims the head of a drafter, {name} has none that it could trim\n"
+                "hint: a drafter with a head, for example inner=eagle3"
+            )
         keep = self.keep
         if keep is not None and (not len(keep) or bool((keep.diff() <= 0).any())):
             raise OptionError("VocabTrim: ids to keep must rise, and there must be one at least")

@@ -57,8 +57,8 @@ def count_texts(files: Sequence[str], target: Model) -> Int[Tensor, "V"]:
         except OSError as error:
             raise OptionError(f"text {file!r} cannot be read: {error.strerror or error}") from None
     if not int(counts.sum()):
-        which = ", ".join(map(repr, files)) or "no texts"
-        raise OptionError(f"no token to count in {which}\nhint: name files of plain text: --option texts=FILE")
+        found = f"there is none in {', '.join(map(repr, files))}" if files else "none are given"
+        raise OptionError(f"texts are needed to count tokens in, and {found}\nhint: files of plain text: texts=FILE")
     return counts
 
 

@@ -57,7 +57,7 @@ def test_a_draft_of_the_target_itself_is_accepted_at_the_first_sibling(loaded: L
 
 
 def test_drafters_without_siblings_and_missing_prompts_are_refused(loaded: Loaded) -> None:
-    with pytest.raises(OptionError, match="different siblings"):
+    with pytest.raises(OptionError, match="to draw siblings from"):
         measure(loaded, "prompt_lookup", [[1, 2]])
     with pytest.raises(OptionError, match="no prompts"):
         measure(loaded, "speculative_sampling:draft=first:1", [])

@@ -101,7 +101,7 @@ def record(
     made = recipes.build(recipe, loaded.model, **options) if isinstance(recipe, str) else recipe
     if Draw.IID not in made.drafter.draws:
         raise OptionError(
-            f"{type(made.drafter).__name__} draws from no distribution, so there is no q\nhint: eagle3, fast_draft, ..."
+            f"{type(made.drafter).__name__} draws from no distribution, so there is no q\nhint: try eagle3 or fast_draft"
         )
     p: list[Tensor] = []
     q: list[Tensor] = []

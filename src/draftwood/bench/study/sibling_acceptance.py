@@ -36,7 +36,7 @@ def measure(
     drafter = recipes.drafter(recipe, loaded.model) if isinstance(recipe, str) else recipe.drafter
     if Draw.DISTINCT not in drafter.draws:
         raise OptionError(
-            f"{type(drafter).__name__} cannot draw different siblings\nhint: eagle3, fast_draft, medusa, ..."
+            f"{type(drafter).__name__} has no distribution to draw siblings from\nhint: try eagle3, fast_draft or medusa"
         )
     tree = tried_tree(width, nodes, depth)
     counter = Counting.of(tree)
