@@ -7,6 +7,7 @@ slow, so tests/testing/test_shape_checker.py does it for some rooms.
 
 import gc
 import os
+import signal
 from pathlib import Path
 
 import torch
@@ -18,6 +19,11 @@ def pytest_collection_finish() -> None:
     """What is imported by now stays to the end, so the collector need not look through it again and again."""
     gc.collect()
     gc.freeze()
+
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    # A shell without job control lets what it starts in the background ignore interrupts; tests interrupt themselves.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 if report := os.environ.get("DRAFTWOOD_SHAPES"):
