@@ -9,6 +9,7 @@ from draftwood import recipes
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.draft_model import DraftModel
 from draftwood.errors import CompositionError, OptionError
+from draftwood.recipes import speculative_sampling
 from draftwood.testing.heads import random_head, write_head
 from draftwood.testing.runs import make_engine, serve
 from draftwood.testing.tiny import tiny_decoder
@@ -63,3 +64,11 @@ def test_one_option_names_what_drafts_and_a_drafter_without_distributions_is_ref
         recipes.build("spectr", target, inner="prompt_lookup")
     recipe = recipes.build("spectr", target, inner="speculative_sampling:draft=first:1")
     assert isinstance(recipe.drafter, DraftModel)
+
+
+def test_the_cache_of_a_small_model_lies_where_the_model_does() -> None:
+    here, elsewhere = tiny_decoder(2).first_layers(1), tiny_decoder(2).to("meta").first_layers(1)
+    name = here.cache_specs[0].name
+    for model, device in ((here, "cpu"), (elsewhere, "meta")):
+        made: Any = speculative_sampling._cache(model, 1)
+        assert made.store(name).device.type == device

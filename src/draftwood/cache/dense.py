@@ -26,10 +26,10 @@ _SINGLE = np.ones((1, 1), dtype=bool)
 
 def cache_for(model: Any, slots: int, capacity: int) -> Any:
     """The cache that a model brings along, if it runs elsewhere, or a dense one."""
-    make = getattr(model, "make_cache", None)
-    return (
-        DenseCache(model.cache_specs, slots=slots, capacity=capacity) if make is None else make(slots, capacity, None)
-    )
+    make, device = getattr(model, "make_cache", None), getattr(model, "device", "cpu")
+    if make is not None:
+        return make(slots, capacity, None)
+    return DenseCache(model.cache_specs, slots=slots, capacity=capacity, device=device)
 
 
 @dataclass(slots=True)

@@ -72,4 +72,5 @@ def draft_model(draft: str, target: Model) -> Model:
 
 
 def _cache(model: Model, slots: int) -> Cache:
-    return DenseCache(model.cache_specs, slots=slots, capacity=model.max_positions + MARGIN)
+    device = getattr(model, "device", "cpu")
+    return DenseCache(model.cache_specs, slots=slots, capacity=model.max_positions + MARGIN, device=device)
