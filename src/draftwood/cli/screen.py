@@ -40,8 +40,10 @@ def report(message: str) -> None:
 
 
 def banner(llm: "LLM") -> None:
-    """What the recipe chose for the user, on stderr: a line each."""
-    for note in llm.recipe.notes:
+    """What the recipe chose for the user, on stderr: a line each. That it is slow was logged as a warning already."""
+    from draftwood.sizing.choose_drafter import SLOW
+
+    for note in (each for each in llm.recipe.notes if not each.startswith(SLOW)):
         print(f"[{llm.recipe_name}: {note}]", file=sys.stderr, flush=True)
 
 
