@@ -15,7 +15,7 @@ from typing import Any, Literal, NoReturn, overload
 import torch
 
 from draftwood import recipes
-from draftwood.cache.dense import DenseCache
+from draftwood.cache.dense import cache_for
 from draftwood.controllers.cost import CostModel
 from draftwood.core.config import EngineConfig
 from draftwood.core.recipe import Recipe
@@ -77,17 +77,7 @@ class LLM:
     def _new_engine(self) -> Engine:
         model, config = self.loaded.model, self.config
         capacity = min(config.max_model_len or model.max_positions, model.max_positions)
-        make = getattr(model, "make_cache", None)  # models that run elsewhere bring a cache of their own
-        if make is not None:
-            cache = make(config.max_num_seqs, capacity, config.max_cache_tokens)
-        else:
-            cache = DenseCache(
-                model.cache_specs,
-                slots=config.max_num_seqs,
-                capacity=capacity,
-                max_cache_tokens=config.max_cache_tokens,
-                device=self.device,
-            )
+        cache = cache_for(model, config.max_num_seqs, capacity, config.max_cache_tokens)
         return Engine(model, cache, self.recipe, cost_model=self.cost_model, config=config, device=self.device)
 
     @overload

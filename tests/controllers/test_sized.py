@@ -15,8 +15,8 @@ from draftwood.core.round import Round
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.verdict import Times
 from draftwood.engine.engine import Engine
-from draftwood.testing.contracts import check_controller
-from draftwood.testing.exact import joint_error, leaves
+from draftwood.testing.contracts import check_controller, toy_round
+from draftwood.testing.exact import Free, joint_error, leaves
 from draftwood.testing.runs import make_engine
 from draftwood.testing.table_drafter import TableDrafter
 from draftwood.testing.table_model import TableModel, context_free, near, random_probs
@@ -125,3 +125,14 @@ def test_sampled_output_has_the_targets_distribution_while_sizes_change(drafts: 
 
 def test_contract() -> None:
     check_controller(Sized(acceptance(0.5), SIZES, Costs(0.1, 0.1)))
+
+
+def test_the_next_request_in_the_same_slot_begins_anew() -> None:
+    controller = Sized(acceptance(0.5), SIZES, Costs(0.1, 0.2))
+    rnd, load = toy_round([[1]], V), Load(cost_model=Free(), batch_size=1, waiting=0, context=1)
+    state = controller.init(1)
+    controller.plan(state, rnd, load)
+    state.sequences[0].shift, state.left = -4.0, 5  # nothing of the first request was accepted
+    controller.free(state, [0])
+    controller.plan(state, rnd, load)
+    assert state.sequences[0].shift == 0.0 and state.left == controller.every - 1

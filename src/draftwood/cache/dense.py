@@ -24,12 +24,14 @@ _EMPTY = np.zeros((0, 0), dtype=bool)
 _SINGLE = np.ones((1, 1), dtype=bool)
 
 
-def cache_for(model: Any, slots: int, capacity: int) -> Any:
+def cache_for(model: Any, slots: int, capacity: int, max_cache_tokens: int | None = None) -> Any:
     """The cache that a model brings along, if it runs elsewhere, or a dense one."""
     make, device = getattr(model, "make_cache", None), getattr(model, "device", "cpu")
     if make is not None:
-        return make(slots, capacity, None)
-    return DenseCache(model.cache_specs, slots=slots, capacity=capacity, device=device)
+        return make(slots, capacity, max_cache_tokens)
+    return DenseCache(
+        model.cache_specs, slots=slots, capacity=capacity, max_cache_tokens=max_cache_tokens, device=device
+    )
 
 
 @dataclass(slots=True)

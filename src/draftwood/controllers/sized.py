@@ -114,6 +114,7 @@ class Sized:
                 each.rounds += 1
 
     def free(self, state: _State, slots: Sequence[int]) -> None:
+        state.slots = ()  # the next request may have the same slot
         for slot in slots:
             state.sequences.pop(slot, None)
 

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Annotated, Literal
 
 from draftwood import recipes
-from draftwood.cache.dense import DenseCache
+from draftwood.cache.dense import cache_for
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.legal_draws import Draw
 from draftwood.core.protocols import Cache, Model
@@ -72,5 +72,4 @@ def draft_model(draft: str, target: Model) -> Model:
 
 
 def _cache(model: Model, slots: int) -> Cache:
-    device = getattr(model, "device", "cpu")
-    return DenseCache(model.cache_specs, slots=slots, capacity=model.max_positions + MARGIN, device=device)
+    return cache_for(model, slots, model.max_positions + MARGIN)

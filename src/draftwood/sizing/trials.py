@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from draftwood.cache.dense import DenseCache
+from draftwood.cache.dense import cache_for
 from draftwood.controllers.acceptance import Size
 from draftwood.core.config import EngineConfig
 from draftwood.core.forward import Needs
@@ -91,13 +91,7 @@ class _Turn:
 
 def trial_engine(target: Model, recipe: Recipe, length: int, cost_model: CostEstimate | None = None) -> Engine:
     """An engine for one sequence of at most `length` tokens."""
-    device, make = getattr(target, "device", "cpu"), getattr(target, "make_cache", None)
-    length = min(length, target.max_positions)
-    cache = (
-        DenseCache(target.cache_specs, slots=1, capacity=length, device=device)
-        if make is None
-        else make(1, length, None)
-    )
+    cache, device = cache_for(target, 1, min(length, target.max_positions)), getattr(target, "device", "cpu")
     config = EngineConfig(max_num_seqs=1, disable_slow_drafts=False)
     return Engine(target, cache, recipe, cost_model=cost_model or Record(), config=config, device=device)
 
