@@ -133,6 +133,9 @@ def test_the_next_request_in_the_same_slot_begins_anew() -> None:
     state = controller.init(1)
     controller.plan(state, rnd, load)
     state.sequences[0].shift, state.left = -4.0, 5  # nothing of the first request was accepted
+    controller.free(state, [])
+    controller.plan(state, rnd, load)
+    assert state.left == 4, "nothing was freed, nothing is chosen again"
     controller.free(state, [0])
     controller.plan(state, rnd, load)
     assert state.sequences[0].shift == 0.0 and state.left == controller.every - 1

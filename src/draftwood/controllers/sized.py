@@ -114,9 +114,9 @@ class Sized:
                 each.rounds += 1
 
     def free(self, state: _State, slots: Sequence[int]) -> None:
-        state.slots = ()  # the next request may have the same slot
         for slot in slots:
             state.sequences.pop(slot, None)
+            state.slots = ()  # the next request may have the same slot
 
 
 def best_size(sizes: Sequence[Size], found: np.ndarray, present: Size | None = None) -> Size:
