@@ -25,6 +25,9 @@ class Proposal:
     passes: int = 0  # model passes that drafting took, and their seconds: for the cost model and for honest accounts
     pass_seconds: float = 0.0
     fault: str | None = None  # why drafting broke off; what was drawn before is still good
+    # Bounds that the host knows without looking at the tree, so that no loop has to ask a device; None: num_nodes - 1.
+    max_depth: int | None = None  # levels below the root
+    max_children: int | None = None  # of any node, copies counted
 
     @staticmethod
     def roots(tokens: Int[Tensor, "B"]) -> "Proposal":
@@ -35,6 +38,17 @@ class Proposal:
     def q_indices(self) -> Int[Tensor, "B N"]:
         """`q_index`, or -1 everywhere where nothing was drawn."""
         return torch.full_like(self.tree.tokens, -1) if self.q_index is None else self.q_index
+
+    @property
+    def levels(self) -> int:
+        """No path is longer than this, the root not counted."""
+        most = self.tree.num_nodes - 1
+        return most if self.max_depth is None else min(most, self.max_depth)
+
+    @property
+    def siblings(self) -> int:
+        """No node has more draws below it than this."""
+        return self.tree.num_nodes - 1 if self.max_children is None else self.max_children
 
     def with_given(self, tokens: list[list[int]], parents: list[list[int]], score: list[list[float]]) -> "Proposal":
         """Given nodes below bare roots, from lists that may differ in length; parents count the root as 0."""
