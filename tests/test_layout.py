@@ -27,6 +27,7 @@ RANKS: tuple[frozenset[str], ...] = (
     FOR_ALL,
     frozenset({"core"}),
     frozenset({"kernels", "models", "cache"}),
+    frozenset({"runners"}),
     frozenset({"trees", "verifiers", "controllers"}),
     frozenset({"drafters"}),
     frozenset({"sizing"}),
@@ -42,7 +43,7 @@ TOP = RANK["llm"]
 ONLY: dict[str, frozenset[str]] = {
     "engine": frozenset({"core"}),
     "testing": frozenset(
-        {"core", "cache", "models", "trees", "drafters", "engine"}
+        {"core", "cache", "models", "runners", "trees", "drafters", "engine"}
     ),  # the exact tester enumerates the engine itself
     "weights": frozenset(),
     "train/objectives.py": frozenset({"core"}),

@@ -412,7 +412,7 @@ def test_path_names_a_model() -> None:
 
 def test_repr_and_log_tell_what_runs(loaded: Loaded, plain: LLM, caplog: pytest.LogCaptureFixture) -> None:
     assert repr(plain) == (
-        f"LLM('smollm2', recipe='autoregressive', backend='{loaded.backend}', max_model_len=8192, max_num_seqs=8)"
+        f"LLM('smollm2', recipe='autoregressive', backend='{loaded.info.backend}', max_model_len=8192, max_num_seqs=8)"
     )
     noted = replace(plain.recipe, notes=("the drafter is the target's first layers.",))
     with caplog.at_level(logging.INFO, logger="draftwood"), LLM(loaded, noted) as told:

@@ -25,7 +25,7 @@ from draftwood.drafters.features import MARGIN, Features
 from draftwood.drafters.heads import Heads
 from draftwood.drafters.nothing import Nothing
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import CONFIG, tiny_decoder
+from draftwood.testing.tiny import CONFIG, tiny_runner
 from draftwood.train.loop.teacher import decoder_features
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
@@ -52,7 +52,7 @@ def run(target: Any, drafter: Any, policy: Any, nodes: int = DEPTH) -> list[Requ
 
 @cache
 def small() -> Any:
-    return tiny_decoder(1)
+    return tiny_runner(1)
 
 
 @cache

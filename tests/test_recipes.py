@@ -18,7 +18,7 @@ from draftwood.errors import CompositionError, OptionError, UnknownNameError
 from draftwood.models.loading.load import load
 from draftwood.testing.folder import write_folder
 from draftwood.testing.heads import random_head, write_head
-from draftwood.testing.tiny import tiny_decoder
+from draftwood.testing.tiny import tiny_runner
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 from draftwood.trees.static import Static
@@ -67,7 +67,7 @@ def test_an_unknown_recipe_is_answered_with_the_nearest_name() -> None:
 
 def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
     with pytest.raises(OptionError, match=r"(?s)no option 'width'.*depth"):
-        recipes.build("prompt_lookup", tiny_decoder(), width=3)
+        recipes.build("prompt_lookup", tiny_runner(), width=3)
 
 
 @pytest.mark.parametrize(
@@ -91,16 +91,16 @@ def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
 )
 def test_a_composition_that_would_bias_the_output_cannot_be_built(recipe: Recipe, names: str) -> None:
     with pytest.raises(CompositionError, match=names):
-        recipe.check(tiny_decoder())
+        recipe.check(tiny_runner())
 
 
 @pytest.mark.parametrize(("drafter", "policy"), [(NGram(), Chain(Draw.GIVEN)), (NGram(), BestFirst())])
 def test_what_a_hint_names_can_be_built(drafter: NGram, policy: Chain | BestFirst) -> None:
     """Of a drafter without a distribution; the recipes that lend one with a distribution can take its place."""
-    Recipe(drafter=drafter, policy=policy, verifier=Match(), controller=Fixed(4, 8)).check(tiny_decoder())
+    Recipe(drafter=drafter, policy=policy, verifier=Match(), controller=Fixed(4, 8)).check(tiny_runner())
     wrong = Recipe(drafter=drafter, policy=Static((2,)), verifier=Rejection(), controller=Fixed(1))
     with pytest.raises(CompositionError, match=r"hint: .*take Chain\(Draw.GIVEN\) or BestFirst.*with Match") as caught:
-        wrong.check(tiny_decoder())
+        wrong.check(tiny_runner())
     assert type(policy).__name__ in str(caught.value)
 
 
@@ -134,16 +134,16 @@ def test_a_part_that_is_none_is_refused_with_what_was_meant(parts: dict[str, Any
 @pytest.mark.parametrize("draft", ["first:0", "first:9", "first:x"])
 def test_a_draft_that_cannot_be_cut_is_refused(draft: str) -> None:
     with pytest.raises(OptionError, match="first:N"):
-        recipes.build("speculative_sampling", tiny_decoder(), draft=draft)
+        recipes.build("speculative_sampling", tiny_runner(), draft=draft)
 
 
 def test_a_name_may_carry_options() -> None:
-    recipe = recipes.build("prompt_lookup:depth=3", tiny_decoder())
-    assert recipe.controller == recipes.build("prompt_lookup", tiny_decoder(), depth=3).controller
-    assert recipe.controller != recipes.build("prompt_lookup", tiny_decoder()).controller
+    recipe = recipes.build("prompt_lookup:depth=3", tiny_runner())
+    assert recipe.controller == recipes.build("prompt_lookup", tiny_runner(), depth=3).controller
+    assert recipe.controller != recipes.build("prompt_lookup", tiny_runner()).controller
     for wrong in ("prompt_lookup:width=3", "prompt_lookup:depth=x", "prompt_lookup:depth"):
         with pytest.raises(OptionError, match=r"prompt_lookup|--option"):
-            recipes.build(wrong, tiny_decoder())
+            recipes.build(wrong, tiny_runner())
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ _BORROWERS = [
 @pytest.mark.parametrize("name", _BORROWERS)
 def test_shape_of_a_recipe_that_only_lends_its_drafter_is_refused(name: str) -> None:
     """Nobody would heed it. A twin: without it, the drafter is lent."""
-    target = tiny_decoder()
+    target = tiny_runner()
     outer = f"{name}:weights=none" if "weights" in recipes.options(name) else name
     recipes.build(f"{outer}:inner=speculative_sampling:draft=first:2", target)
     with pytest.raises(
@@ -207,7 +207,7 @@ HUGE = 10**30
 )
 def test_a_draft_without_end_is_refused_at_once(words: str) -> None:
     with pytest.raises(OptionError, match="4096"):
-        recipes.build(f"{words.format(HUGE)}:inner=speculative_sampling:draft=first:1", tiny_decoder(2))
+        recipes.build(f"{words.format(HUGE)}:inner=speculative_sampling:draft=first:1", tiny_runner(2))
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_a_draft_without_end_is_refused_at_once(words: str) -> None:
 )
 def test_an_option_that_nobody_would_heed_is_refused(words: str, said: str) -> None:
     with pytest.raises(OptionError, match=said):
-        recipes.build(words, tiny_decoder(2))
+        recipes.build(words, tiny_runner(2))
 
 
 @pytest.mark.parametrize(
@@ -271,13 +271,13 @@ def test_a_broken_plug_in_is_named_and_other_recipes_work(
 ) -> None:
     install(source, tmp_path, monkeypatch)
     with pytest.raises(OptionError, match=f"recipe 'foreign' of the plug-in 'foreign_.*' {said}(.|\n)*hint: update or"):
-        recipes.build("foreign", tiny_decoder())
-    assert "foreign" in recipes.names() and recipes.build("prompt_lookup", tiny_decoder()).lossless
+        recipes.build("foreign", tiny_runner())
+    assert "foreign" in recipes.names() and recipes.build("prompt_lookup", tiny_runner()).lossless
 
 
 def test_a_recipe_of_another_package_is_built(tmp_path: Path, monkeypatch: Any) -> None:
     install(GOOD.format("return plain(target)"), tmp_path, monkeypatch)
-    assert recipes.build("foreign:depth=3", tiny_decoder()).lossless and recipes.paper("foreign").title == "Foreign"
+    assert recipes.build("foreign:depth=3", tiny_runner()).lossless and recipes.paper("foreign").title == "Foreign"
 
 
 def install(source: str, folder: Path, monkeypatch: Any) -> None:

@@ -15,7 +15,6 @@ from typing import Any, Literal, NoReturn, overload
 import torch
 
 from draftwood import recipes
-from draftwood.cache.dense import cache_for
 from draftwood.controllers.cost import CostModel
 from draftwood.core.config import EngineConfig
 from draftwood.core.recipe import Recipe
@@ -28,6 +27,7 @@ from draftwood.models.loading.load import Loaded, check_device, load
 from draftwood.progress import progress_bar
 from draftwood.prompts import Conversation, messages_of, split_conversations, split_prompts, token_ids
 from draftwood.results import Chunk, Logprob, Piece, Prompt, Result, pieces_of
+from draftwood.runners.open import runner_of
 from draftwood.sizing.choose_drafter import SLOW
 
 __all__ = ["LLM", "Chunk", "Conversation", "Logprob", "Params", "Piece", "Prompt", "Result"]
@@ -56,10 +56,10 @@ class LLM:
         _check_arguments(model, recipe, options)
         self.device = check_device(device)
         self.loaded = model if isinstance(model, Loaded) else load(os.fspath(model), dtype=dtype, device=self.device)
-        self.tokenizer = self.loaded.tokenizer
+        self.tokenizer, self.runner = self.loaded.tokenizer, runner_of(self.loaded)
         self.config = replace(EngineConfig() if config is None else config, **settings)
         self.recipe_name = recipe if isinstance(recipe, str) else type(recipe.drafter).__name__
-        self.recipe = recipes.build(recipe, self.loaded.model, **options) if isinstance(recipe, str) else recipe
+        self.recipe = recipes.build(recipe, self.runner, **options) if isinstance(recipe, str) else recipe
         for note in self.recipe.notes:
             log.log(logging.WARNING if note.startswith(SLOW) else logging.INFO, "%s: %s", self.recipe_name, note)
         if isinstance(recipe, str) and not self.recipe.lossless:  # whoever builds a Recipe has chosen its verifier
@@ -75,10 +75,10 @@ class LLM:
         return self._shared.engine
 
     def _new_engine(self) -> Engine:
-        model, config = self.loaded.model, self.config
-        capacity = min(config.max_model_len or model.max_positions, model.max_positions)
-        cache = cache_for(model, config.max_num_seqs, capacity, config.max_cache_tokens)
-        return Engine(model, cache, self.recipe, cost_model=self.cost_model, config=config, device=self.device)
+        config, longest = self.config, self.runner.info.max_positions
+        capacity = min(config.max_model_len or longest, longest)
+        runner = self.runner.open(config.max_num_seqs, capacity, config.max_cache_tokens)
+        return Engine(runner, self.recipe, cost_model=self.cost_model, config=config)
 
     @overload
     def generate(
@@ -259,7 +259,7 @@ class LLM:
             lossless=self.recipe.lossless,
             stats=r.stats,
             seconds=running.seconds,
-            backend=self.loaded.backend,
+            backend=self.loaded.info.backend,
             more_samples=more_samples,
         )
 
@@ -284,7 +284,7 @@ class LLM:
         parts = [
             repr(self.loaded.name),
             f"recipe={self.recipe_name!r}",
-            f"backend={self.loaded.backend!r}",
+            f"backend={self.loaded.info.backend!r}",
             f"max_model_len={self.engine.longest}",
             f"max_num_seqs={self.config.max_num_seqs}",
             *([] if self.recipe.lossless else ["LOSSY"]),

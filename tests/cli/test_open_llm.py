@@ -27,7 +27,7 @@ def test_options_reach_the_recipe():
 def test_model_opens_with_what_was_asked_for():
     llm = open_llm.open_llm("smollm2", "prompt_lookup", dtype="float64", slots=3, options=["depth=3"])
     assert (llm.config.max_num_seqs, llm.recipe_name) == (3, "prompt_lookup")
-    assert llm.loaded.model.dtype.itemsize == 8
+    assert llm.loaded.info.dtype.itemsize == 8
 
 
 def test_twin_shares_weights_and_nothing_else(llm: LLM):

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from draftwood.testing.tiny import tiny_decoder
+from draftwood.testing.tiny import tiny_runner
 
 
 @pytest.fixture
 def target() -> Any:
-    return tiny_decoder()
+    return tiny_runner()

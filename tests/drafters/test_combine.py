@@ -24,7 +24,7 @@ from draftwood.testing.exact import acceptance, distance, first_token, joint_err
 from draftwood.testing.runs import make_engine, serve
 from draftwood.testing.table_drafter import TableDrafter
 from draftwood.testing.table_model import TableModel, context_free, near, random_probs
-from draftwood.testing.tiny import tiny_decoder
+from draftwood.testing.tiny import tiny_runner
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 from draftwood.trees.static import Static
@@ -96,7 +96,7 @@ def test_options_are_exact_over_a_trimmed_distribution(options: dict[str, Any]) 
 
 @pytest.mark.parametrize("keep", [None, torch.arange(61)], ids=["none", "all"])
 def test_keeping_every_token_changes_nothing(keep: Any) -> None:
-    target = tiny_decoder(1)
+    target = tiny_runner(1)
     params = [SamplingParams(temperature=t, seed=i, max_tokens=20) for i, t in enumerate((0.0, 1.0, 0.7))]
     runs: list[Any] = []
     for drafter in (draft_of(target.first_layers(3)), VocabTrim(draft_of(target.first_layers(3)), keep)):
@@ -108,7 +108,7 @@ def test_keeping_every_token_changes_nothing(keep: Any) -> None:
 
 
 def test_a_drafting_model_multiplies_the_kept_rows_of_its_head_alone() -> None:
-    draft, keep = tiny_decoder(1), torch.tensor([3, 7, 20, 41, 60])
+    draft, keep = tiny_runner(1), torch.tensor([3, 7, 20, 41, 60])
     asked: list[Any] = []
 
     class Watched:
@@ -132,7 +132,7 @@ def test_a_drafting_model_multiplies_the_kept_rows_of_its_head_alone() -> None:
 
 
 def test_a_token_outside_can_still_be_emitted() -> None:
-    target = tiny_decoder(1)
+    target = tiny_runner(1)
     plain = Recipe(drafter=draft_of(target), policy=Chain(Draw.GIVEN), verifier=Match(), controller=Fixed(0))
     params = [SamplingParams(temperature=t, seed=i, max_tokens=20) for i, t in enumerate((0.0, 1.0))]
     want = [r.output for r in serve(make_engine(target, plain), [[1, 2], [3]], params)]
@@ -147,7 +147,7 @@ def test_a_token_outside_can_still_be_emitted() -> None:
 
 
 def test_where_every_kept_token_is_banned_nothing_is_guessed_and_nobody_is_disabled() -> None:
-    target = tiny_decoder(1)
+    target = tiny_runner(1)
     drafter = VocabTrim(draft_of(target), torch.tensor([1, 2, 3]))
     params = SamplingParams(temperature=1.0, seed=0, max_tokens=8, bad_words=((1,), (2,), (3,)))
     for policy, verifier in ((Chain(), Rejection()), (BestFirst(2), Match())):

@@ -13,7 +13,7 @@ from draftwood.drafters.draft_model import DraftModel
 from draftwood.testing.contracts import check_drafter
 from draftwood.testing.runs import make_engine, serve
 from draftwood.testing.table_model import TableModel, random_probs
-from draftwood.testing.tiny import tiny_decoder
+from draftwood.testing.tiny import tiny_runner
 from draftwood.trees.chain import Chain
 from draftwood.trees.static import Static
 from draftwood.verifiers.match import Match
@@ -27,7 +27,7 @@ def test_the_contract_of_drafters_holds() -> None:
 
 
 def test_a_draft_that_is_the_target_itself_is_always_accepted() -> None:
-    model = tiny_decoder(3)
+    model = tiny_runner(3)
     drafter = DraftModel(model, lambda slots: DenseCache(model.cache_specs, slots=slots, capacity=300))
     for verifier, draw in ((Rejection(), Draw.IID), (Match(), Draw.GIVEN)):
         recipe = Recipe(drafter=drafter, policy=Chain(draw), verifier=verifier, controller=Fixed(4))
@@ -39,7 +39,7 @@ def test_a_draft_that_is_the_target_itself_is_always_accepted() -> None:
 
 
 def test_after_every_round_its_cache_equals_a_fresh_one() -> None:
-    target, draft = tiny_decoder(1), tiny_decoder(1).first_layers(3)
+    target, draft = tiny_runner(1), tiny_runner(1).first_layers(3)
     caches: list[DenseCache] = []
 
     def make(slots: int) -> DenseCache:

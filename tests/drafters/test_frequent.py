@@ -22,7 +22,7 @@ from draftwood.errors import OptionError
 from draftwood.models.loading.load import load
 from draftwood.models.loading.origin import origin_of
 from draftwood.testing.folder import BEGIN, write_folder
-from draftwood.testing.tiny import tiny_decoder
+from draftwood.testing.tiny import tiny_runner
 from draftwood.train.data.dialogues import Dialogue
 
 
@@ -37,7 +37,7 @@ def test_the_most_frequent_and_the_control_tokens_are_kept_in_rising_order(targe
     assert most_frequent(counts, 2, target).tolist() == [7, 200, 256, 257], "equal counts: the smaller id"
     assert most_frequent(counts, 4, target).tolist() == [0, 7, 9, 200, 256, 257]
     assert most_frequent(counts, 10_000, target).tolist() == list(range(258))
-    assert most_frequent(torch.arange(61), 3, tiny_decoder()).tolist() == [58, 59, 60], (
+    assert most_frequent(torch.arange(61), 3, tiny_runner()).tolist() == [58, 59, 60], (
         "no tokenizer, no control tokens"
     )
     with pytest.raises(OptionError, match="vocab_size"):
@@ -93,7 +93,7 @@ def test_counts_that_ship_are_found_by_the_targets_fingerprint(
     np.save(tmp_path / f"counts-{origin.fingerprint}.npy", np.arange(258))
     assert torch.equal(read_counts("auto", target), torch.arange(258))
     with pytest.raises(OptionError, match="--target TARGET --out FOLDER"):
-        read_counts("auto", tiny_decoder())
+        read_counts("auto", tiny_runner())
 
 
 @pytest.mark.parametrize(
@@ -123,4 +123,4 @@ def test_texts_that_cannot_be_counted_are_refused(target: Any, tmp_path: Path) -
         with pytest.raises(OptionError, match=reason):
             count_texts(files, target)
     with pytest.raises(OptionError, match="no tokenizer"):
-        count_texts([str(tmp_path / "empty.txt")], tiny_decoder())
+        count_texts([str(tmp_path / "empty.txt")], tiny_runner())

@@ -27,7 +27,7 @@ from draftwood.testing import exact
 from draftwood.testing.contracts import Always, check_drafter, toy_round
 from draftwood.testing.heads import random_head
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import CONFIG, tiny_decoder
+from draftwood.testing.tiny import CONFIG, tiny_runner
 from draftwood.train.loop.teacher import Teacher
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
@@ -107,7 +107,7 @@ def test_the_emitted_distribution_is_the_targets(kind: str, policy: Any) -> None
 
 
 def small(vocab_size: int) -> Any:
-    model: Any = tiny_decoder(config=replace(CONFIG, vocab_size=vocab_size, num_layers=1))
+    model: Any = tiny_runner(config=replace(CONFIG, vocab_size=vocab_size, num_layers=1))
     model.make_cache = lambda slots: DenseCache(model.cache_specs, slots=slots, capacity=32)
     return model
 

@@ -22,7 +22,7 @@ from draftwood.errors import EngineError, OptionError
 from draftwood.models.decoder import Decoder
 from draftwood.testing.oracle_drafter import NoisyOracle
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import tiny_decoder
+from draftwood.testing.tiny import tiny_runner
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 from draftwood.verifiers.rejection import Rejection
@@ -33,7 +33,7 @@ KNOWN: dict[tuple[Decoder, str], tuple[int, ...]] = {}
 
 @pytest.fixture(scope="module")
 def model() -> Decoder:
-    return tiny_decoder(1)
+    return tiny_runner(1)
 
 
 def prompts(count: int = 8, seed: int = 0) -> list[list[int]]:
@@ -166,7 +166,7 @@ def option_cases() -> list[Any]:
 def test_options_and_logprobs_under_speculation_equal_plain_decoding(
     options: dict[str, Any], dtype: torch.dtype, error: float
 ) -> None:
-    model = tiny_decoder(1, dtype=dtype)
+    model = tiny_runner(1, dtype=dtype)
     texts, params = prompts(), sampled(8, logprobs=5, **options)
     alone = [serve(make_engine(model, plain()), [t], [p])[0] for t, p in zip(texts, params, strict=True)]
     known = {tuple(t): r.output for t, r in zip(texts, alone, strict=True)}

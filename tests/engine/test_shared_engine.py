@@ -21,7 +21,7 @@ from draftwood.engine.shared_engine import Running, SharedEngine
 from draftwood.errors import EngineError
 from draftwood.models.decoder import Decoder
 from draftwood.testing.runs import make_engine
-from draftwood.testing.tiny import tiny_decoder
+from draftwood.testing.tiny import tiny_runner
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 
@@ -32,7 +32,7 @@ Act = Callable[[], None]
 
 @pytest.fixture(scope="module")
 def model() -> Decoder:
-    return tiny_decoder(1)
+    return tiny_runner(1)
 
 
 class Trap:

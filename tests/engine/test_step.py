@@ -9,7 +9,7 @@ from draftwood.models import stacked_attention as stacked
 from draftwood.recipes import autoregressive
 from draftwood.testing.host_reads import HostReads
 from draftwood.testing.runs import make_engine
-from draftwood.testing.tiny import tiny_decoder
+from draftwood.testing.tiny import tiny_runner
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -18,7 +18,7 @@ def test_plain_round_asks_the_device_a_few_times_whatever_the_number_of_rows(row
     # Roots and choice. (With a large vocabulary also whether the best tokens hold enough mass for top-p.)
     monkeypatch.setattr(stacked, "stacking_pays", lambda segments, device: True)
     monkeypatch.setattr(host, "on_host", lambda device: False)  # a processor reads more often, and never waits for it
-    model = tiny_decoder()
+    model = tiny_runner()
     engine = make_engine(model, autoregressive.build(model), slots=rows)
     for i in range(rows):
         engine.add(

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from draftwood.drafters.nets.store import Head
 from draftwood.testing.heads import random_head
-from draftwood.testing.tiny import CONFIG, tiny_decoder, tiny_weights
+from draftwood.testing.tiny import CONFIG, tiny_runner, tiny_weights
 from draftwood.train.formats.conversion import Target
 from draftwood.train.formats.convert import Conversion, convert, read, write
 from draftwood.train.formats.roundtrip import Input, columns, logits, random_input
@@ -30,7 +30,7 @@ def target(**changes: Any) -> Target:
 
 
 def head(kind: str, *, rows: int | None = None, seed: int = 3, **more: Any) -> Head:
-    made = random_head(kind, tiny_decoder(dtype=torch.float32), rows=rows, seed=seed, **more)
+    made = random_head(kind, tiny_runner(dtype=torch.float32), rows=rows, seed=seed, **more)
     # Smaller than elsewhere: logits of the size of real ones, so that 1e-4 is far above rounding and far below a mistake.
     made = replace(made, tensors={name: 0.5 * t if t.ndim > 1 else t for name, t in made.tensors.items()})
     return replace(made, ids=None) if rows is None else made

@@ -11,9 +11,9 @@ from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.testing.heads import random_head, write_head
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import tiny_decoder
+from draftwood.testing.tiny import tiny_runner
 
-TARGET = tiny_decoder(2)
+TARGET = tiny_runner(2)
 PROMPTS = [[1, 2, 3], [4], [5, 6]]
 WHOLE = f"speculative_sampling:draft=first:{TARGET.num_layers}"  # a draft that is the target
 HALF = f"speculative_sampling:draft=first:{TARGET.num_layers - 1}"

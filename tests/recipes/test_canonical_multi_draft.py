@@ -5,7 +5,7 @@ import pytest
 from draftwood import recipes
 from draftwood.core.legal_draws import Draw
 from draftwood.errors import OptionError
-from draftwood.testing.tiny import tiny_decoder
+from draftwood.testing.tiny import tiny_runner
 from draftwood.trees.paths import Paths
 from draftwood.trees.static import Static
 from draftwood.verifiers.selection import Selection
@@ -14,7 +14,7 @@ INNER = "speculative_sampling:draft=first:1"
 
 
 def test_draws_are_paths_or_a_tree_but_not_both() -> None:
-    target = tiny_decoder()
+    target = tiny_runner()
     assert recipes.build("canonical_multi_draft", target, inner=INNER, paths=3).policy == Paths(3)
     recipe = recipes.build(
         "canonical_multi_draft:widths=2,2:solver=lp:size=3:inner=speculative_sampling:draft=first:1", target

@@ -11,7 +11,7 @@ from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
 from draftwood.errors import CompositionError, OptionError
 from draftwood.testing.heads import random_head, write_head
-from draftwood.testing.tiny import CONFIG, tiny_decoder
+from draftwood.testing.tiny import CONFIG, tiny_runner
 from tree_recipes import HALF, TARGET, WHOLE, same_as_plain, served
 
 
@@ -74,7 +74,7 @@ def test_weights_of_another_draft_are_refused(tmp_path: Path) -> None:
         recipes.build("dynamic_mcsd", TARGET, inner=HALF, weights=net_file(tmp_path, record=record))
     record = {"options": {"inner": HALF}}
     recipes.build("dynamic_mcsd", TARGET, inner=HALF, weights=net_file(tmp_path, record=record))
-    narrow = random_head("decision", tiny_decoder(config=replace(CONFIG, hidden_size=16)))
+    narrow = random_head("decision", tiny_runner(config=replace(CONFIG, hidden_size=16)))
     head = replace(narrow, config=replace(narrow.config, target_hidden=CONFIG.hidden_size))
     path = str(write_head(tmp_path / "narrow.safetensors", head))
     with pytest.raises(CompositionError, match=r"16 wide; those of .* are 32 wide"):
@@ -92,5 +92,5 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
 
 
 def test_training_remembers_which_draft_it_was_for() -> None:
-    plan = recipes.load("dynamic_mcsd").training(tiny_decoder(dtype=torch.float32), torch.arange(4), inner=HALF)
+    plan = recipes.load("dynamic_mcsd").training(tiny_runner(dtype=torch.float32), torch.arange(4), inner=HALF)
     assert plan.notes["options"] == {"inner": HALF} and plan.notes["ids"] is None and plan.config.kind == "decision"

@@ -12,7 +12,7 @@ from draftwood.errors import CompositionError, OptionError
 from draftwood.recipes import speculative_sampling
 from draftwood.testing.heads import random_head, write_head
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import tiny_decoder
+from draftwood.testing.tiny import tiny_runner
 from tree_recipes import PROMPTS, TARGET, plain_texts
 
 SHARED = [
@@ -41,7 +41,7 @@ def test_greedy_text_is_that_of_plain_decoding(name: str) -> None:
 
 @pytest.mark.parametrize("name", SHARED)
 def test_sampled_requests_of_any_length_are_served_and_a_perfect_draft_is_kept(name: str) -> None:
-    target = tiny_decoder(2)
+    target = tiny_runner(2)
     params = [SamplingParams(temperature=1.0, max_tokens=n, seed=n, top_p=0.9) for n in (1, 9, 30)]
     got = run(name, target, params, inner=f"speculative_sampling:draft=first:{target.num_layers}")
     assert [len(r.output) for r in got] == [1, 9, 30]
@@ -51,13 +51,13 @@ def test_sampled_requests_of_any_length_are_served_and_a_perfect_draft_is_kept(n
 @pytest.mark.parametrize(("inner", "kind"), [("eagle", "eagle"), ("fast_draft", "language")])
 @pytest.mark.parametrize("name", ["spectr", "mcsd", "canonical_multi_draft", "optimal_multi_draft", "spechub"])
 def test_trained_heads_draft_for_them(name: str, inner: str, kind: str, tmp_path: Path) -> None:
-    target = tiny_decoder(2)
+    target = tiny_runner(2)
     weights = str(write_head(tmp_path / "head.safetensors", random_head(kind, target)))
     run(f"{name}:inner={inner}:weights={weights}", target, SamplingParams(temperature=1.0, max_tokens=12, seed=3))
 
 
 def test_one_option_names_what_drafts_and_a_drafter_without_distributions_is_refused() -> None:
-    target = tiny_decoder()
+    target = tiny_runner()
     with pytest.raises(OptionError, match=r"spectr has no option 'draft'\nhint: it has inner="):
         recipes.build("spectr", target, draft="first:1")
     with pytest.raises(CompositionError, match="NGram supplies given"):
@@ -67,7 +67,7 @@ def test_one_option_names_what_drafts_and_a_drafter_without_distributions_is_ref
 
 
 def test_the_cache_of_a_small_model_lies_where_the_model_does() -> None:
-    here, elsewhere = tiny_decoder(2).first_layers(1), tiny_decoder(2).to("meta").first_layers(1)
+    here, elsewhere = tiny_runner(2).first_layers(1), tiny_runner(2).to("meta").first_layers(1)
     name = here.cache_specs[0].name
     for model, device in ((here, "cpu"), (elsewhere, "meta")):
         made: Any = speculative_sampling._cache(model, 1)

@@ -6,7 +6,7 @@ import pytest
 
 from draftwood import recipes
 from draftwood.errors import OptionError
-from draftwood.testing.tiny import tiny_decoder
+from draftwood.testing.tiny import tiny_runner
 from draftwood.trees.paths import Paths
 from draftwood.trees.static import Static
 
@@ -14,7 +14,7 @@ INNER = "speculative_sampling:draft=first:2"
 
 
 def test_paths_take_the_place_of_the_tree() -> None:
-    target = tiny_decoder(2)
+    target = tiny_runner(2)
     tree: Any = recipes.build("traversal_verification", target, inner=INNER, widths=(3, 1))
     assert tree.policy == Static((3, 1)) and (tree.controller.depth, tree.controller.nodes) == (2, 6)
     paths: Any = recipes.build(f"traversal_verification:paths=4:inner={INNER}", target)
@@ -38,4 +38,4 @@ def test_paths_take_the_place_of_the_tree() -> None:
 def test_what_would_be_ignored_is_refused(wish: dict[str, Any], said: str) -> None:
     """Given is what was given, be it the default."""
     with pytest.raises(OptionError, match=said):
-        recipes.build("traversal_verification", tiny_decoder(2), inner=INNER, **wish)
+        recipes.build("traversal_verification", tiny_runner(2), inner=INNER, **wish)

@@ -12,7 +12,7 @@ from draftwood.drafters.combine import VocabTrim
 from draftwood.errors import CompositionError, OptionError
 from draftwood.testing.heads import random_head, write_head
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import tiny_decoder
+from draftwood.testing.tiny import tiny_runner
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def counts(tmp_path: Path) -> str:
 
 
 def test_greedy_text_is_that_of_plain_decoding(counts: str) -> None:
-    target, prompts, params = tiny_decoder(2), [[1, 2, 3], [4]], SamplingParams(max_tokens=24)
+    target, prompts, params = tiny_runner(2), [[1, 2, 3], [4]], SamplingParams(max_tokens=24)
     plain = serve(make_engine(target, recipes.build("autoregressive", target)), prompts, params)
     recipe = recipes.build(
         "vocab_trim", target, counts=counts, vocab_size=40, inner="speculative_sampling:draft=first:3:depth=3"
@@ -33,7 +33,7 @@ def test_greedy_text_is_that_of_plain_decoding(counts: str) -> None:
 
 
 def test_the_inner_recipe_keeps_its_parts_and_gets_its_options(counts: str) -> None:
-    target = tiny_decoder()
+    target = tiny_runner()
     inner = "speculative_sampling:draft=first:1:depth=2"
     recipe: Any = recipes.build(f"vocab_trim:counts={counts}:vocab_size=5:inner={inner}", target)
     own: Any = recipes.build("speculative_sampling", target, draft="first:1", depth=2)
@@ -46,7 +46,7 @@ def test_the_inner_recipe_keeps_its_parts_and_gets_its_options(counts: str) -> N
     ("inner", "kind"), [("eagle2", "eagle"), ("eagle3", "eagle3"), ("medusa", "medusa"), ("fast_draft", "language")]
 )
 def test_trained_heads_can_be_trimmed(counts: str, tmp_path: Path, inner: str, kind: str) -> None:
-    target, prompts, params = tiny_decoder(2), [[1, 2, 3], [4]], SamplingParams(max_tokens=24)
+    target, prompts, params = tiny_runner(2), [[1, 2, 3], [4]], SamplingParams(max_tokens=24)
     plain = serve(make_engine(target, recipes.build("autoregressive", target)), prompts, params)
     size = "" if kind == "language" else ":depth=2:nodes=3"  # or plain decoding might be chosen as the fastest
     weights = str(write_head(tmp_path / "head.safetensors", random_head(kind, target)))
@@ -58,8 +58,8 @@ def test_trained_heads_can_be_trimmed(counts: str, tmp_path: Path, inner: str, k
 
 def test_what_has_no_head_or_no_such_option_is_refused(counts: str) -> None:
     with pytest.raises(CompositionError, match="NGram"):
-        recipes.build("vocab_trim", tiny_decoder(), counts=counts, inner="prompt_lookup")
+        recipes.build("vocab_trim", tiny_runner(), counts=counts, inner="prompt_lookup")
     with pytest.raises(OptionError, match="prompt_lookup has no option 'draft'"):
-        recipes.build("vocab_trim", tiny_decoder(), counts=counts, inner="prompt_lookup:draft=first:1")
+        recipes.build("vocab_trim", tiny_runner(), counts=counts, inner="prompt_lookup:draft=first:1")
     with pytest.raises(OptionError, match="draftwood train vocab_trim"):
-        recipes.build("vocab_trim", tiny_decoder())
+        recipes.build("vocab_trim", tiny_runner())

@@ -14,7 +14,7 @@ from draftwood.drafters.nothing import Nothing
 from draftwood.errors import CompositionError, OptionError
 from draftwood.sizing import choose_drafter, remembered
 from draftwood.sizing.choose_size import Choice
-from draftwood.testing.tiny import CONFIG, tiny_decoder
+from draftwood.testing.tiny import CONFIG, tiny_runner
 from tree_recipes import TARGET, same_as_plain
 
 OPEN = [name for name in recipes.names() if "inner" in recipes.options(name)]
@@ -36,7 +36,7 @@ def test_without_a_trained_drafter_the_first_layers_draft_and_the_notes_say_it(n
 @pytest.mark.parametrize("layers", [1, 2, 3, 7, 30])
 def test_the_number_of_layers_follows_the_target(layers: int) -> None:
     ((name, _),) = choose_drafter.candidates(
-        tiny_decoder(config=replace(CONFIG, num_layers=layers)), lambda name: Nothing()
+        tiny_runner(config=replace(CONFIG, num_layers=layers)), lambda name: Nothing()
     )
     assert name == f"speculative_sampling:draft=first:{max(1, layers // 3)}"
 
@@ -47,9 +47,9 @@ def test_the_number_of_layers_follows_the_target(layers: int) -> None:
 )
 def test_the_fastest_trained_drafter_comes_first(monkeypatch: Any, speeds: tuple[float, float], first: str) -> None:
     ship(monkeypatch, dict(zip(choose_drafter.TRAINED, speeds, strict=True)))
-    names = [name for name, _ in choose_drafter.candidates(tiny_decoder(), lambda name: Nothing())]
+    names = [name for name, _ in choose_drafter.candidates(tiny_runner(), lambda name: Nothing())]
     assert names[0] == first and len(names) == 3
-    (_, note), *_ = choose_drafter.candidates(tiny_decoder(), lambda name: Nothing())
+    (_, note), *_ = choose_drafter.candidates(tiny_runner(), lambda name: Nothing())
     assert note.startswith(f"drafter: {first}, which ships")
 
 
@@ -59,11 +59,11 @@ def test_the_choice_is_kept_so_that_a_seed_gives_the_same_text_tomorrow(monkeypa
     first = []
     for speeds in ((1.0, 1.4), (1.4, 1.0)):  # another moment, other times
         ship(monkeypatch, dict(zip(choose_drafter.TRAINED, speeds, strict=True)))
-        first.append(choose_drafter.candidates(tiny_decoder(), lambda name: Nothing())[0][0])
+        first.append(choose_drafter.candidates(tiny_runner(), lambda name: Nothing())[0][0])
     assert first == ["fast_draft", "fast_draft"]
     for file in tmp_path.glob("drafter/*"):
         file.write_text('{"found": "nonsense"}')
-    assert choose_drafter.candidates(tiny_decoder(), lambda name: Nothing())[0][0] == "eagle3"
+    assert choose_drafter.candidates(tiny_runner(), lambda name: Nothing())[0][0] == "eagle3"
 
 
 def test_a_drafter_that_does_not_fit_is_passed_over(monkeypatch: Any) -> None:

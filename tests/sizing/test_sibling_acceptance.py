@@ -9,7 +9,7 @@ import pytest
 from draftwood import recipes
 from draftwood.sizing import remembered, sibling_acceptance
 from draftwood.sizing.sibling_acceptance import measured_acceptance
-from draftwood.testing.tiny import tiny_decoder
+from draftwood.testing.tiny import tiny_runner
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def drafter(target: Any, layers: int) -> Any:
 
 
 def test_a_draft_that_is_the_target_is_always_accepted() -> None:
-    target = tiny_decoder(2)
+    target = tiny_runner(2)
     whole = drafter(target, target.num_layers)
     assert measured_acceptance(target, whole, "whole", 0.0) == (1.0,)
     sampled = measured_acceptance(target, drafter(target, 1), "part", 1.0)
@@ -40,7 +40,7 @@ def test_it_is_measured_once_and_read_from_the_cache(monkeypatch: pytest.MonkeyP
         return measure(*args)
 
     monkeypatch.setattr(sibling_acceptance, "_measured", counted)
-    first, second = tiny_decoder(2), tiny_decoder(2)
+    first, second = tiny_runner(2), tiny_runner(2)
     found = measured_acceptance(first, drafter(first, 1), "part", 0.0)
     assert measured_acceptance(first, drafter(first, 1), "part", 0.0) == found and asked == ["part"]
     assert measured_acceptance(second, drafter(second, 1), "part", 0.0) == found and asked == ["part"], "from the cache"
@@ -56,9 +56,9 @@ def test_it_is_measured_once_and_read_from_the_cache(monkeypatch: pytest.MonkeyP
 
 def test_a_damaged_file_is_measured_again(monkeypatch: pytest.MonkeyPatch, own_cache: Path) -> None:
     monkeypatch.setattr(remembered, "fingerprint", lambda target: "0123")
-    target = tiny_decoder(2)
+    target = tiny_runner(2)
     found = measured_acceptance(target, drafter(target, 1), "part", 0.0)
     (file,) = own_cache.glob("acceptance/*.json")
     file.write_text("{")
-    other = tiny_decoder(2)
+    other = tiny_runner(2)
     assert measured_acceptance(other, drafter(other, 1), "part", 0.0) == found

@@ -8,7 +8,7 @@ from draftwood.sizing import trials as trials_module
 from draftwood.sizing.trials import trials
 from draftwood.testing.table_drafter import TableDrafter
 from draftwood.testing.table_model import TableModel, random_probs
-from draftwood.testing.tiny import tiny_decoder
+from draftwood.testing.tiny import tiny_runner
 from draftwood.trees.best_first import BestFirst
 from draftwood.verifiers.match import Match
 
@@ -44,7 +44,7 @@ def test_a_target_is_timed_once_for_each_drafter() -> None:
             calls.append("propose")
             return super().propose(*args)
 
-    target = tiny_decoder(2)
+    target = tiny_runner(2)
     drafter = Counted(random_probs(target.vocab_size, 1))
     first = trials(target, recipe(drafter), "counted", SIZES)
     count = len(calls)

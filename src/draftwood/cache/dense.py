@@ -10,7 +10,6 @@ The tokens of committed entries are kept, also after `free`: a new request start
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,16 +21,6 @@ from draftwood.errors import EngineError, OptionError, OutOfBlocks
 _INITIAL_ENTRIES = 512
 _EMPTY = np.zeros((0, 0), dtype=bool)
 _SINGLE = np.ones((1, 1), dtype=bool)
-
-
-def cache_for(model: Any, slots: int, capacity: int, max_cache_tokens: int | None = None) -> Any:
-    """The cache that a model brings along, if it runs elsewhere, or a dense one."""
-    make, device = getattr(model, "make_cache", None), getattr(model, "device", "cpu")
-    if make is not None:
-        return make(slots, capacity, max_cache_tokens)
-    return DenseCache(
-        model.cache_specs, slots=slots, capacity=capacity, max_cache_tokens=max_cache_tokens, device=device
-    )
 
 
 @dataclass(slots=True)

@@ -64,7 +64,7 @@ def bounds(
         pairs = record(loaded, recipe, asked, temperature=each, **sizes, say=say, **chosen)
         found.append(compare(pairs, counts, each, trials=trials, seed=seed, say=say))
         show(screen, found[-1])
-    source = provenance(loaded.backend)
+    source = provenance(loaded.info.backend)
     screen.line()
     screen.line(
         "iid: independent draws; distinct: without replacement; *: sampled by running the rule; the others are computed"

@@ -65,12 +65,12 @@ def evaluate(
     start = other_processes.look()
     if warning := other_processes.warning(start):
         say(warning)
-    source = {**provenance(loaded.backend), "machine_at_start": start}
+    source = {**provenance(loaded.info.backend), "machine_at_start": start}
     screen, found = Screen(), list["Evaluation"]()
     if not json:
         lossy = "" if judge.recipe.lossless else ", LOSSY"
         screen.line(
-            f"{recipe}{lossy}: {len(asked)} prompts, {max_tokens} tokens, {loaded.backend}{options.said_top_p(top_p)}"
+            f"{recipe}{lossy}: {len(asked)} prompts, {max_tokens} tokens, {loaded.info.backend}{options.said_top_p(top_p)}"
         )
     for each in temperatures:
         found.append(judge.run(asked, each, quarters(f"prompts at temperature {each:g}")))
@@ -98,7 +98,7 @@ def prompts_from(
     from draftwood.train.loop.measure import prompts_of
 
     if data is not None:
-        found = prompts_of(read(data, loaded.tokenizer, loaded.model.vocab_size, split=HELDOUT).items, count)
+        found = prompts_of(read(data, loaded.tokenizer, loaded.info.vocab_size, split=HELDOUT).items, count)
         if not found:
             raise OptionError(
                 f"{data} holds no held-out dialogue with a short prompt\nhint: write more with `train data`"

@@ -66,7 +66,7 @@ def profile(
     sizes = {size: expected(positional(acceptance, size, depth), table) for size in (4, 8, 16, 32, 64)}
     screen.line("expected tokens per pass: " + ", ".join(f"{size} nodes {n:.2f}" for size, n in sizes.items()))
     screen.line(f"sequoia:acceptance={words}:nodes=16:depth={depth}:inner={recipe}")
-    source = provenance(loaded.backend)
+    source = provenance(loaded.info.backend)
     given = {"recipe": recipe, "temperature": temperature, "top_p": top_p, "prompts": len(asked)}
     counts = {"tried": found.tried, "kept": found.kept, "acceptance": acceptance, "expected": sizes}
     save(out, {**given, "max_tokens": max_tokens, "seed": seed, **counts, "provenance": source})

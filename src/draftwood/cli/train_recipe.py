@@ -225,7 +225,7 @@ def _introduce(screen: Screen, session: "Session") -> None:
     held = f"{len(session.held)} held out" if _held_out(session) else "too few to hold any out"
     screen.aside(
         f"{len(session.train)} dialogues, {session.train.num_answer_tokens:,} answer tokens; {held}; "
-        f"{len(session.keep)} tokens cover {session.coverage:.1%}; {sizes}; target in {session.loaded.backend}"
+        f"{len(session.keep)} tokens cover {session.coverage:.1%}; {sizes}; target in {session.loaded.info.backend}"
     )
     for name, start in session.starts.items():
         screen.aside(f"{name} starts from {start.name} ({start.sha256[:16]})")

@@ -34,6 +34,7 @@ class Needs:
     taps: frozenset[int] = frozenset()  # of every token of a pass, in `ForwardOutput`
     origin: frozenset[int] = frozenset()  # of the positions that produced the roots, in `rnd.origin`
     borrow: bool = False  # runs target layers itself, on the target's cache
+    trims: bool = False  # multiplies only the LM-head rows of `rnd.columns`, where a round names some
 
     @property
     def shown(self) -> frozenset[int]:
@@ -41,7 +42,9 @@ class Needs:
         return self.taps | self.origin
 
     def __or__(self, other: "Needs") -> "Needs":
-        return Needs(self.taps | other.taps, self.origin | other.origin, self.borrow or other.borrow)
+        return Needs(
+            self.taps | other.taps, self.origin | other.origin, self.borrow or other.borrow, self.trims or other.trims
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

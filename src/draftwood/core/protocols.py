@@ -9,6 +9,7 @@ from torch import Tensor
 from draftwood.core.forward import CacheSpec, ForwardInput, ForwardOutput, LayerPlan, Needs, Segment
 from draftwood.core.legal_draws import Draw, Shape
 from draftwood.core.limit import Limit, Load
+from draftwood.core.model_info import ModelInfo
 from draftwood.core.proposal import Growth, Proposal
 from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
@@ -161,14 +162,10 @@ class Cache(Protocol):
 
 
 class Model(Protocol):
-    """A network that scores tokens."""
+    """A network that scores tokens. Only runners call its passes."""
 
     @property
-    def vocab_size(self) -> int: ...
-    @property
-    def num_layers(self) -> int: ...
-    @property
-    def max_positions(self) -> int: ...
+    def info(self) -> ModelInfo: ...
     @property
     def cache_specs(self) -> tuple[CacheSpec, ...]:
         """What its cache must hold for every token."""
@@ -181,3 +178,70 @@ class Model(Protocol):
     def head(
         self, hidden: Float[Tensor, "*S H"], *, ids: Int[Tensor, "W"] | None = None, norm: bool = True
     ) -> Float[Tensor, "*S W"]: ...
+
+
+class Runner(Protocol):
+    """One model with its cache, on one device or a group of them: the only one who touches either. Everybody else holds
+    host records and tensors, and never waits for what he did not ask for."""
+
+    @property
+    def info(self) -> ModelInfo: ...
+    def open(self, slots: int, capacity: int, max_cache_tokens: int | None = None) -> "Runner":
+        """The same weights with a cache of their own: `capacity` entries in each slot, so many of all slots together."""
+        ...
+
+    def first_layers(self, count: int) -> "Runner":
+        """A shallow model on the same weights: the first layers, then the same norm and head. Only with `layer_ranges`."""
+        ...
+
+    def prefer(self, tokens: Sequence[int], free: Sequence[int]) -> int:
+        """Of the free slots the best one for this text."""
+        ...
+
+    def admit(self, slot: int, tokens: Sequence[int], most: int | None = None, before: Sequence[int] = ()) -> int:
+        """Make a slot ready for this text; how many of its entries are already present, and at most `most`. `before`: tokens
+        that stand in front of it and have no entries; texts behind different ones share nothing."""
+        ...
+
+    def length(self, slot: int) -> int:
+        """Committed entries of a slot."""
+        ...
+
+    def reserve(self, slots: Sequence[int], extra: Sequence[int]) -> None:
+        """Room for staged entries, before anything is proposed; OutOfBlocks when there is none."""
+        ...
+
+    def execute(self, x: ForwardInput, *, taps: frozenset[int] = ..., layers: LayerPlan = ...) -> ForwardOutput:
+        """One pass. It may return before the device is done."""
+        ...
+
+    def commit(self, slots: Sequence[int], entries: Sequence[Sequence[int]], tokens: Sequence[Sequence[int]]) -> None:
+        """Keep these staged entries in this order, drop the rest; `tokens` are what they are entries of."""
+        ...
+
+    def free(self, slots: Sequence[int]) -> None: ...
+    def embed(self, ids: Int[Tensor, "*S"]) -> Float[Tensor, "*S H"]: ...
+    def head(
+        self, hidden: Float[Tensor, "*S H"], *, ids: Int[Tensor, "W"] | None = None, norm: bool = True
+    ) -> Float[Tensor, "*S W"]:
+        """Logits, or only the rows `ids` of the LM head."""
+        ...
+
+    def check_integrity(self) -> None:
+        """EngineError if the counts of the cache contradict each other."""
+        ...
+
+    @property
+    def spare(self) -> int | None:
+        """Entries that nobody owns or has reserved; None: plenty."""
+        ...
+
+    @property
+    def capacity(self) -> int:
+        """Entries one slot can hold."""
+        ...
+
+    @property
+    def max_cache_tokens(self) -> int:
+        """Entries of all slots together."""
+        ...

@@ -5,7 +5,7 @@ from inspect import signature
 
 from draftwood.core.forward import FINAL, Needs
 from draftwood.core.legal_draws import RULES, Draw, Legal, Shape, legal_rules
-from draftwood.core.protocols import Drafter, LengthController, Model, Scheduler, TreePolicy, Verifier, Watcher
+from draftwood.core.protocols import Drafter, LengthController, Runner, Scheduler, TreePolicy, Verifier, Watcher
 from draftwood.errors import CompositionError
 
 
@@ -45,7 +45,7 @@ class Recipe:
     def lossless(self) -> bool:
         return self.verifier.lossless
 
-    def check(self, target: Model) -> None:
+    def check(self, target: Runner) -> None:
         """CompositionError names the two parts that disagree."""
         policy, verifier, drafter = _name(self.policy), _name(self.verifier), _name(self.drafter)
         draw = self.policy.draw
@@ -62,10 +62,10 @@ class Recipe:
                 f"{draw.value} ones in {self.policy.shape.value}\nhint: exact for these: {others}"
             )
         for part in (self.drafter, self.verifier, self.controller):
-            missing = sorted(t for t in part.needs.shown if t != FINAL and not 0 <= t <= target.num_layers)
+            missing = sorted(t for t in part.needs.shown if t != FINAL and not 0 <= t <= target.info.num_layers)
             if missing:
                 raise CompositionError(
-                    f"{_name(part)} taps layers {missing}, {_name(target)} has taps 0 to {target.num_layers}"
+                    f"{_name(part)} taps layers {missing}, the target has taps 0 to {target.info.num_layers}"
                 )
 
 

@@ -1,8 +1,7 @@
 """Round: the B sequences that decode together now, with their random numbers and their draft distributions."""
 
 from copy import copy
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -20,19 +19,14 @@ from draftwood.core.sampling.sampler import Sampler
 from draftwood.core.sampling.truncation import top
 from draftwood.core.tree import TokenTree
 
+if TYPE_CHECKING:
+    from draftwood.core.protocols import Runner
+
 TARGET = "target"
 """The purpose of the target's own samples: keyed by (seed, position) alone, so any draft leaves them unchanged."""
 
 
 _FEW = 16  # keys that are folded faster one by one
-
-
-@dataclass(frozen=True, slots=True)
-class Borrowed:
-    """Target model and cache, for drafters that run target layers themselves."""
-
-    model: Any
-    cache: Any
 
 
 class Round:
@@ -46,11 +40,14 @@ class Round:
         *,
         origin: dict[int, Float[Tensor, "B H"]] | None = None,
         columns: Int[Tensor, "W"] | None = None,
-        target: Borrowed | None = None,
+        target: "Runner | None" = None,
         noise: Noise | None = None,
         stream: str = "",
+        host_slots: list[int] | None = None,
+        host_lengths: list[int] | None = None,
     ) -> None:
         self.slots, self.lengths, self.requests = slots, lengths, requests
+        self._host_slots, self._host_lengths = host_slots, host_lengths
         self.origin = {} if origin is None else origin
         self.columns, self.target = columns, target
         self.noise: Noise = Keyed() if noise is None else noise
@@ -63,6 +60,19 @@ class Round:
     @property
     def batch(self) -> int:
         return len(self.requests)
+
+    @property
+    def host_slots(self) -> list[int]:
+        """The slots as numbers. The engine hands them over, so nobody waits for a device to read them."""
+        if self._host_slots is None:
+            self._host_slots = host(self.slots)
+        return self._host_slots
+
+    @property
+    def host_lengths(self) -> list[int]:
+        if self._host_lengths is None:
+            self._host_lengths = host(self.lengths)
+        return self._host_lengths
 
     @property
     def ids(self) -> list[int]:
@@ -141,7 +151,7 @@ class Round:
         """The keys of the target's own samples, all equally deep below their roots."""
         if self.stream or self.batch > _FEW or not hosts.on_host(self.device):
             return self.key(TARGET, torch.full_like(self.lengths, depth))
-        seeded, purpose = zip(self.requests, host(self.lengths), strict=True), word(TARGET)
+        seeded, purpose = zip(self.requests, self.host_lengths, strict=True), word(TARGET)
         return put([fold_ints(r.seed, purpose, length - 1 + depth) for r, length in seeded], self.device)
 
     def _begun(self, purpose: str) -> Int[Tensor, "B"]:
@@ -228,6 +238,8 @@ class Round:
             target=self.target,
             noise=self.noise,
             stream=f"{self.stream}/{stream}",
+            host_slots=self._host_slots,
+            host_lengths=self._host_lengths,
         )
 
     def trimmed(self, columns: Int[Tensor, "W"]) -> "Round":
@@ -240,7 +252,8 @@ class Round:
 
     def take(self, sequences: list[int]) -> "Round":
         """Some sequences of the round, with the same random numbers."""
-        index = torch.tensor(sequences, device=self.device, dtype=torch.int64)
+        index = put(sequences, self.device)
+        slots, lengths = self._host_slots, self._host_lengths
         return Round(
             self.slots[index],
             self.lengths[index],
@@ -250,6 +263,8 @@ class Round:
             target=self.target,
             noise=self.noise,
             stream=self.stream,
+            host_slots=None if slots is None else [slots[b] for b in sequences],
+            host_lengths=None if lengths is None else [lengths[b] for b in sequences],
         )
 
 

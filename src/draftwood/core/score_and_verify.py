@@ -12,7 +12,7 @@ from draftwood.core.forward import ALL, ForwardInput, ForwardOutput, HostInput, 
 from draftwood.core.host import put
 from draftwood.core.host_tree import HostTree
 from draftwood.core.proposal import Proposal
-from draftwood.core.protocols import Cache, Model
+from draftwood.core.protocols import Runner
 from draftwood.core.round import Round
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
@@ -79,8 +79,7 @@ def assemble(
 
 
 def score(
-    model: Model,
-    cache: Cache,
+    runner: Runner,
     chains: list[KnownTokens],
     proposal: Proposal,
     rnd: Round,
@@ -91,13 +90,12 @@ def score(
     """One pass over known tokens and trees."""
     host_tree = HostTree.of(proposal.tree)
     tokens, places = assemble(chains, host_tree, proposal.tree.tokens.device)
-    output: ForwardOutput = model.forward(tokens, cache, taps=taps, layers=layers)
+    output: ForwardOutput = runner.execute(tokens, taps=taps, layers=layers)
     return Scored(replace(output, token_index=places), proposal.tree, rnd, host_tree)
 
 
 def review(
-    model: Model,
-    cache: Cache,
+    runner: Runner,
     chains: list[KnownTokens],
     proposal: Proposal,
     rule: Rule,
@@ -107,20 +105,25 @@ def review(
     mark: Callable[[str], None] = lambda part: None,
 ) -> tuple[Verdict, Scored]:
     """Score a proposal in one pass and let a rule keep a path. `mark` is called when a part is done."""
-    scored = score(model, cache, chains, proposal, rnd, taps=taps)
+    scored = score(runner, chains, proposal, rnd, taps=taps)
     mark("score")
     verdict = rule(proposal, scored, rnd)
     mark("verify")
     return verdict, scored
 
 
-def staged_entries(chains: list[KnownTokens], host_tree: HostTree, verdict: Verdict) -> list[list[int]]:
-    """The staged entries to commit: the whole chain, then those of the accepted nodes, in path order."""
+def staged_entries(
+    chains: list[KnownTokens], host_tree: HostTree, verdict: Verdict
+) -> tuple[list[list[int]], list[list[int]]]:
+    """The staged entries to commit and their tokens: the whole chain, then those of the accepted nodes, in path order."""
     paths = verdict.to_host().paths
     kept: list[list[int]] = []
+    texts: list[list[int]] = []
     for b, chain in enumerate(chains):
-        entries = list(range(len(chain.tokens)))
+        entries, tokens = list(range(len(chain.tokens))), chain.tokens
         if b < host_tree.batch and len(paths[b]) > 1:
             entries += [len(chain.tokens) - 1 + host_tree.rank[b][node] for node in paths[b][1:]]
+            tokens = [*tokens, *(host_tree.tokens[b][node] for node in paths[b][1:])]
         kept.append(entries)
-    return kept
+        texts.append(tokens)
+    return kept, texts

@@ -25,15 +25,15 @@ class VocabTrim:
     q is a distribution over `keep` and zero elsewhere, and rules take it as such. A token outside is never guessed but
     emitted as before: p is not changed. None keeps all.
 
-    Wraps drafters with `trims = True`, which multiply only the LM-head rows of `rnd.columns` and return distributions over
-    them. Ids rise, as in the whole vocabulary: guesses that share the target's uniform rely on the order.
+    Wraps drafters whose needs say `trims`: they multiply only the LM-head rows of `rnd.columns` and return distributions
+    over them. Ids rise, as in the whole vocabulary: guesses that share the target's uniform rely on the order.
     """
 
     drafter: Drafter
     keep: Int[Tensor, "W"] | None
 
     def __post_init__(self) -> None:
-        if not getattr(self.drafter, "trims", False):
+        if not self.drafter.needs.trims:
             name = type(self.drafter).__name__
             raise CompositionError(
                 f"VocabTrim trims the head of a drafter, {name} has none that it could trim\n"
@@ -42,10 +42,6 @@ class VocabTrim:
         keep = self.keep
         if keep is not None and (not len(keep) or bool((keep.diff() <= 0).any())):
             raise OptionError("VocabTrim: ids to keep must rise, and there must be one at least")
-
-    @property
-    def trims(self) -> bool:
-        return True
 
     @property
     def needs(self) -> Needs:

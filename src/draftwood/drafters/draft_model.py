@@ -4,10 +4,10 @@ It has a cache of its own and no phases: before it drafts it runs whatever known
 undrafted rounds and the token it never saw after a full acceptance are all the same catch-up.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -18,7 +18,7 @@ from draftwood.core.host_tree import HostTree
 from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit, always
 from draftwood.core.proposal import Proposal
-from draftwood.core.protocols import Cache, Model, TreePolicy
+from draftwood.core.protocols import Runner, TreePolicy
 from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
@@ -33,37 +33,30 @@ _Grown = tuple[dict[tuple[int, int], int], list[int], int]  # see _remember
 
 @dataclass(slots=True)
 class _State:
-    cache: Cache
+    runner: Runner
     owner: dict[int, Request] = field(default_factory=dict[int, Request])
     grown: dict[int, _Grown] = field(default_factory=dict[int, _Grown])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DraftModel:
-    """`model` drafts; `make_cache(slots)` gives it a cache as long as the target's. `ids`: token of each row of the model's
-    head where it covers less than the vocabulary."""
+    """`model` drafts, with a cache of its own. `ids`: token of each row of the model's head where it covers less than the
+    vocabulary."""
 
-    model: Model
-    make_cache: Callable[[int], Cache]
+    model: Runner
     ids: Int[Tensor, "W"] | None = None
-    trims: ClassVar[bool] = True  # honours rnd.columns
-    needs: Needs = Needs()
+    needs: Needs = Needs(trims=True)
     draws: frozenset[Draw] = frozenset(Draw)
 
-    @property
-    def width(self) -> int | None:
-        """Of the hidden states that `proceed` sees; None where the model does not say."""
-        return getattr(getattr(self.model, "config", None), "hidden_size", None)
-
     def init(self, slots: int) -> _State:
-        return _State(self.make_cache(slots))
+        return _State(self.model.open(slots, self.model.info.max_positions + MARGIN))
 
     def admit(self, state: Any, slot: int, request: Request) -> int:
         return request.num_known
 
     def begin(self, state: _State, rnd: Round, output: ForwardOutput) -> None:
         """Run the same chunk the target has just run, so that no single catch-up is long."""
-        idle = [b for b, slot in enumerate(rnd.slots.tolist()) if slot not in state.grown]
+        idle = [b for b, slot in enumerate(rnd.host_slots) if slot not in state.grown]
         chains = [c for c in self._chains(state, rnd.take(idle)) if len(c.tokens) > 1]
         chains = [KnownTokens(c.slot, c.done, c.tokens[:-1]) for c in chains]
         if not chains:
@@ -71,18 +64,19 @@ class DraftModel:
         bare = Proposal.roots(torch.tensor([c.tokens[-1] for c in chains], device=rnd.device))
         tokens, _ = assemble(chains, HostTree.of(bare.tree), rnd.device)
         # Cache entries only: the head is expensive.
-        self.model.forward(replace(tokens, want=tokens.want[:0]), state.cache)
-        state.cache.commit([c.slot for c in chains], [list(range(len(c.tokens))) for c in chains])
+        state.runner.execute(replace(tokens, want=tokens.want[:0]))
+        slots, texts = [c.slot for c in chains], [c.tokens for c in chains]
+        state.runner.commit(slots, [list(range(len(text))) for text in texts], texts)
 
     def _chains(self, state: _State, rnd: Round) -> list[KnownTokens]:
         """Known tokens that this model has not run yet, per sequence, the root being the last."""
         chains: list[KnownTokens] = []
-        for slot, length, request in zip(rnd.slots.tolist(), rnd.lengths.tolist(), rnd.requests, strict=True):
+        for slot, length, request in zip(rnd.host_slots, rnd.host_lengths, rnd.requests, strict=True):
             if state.owner.get(slot) is not request:
                 self.free(state, [slot])
-                state.cache.admit(slot, request.known_from(0, length))
+                state.runner.admit(slot, request.known_from(0, length))
                 state.owner[slot] = request
-            done = state.cache.length(slot)
+            done = state.runner.length(slot)
             chains.append(KnownTokens(slot, done, request.known_from(done, length)))
         return chains
 
@@ -93,7 +87,7 @@ class DraftModel:
         chains = self._chains(state, rnd)
         # At most: a level's frontier is never wider than the budget.
         staged = min(limit.tier.depth * limit.tier.nodes, MARGIN)
-        state.cache.reserve([c.slot for c in chains], [len(c.tokens) + staged for c in chains])
+        state.runner.reserve([c.slot for c in chains], [len(c.tokens) + staged for c in chains])
         seconds = 0.0
         # Staged entry (-1: none) and position of every node that was run.
         table = torch.tensor([[len(c.tokens) - 1, c.done + len(c.tokens) - 1] for c in chains], device=rnd.device)
@@ -127,10 +121,10 @@ class DraftModel:
     ) -> tuple[Float[Tensor, "U W"], Float[Tensor, "U H"]]:
         """Logits where the pass wants them, of these rows of the head, and the hidden states they come from."""
         if rows is None:
-            output = self.model.forward(x, state.cache)
+            output = state.runner.execute(x)
             return output.logits, output.hidden[x.want]
-        hidden = self.model.forward(replace(x, want=x.want[:0]), state.cache).hidden[x.want]
-        return self.model.head(hidden, ids=rows), hidden
+        hidden = state.runner.execute(replace(x, want=x.want[:0])).hidden[x.want]
+        return state.runner.head(hidden, ids=rows), hidden
 
     def _run(
         self,
@@ -169,7 +163,7 @@ class DraftModel:
         """Own tree by token, for `commit`: (parent, token) -> node, staged entry of each node, length of the chain."""
         table = torch.nn.functional.pad(entries, (0, tree.num_nodes - entries.shape[1]), value=-1).tolist()
         for slot, parents, tokens, live, run in zip(
-            rnd.slots.tolist(), tree.parents.tolist(), tree.tokens.tolist(), tree.live.tolist(), table, strict=True
+            rnd.host_slots, tree.parents.tolist(), tree.tokens.tolist(), tree.live.tolist(), table, strict=True
         ):
             children = {(parents[i], tokens[i]): i for i in range(1, len(tokens)) if live[i]}
             state.grown[slot] = (children, run, run[0] + 1)
@@ -179,8 +173,9 @@ class DraftModel:
         is what the next draft starts from."""
         slots: list[int] = []
         kept: list[list[int]] = []
-        for slot, emitted, count in zip(
-            rnd.slots.tolist(), outcome.tokens.tolist(), outcome.verdict.count.tolist(), strict=True
+        texts: list[list[int]] = []
+        for slot, request, emitted, count in zip(
+            rnd.host_slots, rnd.requests, outcome.tokens.tolist(), outcome.verdict.count.tolist(), strict=True
         ):
             if slot not in state.grown:
                 continue
@@ -191,12 +186,14 @@ class DraftModel:
                 if node < 0 or run[node] < 0:
                     break
                 entries.append(run[node])
+            done = state.runner.length(slot)
             slots.append(slot)
             kept.append(entries)
-        state.cache.commit(slots, kept)
+            texts.append([*request.known_from(done, done + chain), *emitted[: len(entries) - chain]])
+        state.runner.commit(slots, kept, texts)
 
     def free(self, state: _State, slots: Sequence[int]) -> None:
         for slot in slots:
             if state.owner.pop(slot, None) is not None:
-                state.cache.free([slot])
+                state.runner.free([slot])
             state.grown.pop(slot, None)

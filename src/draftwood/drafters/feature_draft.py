@@ -14,7 +14,6 @@ from draftwood.core.host import host, put
 from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
-from draftwood.core.protocols import Cache
 from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
@@ -29,7 +28,6 @@ class Draft:
     def __init__(
         self,
         model: FeatureModel,
-        cache: Cache,
         rnd: Round,
         chain: ForwardInput,
         counts: dict[int, int],  # known pairs by slot, in the order of the chain
@@ -38,14 +36,14 @@ class Draft:
         most: int,
         only: Int[Tensor, "W"] | None,
     ) -> None:
-        self.model, self.cache, self.rnd, self.chain = model, cache, rnd, chain
+        self.model, self.rnd, self.chain = model, rnd, chain
         self.ranked, self.temperature, self.most, self.only = ranked, temperature, most, only
-        self.slots: list[int] = rnd.slots.tolist()
+        self.slots: list[int] = rnd.host_slots
         # By sequence: node -> staged entry, place among `outputs`, position. The root's are those of the chain's last pair.
         self.run: list[dict[int, tuple[int, int, int]]] = [{} for _ in self.slots]
         self.last = [0] * len(self.slots)  # the last staged entry
         order = {slot: i for i, slot in enumerate(counts)}
-        for b, (slot, length) in enumerate(zip(self.slots, rnd.lengths.tolist(), strict=True)):
+        for b, (slot, length) in enumerate(zip(self.slots, rnd.host_lengths, strict=True)):
             if slot in order:
                 self.last[b] = counts[slot] - 1
                 self.run[b][0] = (self.last[b], order[slot], length - 2)
@@ -55,7 +53,7 @@ class Draft:
     def step(self, tree: TokenTree, frontier: Int[Tensor, "B F"]) -> tuple[DraftProbs, Float[Tensor, "B F d"] | None]:
         started = perf_counter()
         if self.outputs is None:
-            a, found = self.model.forward(self.chain, self.cache, self.only)
+            a, found = self.model.execute(self.chain, self.only)
             self.outputs = a.index_select(0, self.chain.want)
             real = [b for b, run in enumerate(self.run) if run]
         else:
@@ -90,7 +88,7 @@ class Draft:
         device = self.outputs.device
         hidden = self.outputs.index_select(0, put(above, device))
         x = ForwardInput.of(host_input, positions, list(range(len(real))), device, hidden)
-        a, found = self.model.forward(x, self.cache, self.only)
+        a, found = self.model.execute(x, self.only)
         self.outputs = torch.cat([self.outputs, a])
         return found, real
 
@@ -120,7 +118,6 @@ def _among(x: Tensor, places: list[int], count: int) -> Tensor:
 
 def in_one_call(
     model: FeatureModel,
-    cache: Cache,
     base: Proposal,
     limit: Limit,
     chain: ForwardInput,
@@ -130,12 +127,11 @@ def in_one_call(
     """One text's chain of best tokens in a single call of its model: step by step, each call would cost as much as its step.
     It is the tree that the growing loop would grow, node by node: given tokens, each scored by the product of probabilities.
     None where the model cannot, or the base is more than a root: then the loop does it."""
-    line = getattr(model, "line", None)
     steps = min(limit.depths[0], limit.budgets[0])
-    if line is None or steps < 1 or base.tree.num_nodes > 1:
+    if steps < 1 or base.tree.num_nodes > 1:
         return None
     started = perf_counter()
-    found = line(chain, cache, temperature, steps, only)
+    found = model.line(chain, temperature, steps, only)
     if found is None:
         return None
     tokens, prob = found

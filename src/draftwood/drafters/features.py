@@ -8,9 +8,8 @@ target's features before the next guess.
     output    f0 f1 f2         pairs (f0,x1) (f1,x2) (f2,x3): the last one's output guesses x4
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -21,7 +20,7 @@ from draftwood.core.host import put
 from draftwood.core.legal_draws import Draw, Shape
 from draftwood.core.limit import Limit, always
 from draftwood.core.proposal import Proposal
-from draftwood.core.protocols import Cache, TreePolicy
+from draftwood.core.protocols import TreePolicy
 from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome
@@ -49,33 +48,31 @@ class _Slot:
 
 @dataclass(slots=True)
 class _State:
-    cache: Cache
+    runner: FeatureModel
     slots: dict[int, _Slot] = field(default_factory=dict[int, _Slot])
     trimmed: tuple[Tensor, Tensor] | None = None  # columns asked for last, and those of them that the head has
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Features:
-    """`model` runs the head; `make_cache(slots)` gives it a cache for texts as long as the target's."""
+    """`model` runs the head, with a cache for texts as long as the target's."""
 
     model: FeatureModel
-    make_cache: Callable[[int], Cache]
-    trims: ClassVar[bool] = True  # honours rnd.columns
     draws: frozenset[Draw] = frozenset(Draw)
 
     @property
     def needs(self) -> Needs:
-        return Needs(taps=frozenset(self.model.taps))
+        return Needs(taps=frozenset(self.model.taps), trims=True)
 
     def init(self, slots: int) -> _State:
-        return _State(self.make_cache(slots))
+        return _State(self.model.open(slots, self.model.max_positions + MARGIN))
 
     def admit(self, state: _State, slot: int, request: Request) -> int:
         """Pairs that are here already; from there on the target must show its features again."""
         self.free(state, [slot])
         known = request.known
         # An entry is known by its pair's token, so the first token has none, and yet every feature depends on it.
-        shared = state.cache.admit(slot, known[1:], before=known[:1])
+        shared = state.runner.admit(slot, known[1:], before=known[:1])
         state.slots[slot] = _Slot(request)
         return shared
 
@@ -86,8 +83,8 @@ class Features:
         there = dict.fromkeys(x.to_host().slots)  # tokens of one slot stand together, in the order of their positions
         # Positions [first, end) of each slot are new; of those that nobody asked about, and of padding (-1), none.
         first, end = ([0] * (max(there) + 2) for _ in range(2))
-        for slot, length in zip(rnd.slots.tolist(), rnd.lengths.tolist(), strict=True):
-            first[slot], end[slot] = min(state.cache.length(slot) + state.slots[slot].held, length), length
+        for slot, length in zip(rnd.host_slots, rnd.host_lengths, strict=True):
+            first[slot], end[slot] = min(state.runner.length(slot) + state.slots[slot].held, length), length
         new = put([first, end], rnd.device)[:, x.slots]
         places = ((x.positions >= new[0]) & (x.positions < new[1])).nonzero()[:, 0]
         counts = {slot: end[slot] - first[slot] for slot in there if end[slot] > first[slot]}
@@ -107,12 +104,21 @@ class Features:
         if not slots:
             return
         chains = {slot: state.slots[slot].held - 1 for slot in slots}
-        self.model.forward(self._chains(state, chains, wanted=False), state.cache)
-        state.cache.commit(slots, [list(range(count)) for count in chains.values()])
+        state.runner.execute(self._chains(state, chains, wanted=False))
+        self._keep(state, chains)
         for slot, count in chains.items():
             own = state.slots[slot]
             assert own.waiting is not None
             own.waiting = own.waiting[count:].clone()
+
+    @staticmethod
+    def _keep(state: _State, counts: dict[int, int]) -> None:
+        """Commit the first `count` staged pairs of each slot."""
+        texts: list[list[int]] = []
+        for slot, count in counts.items():
+            first = state.runner.length(slot) + 1
+            texts.append(state.slots[slot].owner.known_from(first, first + count))
+        state.runner.commit(list(counts), [list(range(count)) for count in counts.values()], texts)
 
     def _chains(self, state: _State, counts: dict[int, int], wanted: bool = True) -> ForwardInput:
         """The first `count` waiting pairs of each slot, logits wanted at the last of each."""
@@ -122,7 +128,7 @@ class Features:
         hidden: list[Tensor] = []
         want: list[int] = []
         for slot, count in counts.items():
-            own, done = state.slots[slot], state.cache.length(slot)
+            own, done = state.slots[slot], state.runner.length(slot)
             assert own.waiting is not None
             ids += own.owner.known_from(done + 1, done + 1 + count)
             at += range(done, done + count)
@@ -135,34 +141,34 @@ class Features:
         return ForwardInput.of(host_input, at, want if wanted else [], joined.device, joined)
 
     def propose(self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
-        slots, lengths = rnd.slots.tolist(), rnd.lengths.tolist()
+        slots, lengths = rnd.host_slots, rnd.host_lengths
         # A text whose features have not been shown yet (its first pass) has nothing to draft from.
         held = {slot: state.slots[slot].held for slot in slots if slot in state.slots}
         counts = {
             slot: held[slot]
             for slot, length in zip(slots, lengths, strict=True)
-            if held.get(slot) and state.cache.length(slot) + held[slot] == length - 1
+            if held.get(slot) and state.runner.length(slot) + held[slot] == length - 1
         }
         only = self._only(state, rnd)
         if not counts or (only is not None and not len(only)):
             return base
         staged = limit.tier.depth * limit.tier.nodes  # at most: a level's frontier is never wider than the budget
-        state.cache.reserve(list(counts), [count + min(staged, MARGIN) for count in counts.values()])
+        state.runner.reserve(list(counts), [count + min(staged, MARGIN) for count in counts.values()])
         # A model ranks faster than its logits become distributions. `proceed` may want to see those whole.
         reads = getattr(policy, "reads", None) if limit.proceed is always else None
         most, temperature = (0, None) if reads is None else (reads(limit), rnd.temperature())
         chain = self._chains(state, counts)
         proposal = None
         if rnd.batch == 1 and (most == 1 or _best_tokens_alone(policy, rnd, limit)) and (divisor := rnd.temperature()):
-            proposal = in_one_call(self.model, state.cache, base, limit, chain, divisor[0], only)
+            proposal = in_one_call(state.runner, base, limit, chain, divisor[0], only)
         kept = list(counts.values())
         if proposal is None:
-            draft = Draft(self.model, state.cache, rnd, chain, counts, policy.draw.ranked, temperature, most, only)
+            draft = Draft(state.runner, rnd, chain, counts, policy.draw.ranked, temperature, most, only)
             grown = grow(base, limit, policy, rnd, draft.step)
             proposal = replace(grown, pass_seconds=draft.seconds)
             kept = kept if draft.outputs is not None else [0] * len(counts)
         # Entries behind guesses go. The pairs of known tokens stay: their features are the target's own.
-        state.cache.commit(list(counts), [list(range(count)) for count in kept])
+        self._keep(state, dict(zip(counts, kept, strict=True)))
         for slot, count in zip(counts, kept, strict=True):
             own = state.slots[slot]
             own.waiting = None if own.waiting is None or count == own.held else own.waiting[count:]
@@ -186,11 +192,11 @@ class Features:
         places: list[int] = []
         taken: list[tuple[_Slot, int]] = []
         where = output.token_index.tolist()
-        for b, (slot, length) in enumerate(zip(rnd.slots.tolist(), rnd.lengths.tolist(), strict=True)):
+        for b, (slot, length) in enumerate(zip(rnd.host_slots, rnd.host_lengths, strict=True)):
             own = state.slots.get(slot)
             if own is None:
                 continue
-            skip = state.cache.length(slot) + own.held - (length - 1)  # begin may have taken the root's already
+            skip = state.runner.length(slot) + own.held - (length - 1)  # begin may have taken the root's already
             nodes = paths[b][max(skip, 0) : counts[b] + 1]
             places += [where[b][node] for node in nodes]
             taken.append((own, len(nodes)))
@@ -205,7 +211,7 @@ class Features:
     def free(self, state: _State, slots: Sequence[int]) -> None:
         for slot in slots:
             if state.slots.pop(slot, None) is not None:
-                state.cache.free([slot])
+                state.runner.free([slot])
 
 
 def _best_tokens_alone(policy: TreePolicy, rnd: Round, limit: Limit) -> bool:

@@ -15,16 +15,15 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from draftwood import weights as shipped
-from draftwood.core.protocols import Model
+from draftwood.core.protocols import Runner
 from draftwood.drafters.nets.find import AUTO, command, fingerprint
 from draftwood.errors import OptionError, need_at_least
-from draftwood.models.loading.origin import origin_of
 
 WEIGHTS = Path(shipped.__file__).parent  # counts that ship with the package, by the target's fingerprint
 _BLOCK = 1 << 20  # characters encoded at a time
 
 
-def read_counts(source: str, target: Model) -> Int[Tensor, "V"]:
+def read_counts(source: str, target: Runner) -> Int[Tensor, "V"]:
     """Counts from a file, or for "auto" those that ship for this target. OptionError says what is wrong with them."""
     path = _shipped(target) if source == AUTO else Path(source)
     try:
@@ -34,26 +33,26 @@ def read_counts(source: str, target: Model) -> Int[Tensor, "V"]:
             f"{path}: cannot be read as token counts: {type(error).__name__}: {error}\n"
             "hint: a .npy file of one number per token, or .safetensors with a tensor named counts"
         ) from None
-    if tuple(values.shape) != (target.vocab_size,):
+    if tuple(values.shape) != (target.info.vocab_size,):
         raise OptionError(
-            f"{path} holds counts of shape {tuple(values.shape)}, the target has {target.vocab_size} tokens"
+            f"{path} holds counts of shape {tuple(values.shape)}, the target has {target.info.vocab_size} tokens"
         )
     if bool((values < 0).any()) or not bool((values > 0).any()):
         raise OptionError(f"{path} holds counts that are negative or all zero")
     return values
 
 
-def count_texts(files: Sequence[str], target: Model) -> Int[Tensor, "V"]:
+def count_texts(files: Sequence[str], target: Runner) -> Int[Tensor, "V"]:
     """How often each token stands in these files of plain text."""
-    origin = origin_of(target)
-    if origin is None:
+    tokenizer = target.info.tokenizer
+    if tokenizer is None:
         raise OptionError("texts cannot be counted: this target has no tokenizer\nhint: load it by name")
-    counts = torch.zeros(target.vocab_size, dtype=torch.int64)
+    counts = torch.zeros(target.info.vocab_size, dtype=torch.int64)
     for file in files:
         try:
             with Path(file).open(encoding="utf-8", errors="replace") as text:
                 while block := text.read(_BLOCK):
-                    counts += torch.bincount(torch.tensor(origin.tokenizer.encode(block)), minlength=target.vocab_size)
+                    counts += torch.bincount(torch.tensor(tokenizer.encode(block)), minlength=target.info.vocab_size)
         except OSError as error:
             raise OptionError(f"text {file!r} cannot be read: {error.strerror or error}") from None
     if not int(counts.sum()):
@@ -71,7 +70,7 @@ def count_written(dialogues: Iterable[Any], vocab_size: int) -> np.ndarray:
     return total
 
 
-def counts_name(target: Model) -> str:
+def counts_name(target: Runner) -> str:
     """The name of this target's count file, among those that ship too."""
     return f"counts-{fingerprint(target) or 'unnamed'}.npy"
 
@@ -83,13 +82,11 @@ def counts_bytes(counts: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-def most_frequent(counts: Int[Tensor, "V"], vocab_size: int, target: Model) -> Int[Tensor, "W"]:
+def most_frequent(counts: Int[Tensor, "V"], vocab_size: int, target: Runner) -> Int[Tensor, "W"]:
     """The `vocab_size` most frequent tokens, smaller ids first among equals, and every control token; in rising order."""
     need_at_least("trimmed vocabulary", vocab_size=(vocab_size, 1))
     best = counts.argsort(descending=True, stable=True)[:vocab_size].tolist()
-    origin = origin_of(target)
-    control = () if origin is None else origin.control_tokens
-    return torch.tensor(sorted({*best, *(t for t in control if t < target.vocab_size)}))
+    return torch.tensor(sorted({*best, *(t for t in target.info.control_tokens if t < target.info.vocab_size)}))
 
 
 def coverage(counts: Int[Tensor, "V"], keep: Int[Tensor, "W"]) -> float:
@@ -101,7 +98,7 @@ def _numpy(path: Path) -> Tensor:
     return torch.from_numpy(np.load(path, allow_pickle=False).astype(np.int64))
 
 
-def _shipped(target: Model) -> Path:
+def _shipped(target: Runner) -> Path:
     name = counts_name(target)
     if not (WEIGHTS / name).is_file():
         raise OptionError(

@@ -9,7 +9,6 @@ No cache and no history: a text whose last round is not the feature's, as before
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -37,8 +36,7 @@ class Heads:
     """`model` runs the heads. Nodes deeper than its stages get no children."""
 
     model: StageModel
-    trims: ClassVar[bool] = True  # honours rnd.columns
-    needs: Needs = Needs(origin=frozenset({FINAL}))
+    needs: Needs = Needs(origin=frozenset({FINAL}), trims=True)
     draws: frozenset[Draw] = frozenset(Draw)
 
     def init(self, slots: int) -> _State:
@@ -52,10 +50,10 @@ class Heads:
         return None
 
     def propose(self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
-        last = [state.get(slot, (None, 0)) for slot in rnd.slots.tolist()]
+        last = [state.get(slot, (None, 0)) for slot in rnd.host_slots]
         fresh = [
             request is owner and size == length
-            for request, size, (owner, length) in zip(rnd.requests, rnd.lengths.tolist(), last, strict=True)
+            for request, size, (owner, length) in zip(rnd.requests, rnd.host_lengths, last, strict=True)
         ]
         columns = rnd.columns if self.model.ids is None else rnd.trimmed(self.model.ids).columns
         if not any(fresh) or (columns is not None and not len(columns)):
@@ -65,8 +63,8 @@ class Heads:
         return replace(proposal, pass_seconds=draft.seconds)
 
     def commit(self, state: _State, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
-        lengths, counts = rnd.lengths.tolist(), outcome.verdict.count.tolist()
-        for slot, request, length, count in zip(rnd.slots.tolist(), rnd.requests, lengths, counts, strict=True):
+        lengths, counts = rnd.host_lengths, outcome.verdict.count.tolist()
+        for slot, request, length, count in zip(rnd.host_slots, rnd.requests, lengths, counts, strict=True):
             state[slot] = request, length + count + 1
 
     def free(self, state: _State, slots: Sequence[int]) -> None:

@@ -89,7 +89,7 @@ class NGram:
         return None
 
     def propose(self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
-        sequences = zip(rnd.slots.tolist(), rnd.requests, limit.depths, limit.budgets, strict=True)
+        sequences = zip(rnd.host_slots, rnd.requests, limit.depths, limit.budgets, strict=True)
         tries = [self._trie(self._index(state, slot, r), depth, nodes) for slot, r, depth, nodes in sequences]
         return base.with_given(
             [[node.token for node in trie[1:]] for trie in tries],

@@ -62,7 +62,7 @@ class TargetRoots:
 
     def propose(self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
         found: list[Tensor | None] = []
-        for slot, length, request in zip(rnd.slots.tolist(), rnd.lengths.tolist(), rnd.requests, strict=True):
+        for slot, length, request in zip(rnd.host_slots, rnd.host_lengths, rnd.requests, strict=True):
             whose, then, probs = state.left.get(slot, (None, 0, None))
             found.append(probs if whose is request and then == length else None)
         known = next((probs for probs in found if probs is not None), None)
@@ -88,7 +88,7 @@ class TargetRoots:
             whole = TokenProbs(p, p.shape[1])
             q = proposal.q.over(whole, torch.where(rejected, index, -1))
             p = whole.put(whole.residual(q), rejected).prob
-        each = zip(rnd.slots.tolist(), rnd.lengths.tolist(), verdict.count.tolist(), end.tolist(), strict=True)
+        each = zip(rnd.host_slots, rnd.host_lengths, verdict.count.tolist(), end.tolist(), strict=True)
         for b, (slot, length, count, at) in enumerate(each):
             state.left.pop(slot, None)
             if at >= 0:

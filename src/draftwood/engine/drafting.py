@@ -49,7 +49,7 @@ def propose(e: "Engine", rnd: Round, limit: Limit) -> Proposal:
             limit if everyone else limit.take(drafting),
             e.recipe.policy,
         )
-        wrong = faults(proposal, part, e.model.vocab_size)
+        wrong = faults(proposal, part, e.info.vocab_size)
         # A bad distribution costs the nodes drawn from it, any other fault the sequence's whole draft.
         good = [b for b in range(part.batch) if wrong.get(b, BAD_PROBS) == BAD_PROBS]
         late = dict.fromkeys(range(part.batch), proposal.fault) if proposal.fault else {}
@@ -112,7 +112,7 @@ def admit_draft(e: "Engine", slot: int, request: Request) -> int | None:
 def disable(e: "Engine", rnd: Round, reasons: dict[int, str]) -> None:
     """Take the drafter off these sequences until their requests end. The reason goes into the log and the statistics."""
     for b, reason in reasons.items():
-        slot = int(rnd.slots[b])
+        slot = rnd.host_slots[b]
         e.free_draft(slot)
         e.disabled[slot] = rnd.requests[b].stats.disabled = reason
         log.warning("request %d goes on without drafts: %s", rnd.requests[b].id, reason)
@@ -129,7 +129,7 @@ def disable_slow(e: "Engine", rnd: Round, times: Times) -> None:
         return
     e.slow_rounds = 0
     reason = f"drafting takes {draft:.3f} s a round, more than {SLOW} times the target's pass of {scored:.3f} s"
-    slots = [int(slot) for slot in rnd.slots]
+    slots = rnd.host_slots
     disable(e, rnd, {b: reason for b, slot in enumerate(slots) if slot not in e.disabled})
 
 
@@ -140,13 +140,13 @@ def commit_draft(e: "Engine", chunked: Round | None, rnd: Round, outcome: Outcom
             e.recipe.drafter.begin(e.drafter_state, chunked, output)
         except Exception as error:
             disable(e, chunked, {b: f"begin: {error}" for b in range(chunked.batch)})
-    slots = rnd.slots.tolist() if e.disabled else []
+    slots = rnd.host_slots if e.disabled else []
     active = [b for b, slot in enumerate(slots) if slot not in e.disabled] if slots else list(range(rnd.batch))
     if not active:
         return
     part, told, output_for = rnd, outcome, output
     if len(active) < rnd.batch:
-        index = torch.tensor(active, device=e.device)
+        index = put(active, e.device)
         v = outcome.verdict
         part = rnd.take(active)
         verdict = Verdict(v.path[index], v.count[index], v.next_token[index])

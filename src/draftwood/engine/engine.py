@@ -9,7 +9,7 @@ from torch import Tensor
 from draftwood.core.batch import Room
 from draftwood.core.config import EngineConfig
 from draftwood.core.limit import CostEstimate
-from draftwood.core.protocols import Cache, Model, Scheduler
+from draftwood.core.protocols import Runner, Scheduler
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.sampling.random import Keyed, Noise
@@ -26,21 +26,19 @@ class Engine:
 
     def __init__(
         self,
-        model: Model,
-        cache: Cache,
+        runner: Runner,
         recipe: Recipe,
         *,
         cost_model: CostEstimate,
         config: EngineConfig | None = None,
         noise: Noise | None = None,
-        device: torch.device | str = "cpu",
     ) -> None:
-        recipe.check(model)
-        self.model, self.cache, self.recipe, self.cost_model = model, cache, recipe, cost_model
+        recipe.check(runner)
+        self.runner, self.recipe, self.cost_model = runner, recipe, cost_model
+        self.info, self.device = runner.info, runner.info.device
         self.needs = recipe.needs  # asked for every round
         self.config = EngineConfig() if config is None else config
         self.noise: Noise = Keyed() if noise is None else noise
-        self.device = torch.device(device)
         self.scheduler: Scheduler = FirstCome() if recipe.scheduler is None else recipe.scheduler
         slots = self.config.max_num_seqs
         self.drafter_state: Any = recipe.drafter.init(slots)
@@ -56,7 +54,7 @@ class Engine:
     @property
     def longest(self) -> int:
         """Known tokens one request may have: the entries of a slot, or the model's positions if those are fewer."""
-        return min(self.cache.capacity, self.model.max_positions)
+        return min(self.runner.capacity, self.info.max_positions)
 
     def check(self, request: Request) -> None:
         """OptionError with the reason if this engine can never run the request."""
@@ -66,17 +64,17 @@ class Engine:
             raise OptionError(
                 "the prompt is empty\nhint: give at least one token, for example the beginning-of-sequence token"
             )
-        wrong = [t for t in request.prompt if not isinstance(t, int) or not 0 <= t < self.model.vocab_size]
+        wrong = [t for t in request.prompt if not isinstance(t, int) or not 0 <= t < self.info.vocab_size]
         if wrong:
-            raise OptionError(f"prompt token {wrong[0]} is not in the vocabulary of {self.model.vocab_size}")
-        most = self.longest if self.cache.spare is None else min(self.longest, self._max_cache_tokens())
+            raise OptionError(f"prompt token {wrong[0]} is not in the vocabulary of {self.info.vocab_size}")
+        most = self.longest if self.runner.spare is None else min(self.longest, self.runner.max_cache_tokens)
         if len(request.prompt) >= most:
-            more = "" if most >= self.model.max_positions else ", or raise max_model_len or max_cache_tokens"
+            more = "" if most >= self.info.max_positions else ", or raise max_model_len or max_cache_tokens"
             raise OptionError(
                 f"the prompt has {len(request.prompt)} tokens, this engine's context holds {most} with the answer\n"
                 f"hint: shorten the prompt{more}"
             )
-        request.params.check(self.model.vocab_size)
+        request.params.check(self.info.vocab_size)
 
     def add(self, request: Request) -> None:
         """Queue a request. OptionError if it can never run, or if `max_num_waiting` others wait already."""
@@ -87,10 +85,6 @@ class Engine:
             )
         self._live[request.id] = request
         self.scheduler.add(request)
-
-    def _max_cache_tokens(self) -> int:
-        """Cache entries a request could have if it were alone."""
-        return getattr(self.cache, "max_cache_tokens", self.longest)
 
     def cancel(self, request: Request) -> None:
         """End a request now; its slot is free for others at once."""
@@ -119,7 +113,7 @@ class Engine:
                 for request in finished:
                     self._live.pop(request.id, None)
                 if not self._live:
-                    self.cache.check_integrity()
+                    self.runner.check_integrity()
             except BaseException as error:
                 self._abandon(error)
                 raise
@@ -141,20 +135,20 @@ class Engine:
 
         def admit(request: Request, free: list[int]) -> tuple[int, int]:
             known = request.known
-            slot = self.cache.prefer(known, free)
-            return slot, self.cache.admit(slot, known, admit_draft(self, slot, request))
+            slot = self.runner.prefer(known, free)
+            return slot, self.runner.admit(slot, known, admit_draft(self, slot, request))
 
         return Room(
             slots=self.config.max_num_seqs,
             max_prefill_tokens=self.config.max_prefill_tokens,
-            spare=self.cache.spare,
-            length=self.cache.length,
+            spare=self.runner.spare,
+            length=self.runner.length,
             admit=admit,
         )
 
     def release(self, slots: Sequence[int]) -> None:
         """Free slots in the cache and in all parts."""
-        self.cache.free(slots)
+        self.runner.free(slots)
         self.recipe.controller.free(self.controller_state, slots)
         for slot in slots:
             if self.disabled.pop(slot, None) is None:

@@ -26,7 +26,7 @@ from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit, Load
 from draftwood.core.proposal import Proposal
 from draftwood.core.request import Request
-from draftwood.core.round import Borrowed, Round
+from draftwood.core.round import Round
 from draftwood.core.score_and_verify import KnownTokens, review, staged_entries
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Outcome, Times, Verdict
@@ -51,9 +51,9 @@ def step(e: "Engine") -> list[Request]:
     clock.mark("propose")
     chains = [KnownTokens(w.slot, w.done, w.tokens) for w in batch.sequences]
     rule = partial(_verify, e)
-    verdict, scored = review(e.model, e.cache, chains, proposal, rule, rnd, taps=e.needs.shown, mark=clock.mark)
+    verdict, scored = review(e.runner, chains, proposal, rule, rnd, taps=e.needs.shown, mark=clock.mark)
     host_tree = scored.host_tree
-    e.cache.commit([c.slot for c in chains], staged_entries(chains, host_tree, verdict))
+    e.runner.commit([c.slot for c in chains], *staged_entries(chains, host_tree, verdict))
     emitted = _emitted(host_tree, verdict)
     told = index(e, emitted).view(verdict.path.shape)  # also of an empty batch
     outcome = Outcome(proposal, verdict, told, clock.times, tuple(host_tree.drafted), tuple(host_tree.deepest))
@@ -95,7 +95,7 @@ def _plan(e: "Engine", batch: Batch) -> tuple[Round, Limit, Batch]:
             nodes = asked.budgets
             extra = [w.take + (nodes[b] if b < len(ready) else 0) for b, w in enumerate(batch.sequences)]
             try:
-                e.cache.reserve([w.slot for w in batch.sequences], extra)
+                e.runner.reserve([w.slot for w in batch.sequences], extra)
                 return rnd, asked, batch
             except OutOfBlocks:
                 continue
@@ -110,13 +110,16 @@ def _plan(e: "Engine", batch: Batch) -> tuple[Round, Limit, Batch]:
 
 
 def _round(e: "Engine", ready: tuple[Work, ...]) -> Round:
-    slots = index(e, [w.slot for w in ready])
+    host_slots, host_lengths = [w.slot for w in ready], [w.done + w.take for w in ready]
+    slots = index(e, host_slots)
     return Round(
         slots=slots,
-        lengths=index(e, [w.done + w.take for w in ready]),
+        lengths=index(e, host_lengths),
+        host_slots=host_slots,
+        host_lengths=host_lengths,
         requests=tuple(w.request for w in ready),
         origin={tap: x[slots] for tap, x in e.origin.items()},
-        target=Borrowed(e.model, e.cache) if e.needs.borrow else None,
+        target=e.runner if e.needs.borrow else None,
         noise=e.noise,
     )
 
@@ -135,10 +138,10 @@ def _limit(e: "Engine", batch: Batch, rnd: Round) -> Limit:
         waiting=e.scheduler.waiting,
         context=sum(w.done for w in batch.sequences),
         prompt_tokens=sum(w.take for w in batch.sequences) - rnd.batch,
-        spare=e.cache.spare,
+        spare=e.runner.spare,
     )
     limit = e.recipe.controller.plan(e.controller_state, rnd, load)
-    longest, capacity = e.longest, e.cache.capacity
+    longest, capacity = e.longest, e.runner.capacity
     room = [0 if w.slot in e.disabled else min(w.request.remaining - 1, longest - w.done - w.take) for w in batch.ready]
     held = [capacity - w.done - w.take for w in batch.ready]
     return limit.at_most(room, held)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from draftwood.core.config import ModelConfig
 from draftwood.core.forward import ALL, FINAL, CacheSpec, ForwardInput, ForwardOutput, LayerPlan, Segment, logit_places
+from draftwood.core.model_info import ModelInfo
 from draftwood.core.protocols import Cache
 from draftwood.models.backends.int8_weights import NORMS, PRODUCTS
 from draftwood.models.rope import angles, frequencies, rotate
@@ -135,7 +136,6 @@ class Decoder(nn.Module):
         self.config, self._backend = config, backend
         self.embedding, self.lm_head = embedding, lm_head  # one and the same where they are tied
         self.layers = nn.ModuleList(layers)
-        self.vocab_size, self.num_layers, self.max_positions = config.vocab_size, len(self.layers), config.max_positions
         self.norm = _frozen(norm)
         self.register_buffer("freq", frequencies(config).to(norm.device), persistent=False)
 
@@ -168,14 +168,19 @@ class Decoder(nn.Module):
         return Decoder(config, embedding, layers, weights["model.norm.weight"], head, backend)
 
     @property
-    def backend(self) -> str:
-        """Name of the backend, for reports."""
-        return self._backend.name or str(self.dtype).removeprefix("torch.")
-
-    @property
-    def batch_invariant(self) -> bool:
-        """Whether a token's result is bit-identical whatever else is in the pass."""
-        return self._backend.batch_invariant
+    def info(self) -> ModelInfo:
+        c = self.config
+        return ModelInfo(
+            vocab_size=c.vocab_size,
+            num_layers=len(self.layers),
+            hidden_size=c.hidden_size,
+            max_positions=c.max_positions,
+            device=self.device,
+            dtype=self.dtype,
+            backend=self._backend.name or str(self.dtype).removeprefix("torch."),
+            batch_invariant=self._backend.batch_invariant,
+            config=c,
+        )
 
     @property
     def dtype(self) -> torch.dtype:
@@ -190,7 +195,7 @@ class Decoder(nn.Module):
         c = self.config
         return tuple(
             CacheSpec(f"{kind}{i}", c.num_kv_heads, c.head_dim, self.dtype)
-            for i in range(self.num_layers)
+            for i in range(len(self.layers))
             for kind in "kv"
         )
 
@@ -204,7 +209,8 @@ class Decoder(nn.Module):
         self, x: ForwardInput, cache: Cache, *, taps: frozenset[int] = frozenset(), layers: LayerPlan = ALL
     ) -> ForwardOutput:
         """One pass over T tokens; logits only where wanted, and only when the last layer is reached."""
-        stop = self.num_layers if layers.stop is None else layers.stop
+        last = len(self.layers)
+        stop = last if layers.stop is None else layers.stop
         h = self.embed(x.ids) if x.hidden is None else x.hidden
         segments = cache.stage(x)
         attention_mask = self._backend.attention_mask(segments, x, cache, self.dtype, self.config.sliding_window)
@@ -221,8 +227,8 @@ class Decoder(nn.Module):
                 features[at] = h
         if FINAL in taps:
             features[FINAL] = self._final(h)
-        logits = h.new_zeros(0, self.vocab_size)
-        if stop == self.num_layers and len(x.want):
+        logits = h.new_zeros(0, self.config.vocab_size)
+        if stop == last and len(x.want):
             logits = self.head(h[x.want])
         return ForwardOutput(
             logits=logits, hidden=h, logits_index=logit_places(x.want, x.size), features=features, tokens=x

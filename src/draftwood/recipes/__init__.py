@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from draftwood.core.legal_draws import Draw
-from draftwood.core.protocols import Drafter, Model
+from draftwood.core.protocols import Drafter, Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.errors import CompositionError, DraftwoodError, OptionError, UnknownNameError
 from draftwood.option_parsing import DRAFTER, checked, converted, excluded, keywords, marked
@@ -65,7 +65,7 @@ def options(name: str) -> dict[str, inspect.Parameter]:
     return keywords(load(name).build)
 
 
-def build(name: str, target: Model, **chosen: Any) -> Recipe:
+def build(name: str, target: Runner, **chosen: Any) -> Recipe:
     """A recipe for this target. Its options are checked against the signature, its parts against each other."""
     name, words = parted(name)
     make = load(name).build
@@ -90,7 +90,7 @@ def build(name: str, target: Model, **chosen: Any) -> Recipe:
     raise refused
 
 
-def drafter(name: str, target: Model, draws: frozenset[Draw] = frozenset()) -> Drafter:
+def drafter(name: str, target: Runner, draws: frozenset[Draw] = frozenset()) -> Drafter:
     """The drafter of a recipe, for another recipe with its own tree and rule; "auto": the most promising one that supplies
     these draws. Options of the lender's tree and rule are refused, because they would have no effect."""
     if name == AUTO:
@@ -125,7 +125,7 @@ def _chosen(name: str) -> tuple[str, dict[str, str]]:
     return name, {key: value for key, _, value in (word.partition("=") for word in words)}
 
 
-def _candidates(target: Model) -> list[tuple[str, str]]:
+def _candidates(target: Runner) -> list[tuple[str, str]]:
     return candidates(target, lambda name: drafter(name, target))
 
 
@@ -135,7 +135,7 @@ def _leaves_inner_open(make: Callable[..., Recipe], chosen: Mapping[str, Any]) -
     return inner == AUTO and "inner" not in excluded(make, chosen)
 
 
-def _built(name: str, target: Model, chosen: Mapping[str, Any]) -> Recipe:
+def _built(name: str, target: Runner, chosen: Mapping[str, Any]) -> Recipe:
     recipe = _made(name, target, chosen)
     try:
         recipe.check(target)
@@ -146,7 +146,7 @@ def _built(name: str, target: Model, chosen: Mapping[str, Any]) -> Recipe:
     return recipe
 
 
-def _made(name: str, target: Model, chosen: Mapping[str, Any]) -> Recipe:
+def _made(name: str, target: Runner, chosen: Mapping[str, Any]) -> Recipe:
     make = load(name).build
     if name in _own():
         return make(target, **chosen)

@@ -2,7 +2,7 @@
 
 from draftwood.controllers.heuristic import Heuristic
 from draftwood.core.legal_draws import Draw
-from draftwood.core.protocols import Model
+from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.drafters.ngram import NGram
 from draftwood.option_parsing import Count, Size
@@ -12,7 +12,7 @@ from draftwood.verifiers.match import Match
 PAPER = Paper(title="draftwood's default: n-gram drafting that pauses itself when it does not pay")
 
 
-def build(target: Model, *, depth: Count = 12, nodes: Size = 16) -> Recipe:
+def build(target: Runner, *, depth: Count = 12, nodes: Size = 16) -> Recipe:
     return Recipe(
         drafter=NGram(),
         policy=Chain(draw=Draw.GIVEN),

@@ -2,7 +2,7 @@
 
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.legal_draws import Draw
-from draftwood.core.protocols import Model
+from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.drafters.nothing import Nothing
 from draftwood.trees.chain import Chain
@@ -11,5 +11,5 @@ from draftwood.verifiers.match import Match
 PAPER = Paper(title="DraftModel decoding, one token per target pass")
 
 
-def build(target: Model) -> Recipe:
+def build(target: Runner) -> Recipe:
     return Recipe(drafter=Nothing(), policy=Chain(draw=Draw.GIVEN), verifier=Match(), controller=Fixed(depth=0))

@@ -2,7 +2,7 @@
 
 from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.protocols import Model
+from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.option_parsing import OfDrafter, Size
 from draftwood.trees.chain import Chain
@@ -11,7 +11,7 @@ from draftwood.verifiers.block import Block
 PAPER = Paper(title="Block Verification Accelerates Speculative Decoding", arxiv="2403.10444")
 
 
-def build(target: Model, *, inner: OfDrafter[str] = "auto", depth: Size = 3) -> Recipe:
+def build(target: Runner, *, inner: OfDrafter[str] = "auto", depth: Size = 3) -> Recipe:
     """`inner`: the recipe whose drafter guesses: fast_draft, speculative_sampling:draft=first:10."""
     return Recipe(
         drafter=recipes.drafter(inner, target), policy=Chain(), verifier=Block(), controller=Fixed(depth=depth)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.legal_draws import Draw
-from draftwood.core.protocols import Model
+from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.option_parsing import Count, NotWith, OfDrafter, OnlyWith, Range, Size
 from draftwood.trees.paths import Paths
@@ -18,7 +18,7 @@ PAPER = Paper(
 
 
 def build(
-    target: Model,
+    target: Runner,
     *,
     inner: OfDrafter[str] = "auto",
     paths: Count = 2,

@@ -8,7 +8,7 @@ from torch import Tensor
 from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
 from draftwood.controllers.learned_stop import LearnedStop
-from draftwood.core.protocols import Drafter, Model
+from draftwood.core.protocols import Drafter, Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.core.train_plan import TrainPlan
 from draftwood.drafters.learners.plans import decision_plan
@@ -27,7 +27,7 @@ NONE = "none"
 
 
 def build(
-    target: Model,
+    target: Runner,
     *,
     inner: OfDrafter[str] = "auto",
     weights: str = "auto",
@@ -59,7 +59,7 @@ def build(
 
 
 def training(
-    target: Model,
+    target: Runner,
     keep: Int[Tensor, "W"],
     *,
     inner: str = "fast_draft",

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.protocols import Model
+from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.option_parsing import Count, NotWith, OfDrafter, Share, Size
 from draftwood.trees.most_valuable_first import MostValuableFirst
@@ -15,7 +15,7 @@ PAPER = Paper(title="DySpec: Faster Speculative Decoding with Dynamic Token Tree
 
 
 def build(
-    target: Model,
+    target: Runner,
     *,
     inner: OfDrafter[str] = "auto",
     nodes: Size = 3,

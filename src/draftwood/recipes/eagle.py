@@ -8,7 +8,7 @@ from torch import Tensor
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.forward import FINAL
 from draftwood.core.legal_draws import Draw
-from draftwood.core.protocols import Model
+from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.core.train_plan import TrainPlan
 from draftwood.drafters.learners.plans import feature_plan
@@ -21,7 +21,7 @@ from draftwood.verifiers.rejection import Rejection
 PAPER = Paper(title="EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", arxiv="2401.15077")
 
 
-def build(target: Model, *, weights: OfDrafter[str] = "auto", widths: tuple[Count, ...] = (4, 2, 1, 1, 1)) -> Recipe:
+def build(target: Runner, *, weights: OfDrafter[str] = "auto", widths: tuple[Count, ...] = (4, 2, 1, 1, 1)) -> Recipe:
     """`widths`: children of every node, level by level."""
     policy = Static(widths, draw=Draw.DISTINCT)
     return Recipe(
@@ -33,7 +33,7 @@ def build(target: Model, *, weights: OfDrafter[str] = "auto", widths: tuple[Coun
 
 
 def training(
-    target: Model,
+    target: Runner,
     keep: Int[Tensor, "W"],
     *,
     unroll: int = 3,

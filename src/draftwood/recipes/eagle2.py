@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from draftwood.core.protocols import Model
+from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.drafters.nets.find import load_head
 from draftwood.drafters.nets.make_drafter import feature_drafter
@@ -16,7 +16,7 @@ PAPER = Paper(title="EAGLE-2: Faster Inference of Language Models with Dynamic D
 
 
 def build(
-    target: Model,
+    target: Runner,
     *,
     weights: OfDrafter[str] = "auto",
     size: Literal["auto", "paper"] = "auto",

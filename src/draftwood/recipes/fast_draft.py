@@ -7,7 +7,7 @@ from torch import Tensor
 
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.legal_draws import Draw
-from draftwood.core.protocols import Model
+from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.core.train_plan import TrainPlan
 from draftwood.drafters.learners.plans import language_plan
@@ -22,7 +22,7 @@ PAPER = Paper(title="FastDraft: How to Train Your Draft", arxiv="2411.11055")
 
 
 def build(
-    target: Model,
+    target: Runner,
     *,
     weights: OfDrafter[str] = "auto",
     depth: Size = 2,
@@ -40,7 +40,7 @@ def build(
 
 
 def training(
-    target: Model,
+    target: Runner,
     keep: Int[Tensor, "W"],
     *,
     width: int = 320,

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from draftwood.core.protocols import Model
+from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.drafters.frequent import count_texts, most_frequent
 from draftwood.option_parsing import OfDrafter, Range
@@ -15,7 +15,7 @@ PAPER = Paper(
 
 
 def build(
-    target: Model,
+    target: Runner,
     *,
     texts: OfDrafter[tuple[str, ...]] = (),
     inner: OfDrafter[str] = "auto",

@@ -2,7 +2,7 @@
 
 from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.protocols import Model
+from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.option_parsing import Count, OfDrafter, Size
 from draftwood.trees.paths import Paths
@@ -14,7 +14,7 @@ PAPER = Paper(
 
 
 def build(
-    target: Model, *, inner: OfDrafter[str] = "auto", paths: Count = 2, depth: Size = 3, counted: bool = False
+    target: Runner, *, inner: OfDrafter[str] = "auto", paths: Count = 2, depth: Size = 3, counted: bool = False
 ) -> Recipe:
     """`counted`: the rule looks at how many paths share a node, which keeps it exact even if one path ends another. Here
     every path ends at `depth` or by its own tokens, so the published rule, which does not look, is exact."""

@@ -5,7 +5,7 @@ from typing import Literal
 from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.legal_draws import Draw
-from draftwood.core.protocols import Model
+from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.option_parsing import Count, OfDrafter
 from draftwood.trees.static import Static
@@ -15,7 +15,7 @@ PAPER = Paper(title="Multi-Candidate Speculative Decoding", arxiv="2401.06706")
 
 
 def build(
-    target: Model,
+    target: Runner,
     *,
     inner: OfDrafter[str] = "auto",
     widths: tuple[Count, ...] = (2, 1),

@@ -5,7 +5,7 @@ from typing import Literal
 from jaxtyping import Int
 from torch import Tensor
 
-from draftwood.core.protocols import Model
+from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.core.train_plan import TrainPlan
 from draftwood.drafters.learners.plans import parallel_plan
@@ -23,7 +23,7 @@ PAPER = Paper(
 
 
 def build(
-    target: Model,
+    target: Runner,
     *,
     weights: OfDrafter[str] = "auto",
     size: Literal["auto", "paper"] = "auto",
@@ -52,7 +52,7 @@ def build(
 
 
 def training(
-    target: Model,
+    target: Runner,
     keep: Int[Tensor, "W"],
     *,
     stages: int = 4,

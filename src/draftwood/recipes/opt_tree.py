@@ -4,7 +4,7 @@ from typing import Annotated
 
 from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.protocols import Model
+from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.option_parsing import OfDrafter, Range, Size
 from draftwood.trees.opt_tree import OptTree
@@ -14,7 +14,7 @@ PAPER = Paper(title="OPT-Tree: Speculative Decoding with Adaptive Draft Tree Str
 
 
 def build(
-    target: Model,
+    target: Runner,
     *,
     inner: OfDrafter[str] = "auto",
     nodes: Size = 5,

@@ -2,7 +2,7 @@
 
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.legal_draws import Draw
-from draftwood.core.protocols import Model
+from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.drafters.ngram import NGram
 from draftwood.option_parsing import Count, OfDrafter, Size
@@ -13,7 +13,7 @@ PAPER = Paper(title="Prompt Lookup Decoding (A. Saxena, 2023): n-gram drafting f
 
 
 def build(
-    target: Model,
+    target: Runner,
     *,
     depth: Size = 10,
     nodes: Size = 16,

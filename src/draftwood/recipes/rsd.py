@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.protocols import Model
+from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.option_parsing import Count, OfDrafter, OnlyWith, Size
 from draftwood.trees.static import Static
@@ -18,7 +18,7 @@ PAPER = Paper(
 
 
 def build(
-    target: Model,
+    target: Runner,
     *,
     inner: OfDrafter[str] = "auto",
     method: Literal["c", "s"] = "s",

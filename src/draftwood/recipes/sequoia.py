@@ -4,7 +4,7 @@ from typing import Annotated
 
 from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.protocols import Model
+from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.option_parsing import OfDrafter, Range, Share, Size
 from draftwood.sizing.choose_size import fixed_tree
@@ -17,7 +17,7 @@ PAPER = Paper(title="Sequoia: Scalable, Robust, and Hardware-aware Speculative D
 
 
 def build(
-    target: Model,
+    target: Runner,
     *,
     inner: OfDrafter[str] = "auto",
     acceptance: tuple[Share, ...] | None = None,

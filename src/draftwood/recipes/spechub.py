@@ -2,7 +2,7 @@
 
 from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.protocols import Model
+from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.option_parsing import OfDrafter, Size
 from draftwood.trees.best_and_one import BestAndOne
@@ -11,7 +11,7 @@ from draftwood.verifiers.rejection import Rejection
 PAPER = Paper(title="SpecHub: Provable Acceleration to Multi-Draft Speculative Decoding", arxiv="2411.05289")
 
 
-def build(target: Model, *, inner: OfDrafter[str] = "auto", depth: Size = 2) -> Recipe:
+def build(target: Runner, *, inner: OfDrafter[str] = "auto", depth: Size = 2) -> Recipe:
     """`depth`: levels, each twice as wide as the one before."""
     policy = BestAndOne((2,) * depth)
     return Recipe(

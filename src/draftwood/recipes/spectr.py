@@ -2,7 +2,7 @@
 
 from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.protocols import Model
+from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.option_parsing import Count, OfDrafter, Size
 from draftwood.trees.paths import Paths
@@ -11,7 +11,7 @@ from draftwood.verifiers.transport import Transport
 PAPER = Paper(title="SpecTr: Fast Speculative Decoding via Optimal Transport", arxiv="2310.15141")
 
 
-def build(target: Model, *, inner: OfDrafter[str] = "auto", paths: Count = 2, depth: Size = 3) -> Recipe:
+def build(target: Runner, *, inner: OfDrafter[str] = "auto", paths: Count = 2, depth: Size = 3) -> Recipe:
     """`draft`: a model, or "first:N"; `inner`: another recipe whose drafter is used instead: eagle, fast_draft."""
     return Recipe(
         drafter=recipes.drafter(inner, target),

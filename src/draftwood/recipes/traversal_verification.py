@@ -4,7 +4,7 @@ from typing import Annotated
 
 from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.protocols import Model
+from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.option_parsing import Count, NotWith, OfDrafter, OnlyWith
 from draftwood.trees.paths import Paths
@@ -15,7 +15,7 @@ PAPER = Paper(title="Traversal Verification for Speculative Tree Decoding", arxi
 
 
 def build(
-    target: Model,
+    target: Runner,
     *,
     inner: OfDrafter[str] = "auto",
     widths: tuple[Count, ...] = (2, 1),

@@ -8,7 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from draftwood import recipes
-from draftwood.core.protocols import Model
+from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.core.train_plan import Build, Made, TrainPlan
 from draftwood.drafters.combine import VocabTrim
@@ -22,7 +22,7 @@ PAPER = Paper(
 
 
 def build(
-    target: Model,
+    target: Runner,
     *,
     inner: OfDrafter[str] = "auto",
     vocab_size: OfDrafter[Annotated[int, Range(1)]] = 8192,
@@ -33,18 +33,18 @@ def build(
     return trimmed(inner, target, most_frequent(read_counts(counts, target), vocab_size, target))
 
 
-def training(target: Model, keep: Int[Tensor, "W"]) -> TrainPlan:
+def training(target: Runner, keep: Int[Tensor, "W"]) -> TrainPlan:
     """No net: how often the target wrote each token, in a file for the option `counts`."""
     return TrainPlan((Build(partial(_count, target), name="count"),))
 
 
-def _count(target: Model, dialogues: Any) -> Made:
-    total, name = count_written(dialogues, target.vocab_size), counts_name(target)
+def _count(target: Runner, dialogues: Any) -> Made:
+    total, name = count_written(dialogues, target.info.vocab_size), counts_name(target)
     figures = {"tokens": int(total.sum()), "distinct": int((total > 0).sum())}
     return Made({name: counts_bytes(total)}, {"counts": name}, figures)
 
 
-def trimmed(inner: str, target: Model, keep: Int[Tensor, "W"]) -> Recipe:
+def trimmed(inner: str, target: Runner, keep: Int[Tensor, "W"]) -> Recipe:
     """A recipe by name whose drafter guesses among `keep` alone. Without options it drafts a chain of 3: sizes that were
     chosen for a whole head do not fit a trimmed one."""
     name, words = recipes.parted(inner)

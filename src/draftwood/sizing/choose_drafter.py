@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from draftwood.core.protocols import Drafter, Model
+from draftwood.core.protocols import Drafter, Runner
 from draftwood.core.recipe import Recipe
 from draftwood.drafters.nets.find import command, ships
 from draftwood.sizing.choose_size import SLOWER, backend_of, gain, worth
@@ -26,7 +26,7 @@ MARGIN = 1.2  # the first of them accepts most; another must be faster than that
 _FIRST: WeakKeyDictionary[Any, dict[str, str]] = WeakKeyDictionary()
 
 
-def candidates(target: Model, lend: Callable[[str], Drafter]) -> list[tuple[str, str]]:
+def candidates(target: Runner, lend: Callable[[str], Drafter]) -> list[tuple[str, str]]:
     """Recipes that can lend their drafter, the one with the highest expected speed first, each with a note for the banner.
     `lend`: the drafter of a recipe. The choice is kept for this target and backend: with most rules the drafter has a part
     in which text a seed gives."""
@@ -37,15 +37,17 @@ def candidates(target: Model, lend: Callable[[str], Drafter]) -> list[tuple[str,
         find = partial(_fastest, trained, target, lend)
         known[key] = remembered(target, "drafter", key, partial(_one_of, trained), find)
     trained.sort(key=lambda name: name != known.get(key))
-    layers = max(1, target.num_layers // 3)
-    weak = f"the target's first {layers} of {target.num_layers} layers draft, because no trained drafter ships for it"
+    layers = max(1, target.info.num_layers // 3)
+    weak = (
+        f"the target's first {layers} of {target.info.num_layers} layers draft, because no trained drafter ships for it"
+    )
     return [
         *((name, f"drafter: {name}, which ships for this target (inner=NAME takes another)") for name in trained),
         (f"speculative_sampling:draft=first:{layers}", f"{weak}; to train one: {command('eagle3', target)}"),
     ]
 
 
-def _fastest(trained: list[str], target: Model, lend: Callable[[str], Drafter]) -> str:
+def _fastest(trained: list[str], target: Runner, lend: Callable[[str], Drafter]) -> str:
     speeds = {name: worth(name, target, lend(name)).gain for name in trained}
     return max(trained, key=lambda name: speeds[name] * (MARGIN if name == trained[0] else 1))
 
@@ -56,7 +58,7 @@ def _one_of(trained: list[str], found: Any) -> str:
     return found
 
 
-def slowness_notes(recipe: Recipe, inner: str, target: Model) -> tuple[str, ...]:
+def slowness_notes(recipe: Recipe, inner: str, target: Runner) -> tuple[str, ...]:
     """A note if a tree of fixed size with this drafter is expected to be slower than plain decoding."""
     speed = gain(MEASURED[inner], target, recipe) if inner in MEASURED else None
     if speed is None or speed >= SLOWER:

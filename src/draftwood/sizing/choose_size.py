@@ -11,7 +11,7 @@ from draftwood.controllers.cost import CostModel
 from draftwood.controllers.fixed import Fixed
 from draftwood.controllers.learned_stop import LearnedStop
 from draftwood.controllers.sized import PLAIN, Sized, best_size, gains
-from draftwood.core.protocols import Drafter, Model
+from draftwood.core.protocols import Drafter, Runner
 from draftwood.core.recipe import Recipe
 from draftwood.core.verdict import Times
 from draftwood.sizing.shipped_acceptance import load_acceptance
@@ -57,7 +57,7 @@ class Choice:
     size: Size
     gain: float
 
-    def note(self, name: str, target: Model, beam: int | None = None) -> str:
+    def note(self, name: str, target: Runner, beam: int | None = None) -> str:
         """For the banner. A size that is expected to be slower than plain decoding is also logged as a warning."""
         if self.size == PLAIN:
             return f"plain decoding, no draft pays here (chosen for {backend_of(target)})"
@@ -80,7 +80,7 @@ class TreeSize:
 
 def tree_size(
     name: str,
-    target: Model,
+    target: Runner,
     drafter: Drafter,
     weights: str,
     asked: Asked,
@@ -114,7 +114,7 @@ def choice(acceptance: Acceptance, sizes: tuple[Size, ...], cost_model: CostMode
 
 
 def fixed_tree(
-    acceptance: tuple[float, ...], target: Model, drafter: Drafter, key: str, nodes: int | None, depth: int | None
+    acceptance: tuple[float, ...], target: Runner, drafter: Drafter, key: str, nodes: int | None, depth: int | None
 ) -> tuple[Topology, Choice]:
     """The fixed tree that is expected to emit most tokens a second, by the acceptance of siblings and by timed rounds of the
     drafter; even where plain decoding would be faster."""
@@ -140,14 +140,14 @@ def timed(times: tuple[Times, ...]) -> CostModel:
     return cost_model
 
 
-def worth(name: str, target: Model, drafter: Drafter, weights: str = "auto") -> Choice:
+def worth(name: str, target: Runner, drafter: Drafter, weights: str = "auto") -> Choice:
     """What a drafter with a shipped acceptance profile is worth for this target on this machine, at the best size."""
     acceptance, sizes = load_acceptance(name, target), Asked(None, None, None).sizes(max(DEPTHS))
     recipe = Recipe(drafter=drafter, policy=BestFirst(), verifier=Match(), controller=Fixed(0))
     return choice(acceptance, sizes, timed(trials(target, recipe, f"{name} {weights} None")))
 
 
-def gain(name: str, target: Model, recipe: Recipe) -> float | None:
+def gain(name: str, target: Runner, recipe: Recipe) -> float | None:
     """How many times as fast as plain decoding a recipe with a tree of fixed size is expected to be; None: no fixed size.
     The recipe's own rounds are timed; the acceptance is that of a best-first tree of this size, drafted as `name` does."""
     fixed = recipe.controller
@@ -169,6 +169,6 @@ def said(size: Size, beam: int | None = None) -> str:
     return f"chain of {min(depth, nodes)}" if chain else f"tree of {nodes} nodes, depth {depth}"
 
 
-def backend_of(target: Model) -> str:
+def backend_of(target: Runner) -> str:
     """How the target runs, as banners say it."""
-    return getattr(target, "backend", "") or str(getattr(target, "dtype", "this model")).removeprefix("torch.")
+    return target.info.backend or "this model"

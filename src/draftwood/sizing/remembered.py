@@ -8,14 +8,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from draftwood.core.protocols import Model
+from draftwood.core.protocols import Runner
 from draftwood.drafters.nets.find import fingerprint
 from draftwood.models.loading.folder_cache import cache_dir
 
 T = TypeVar("T")
 
 
-def remembered(target: Model, folder: str, key: str, read: Callable[[Any], T], find: Callable[[], T]) -> T:
+def remembered(target: Runner, folder: str, key: str, read: Callable[[Any], T], find: Callable[[], T]) -> T:
     """What a file in `folder` holds under this key, else what `find` finds. `read` takes what JSON made of it and raises
     ValueError or TypeError for anything else. Nothing is kept of targets that cannot be told apart."""
     mark = fingerprint(target)

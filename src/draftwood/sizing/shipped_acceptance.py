@@ -11,12 +11,12 @@ from typing import Any
 
 from draftwood import weights as shipped
 from draftwood.controllers.acceptance import Acceptance
-from draftwood.core.protocols import Model
+from draftwood.core.protocols import Runner
 from draftwood.drafters.nets.find import fingerprint
 from draftwood.errors import WeightsError
 
 
-def load_acceptance(recipe: str, target: Model) -> Acceptance:
+def load_acceptance(recipe: str, target: Runner) -> Acceptance:
     """The profile of this recipe's drafter, if possible for this target."""
     found = [note for note in _profiles() if note["recipe"] == recipe]
     mine = [note for note in found if note["target"] == fingerprint(target)]

@@ -8,11 +8,10 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.protocols import Drafter, Model
+from draftwood.core.protocols import Drafter, Runner
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
-from draftwood.models.loading.origin import origin_of
 from draftwood.sizing.ranks import Counting, Ranks, tried_tree
 from draftwood.sizing.remembered import remembered
 from draftwood.sizing.trials import of_target, trial_engine
@@ -25,7 +24,7 @@ log = logging.getLogger("draftwood")
 _KNOWN: WeakKeyDictionary[Any, dict[str, tuple[float, ...]]] = WeakKeyDictionary()
 
 
-def measured_acceptance(target: Model, drafter: Drafter, name: str, temperature: float) -> tuple[float, ...]:
+def measured_acceptance(target: Runner, drafter: Drafter, name: str, temperature: float) -> tuple[float, ...]:
     """`name`: the drafter's, with its options. Measured once for each target, name and temperature."""
     known: dict[str, tuple[float, ...]] = of_target(_KNOWN, target)
     key = f"{name} {temperature:g}"
@@ -35,7 +34,7 @@ def measured_acceptance(target: Model, drafter: Drafter, name: str, temperature:
     return known[key]
 
 
-def _measured(target: Model, drafter: Drafter, name: str, temperature: float) -> tuple[float, ...]:
+def _measured(target: Runner, drafter: Drafter, name: str, temperature: float) -> tuple[float, ...]:
     log.info("measuring how often guesses of %s are accepted at temperature %g, once", name, temperature)
     tree = tried_tree(WIDTH, NODES, DEPTH)
     rule, started = Counting.of(tree), perf_counter()
@@ -45,7 +44,7 @@ def _measured(target: Model, drafter: Drafter, name: str, temperature: float) ->
         if perf_counter() - started > SECONDS:
             break
         params = SamplingParams(temperature=temperature, seed=i, max_tokens=TOKENS)
-        request = Request(i, prompt, params, target.vocab_size)
+        request = Request(i, prompt, params, target.info.vocab_size)
         engine = trial_engine(target, recipe, len(prompt) + TOKENS + 2 * NODES)
         engine.add(request)
         while not request.finished:
@@ -54,13 +53,13 @@ def _measured(target: Model, drafter: Drafter, name: str, temperature: float) ->
     return tuple(round(rate, 3) for rate in found if rate >= 0.001) or FALLBACK
 
 
-def _prompts(target: Model) -> list[list[int]]:
+def _prompts(target: Runner) -> list[list[int]]:
     """Questions in the target's own template; a single token for a model without a tokenizer."""
-    origin = origin_of(target)
-    if origin is None:
-        return [[1 % target.vocab_size]]
+    tokenizer = target.info.tokenizer
+    if tokenizer is None:
+        return [[1 % target.info.vocab_size]]
     lines = Path(__file__).with_name("questions.txt").read_text("utf-8").splitlines()
-    return [origin.tokenizer.encode_chat([{"role": "user", "content": line}]) for line in lines]
+    return [tokenizer.encode_chat([{"role": "user", "content": line}]) for line in lines]
 
 
 def _rates(found: Any) -> tuple[float, ...]:

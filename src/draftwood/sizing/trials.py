@@ -9,12 +9,11 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from draftwood.cache.dense import cache_for
 from draftwood.controllers.acceptance import Size
 from draftwood.core.config import EngineConfig
 from draftwood.core.forward import Needs
 from draftwood.core.limit import CostEstimate, Limit, Load
-from draftwood.core.protocols import Model
+from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.round import Round
@@ -50,7 +49,7 @@ class Record:
         self.times.append(times)
 
 
-def trials(target: Model, recipe: Recipe, key: str, sizes: Sequence[Size] = SIZES) -> tuple[Times, ...]:
+def trials(target: Runner, recipe: Recipe, key: str, sizes: Sequence[Size] = SIZES) -> tuple[Times, ...]:
     """The median round of each size, once per target, `key` (which drafter) and number of threads. A drafter that fails
     here leaves fewer rounds; the first request reports why."""
     known = of_target(_DONE, target)
@@ -60,12 +59,9 @@ def trials(target: Model, recipe: Recipe, key: str, sizes: Sequence[Size] = SIZE
     return known[which]
 
 
-def of_target(store: WeakKeyDictionary[Any, dict[Any, Any]], target: Model) -> dict[Any, Any]:
-    """What is remembered of a target; nothing of objects whose end cannot be noticed."""
-    try:
-        return store.setdefault(target, {})
-    except TypeError:
-        return {}
+def of_target(store: WeakKeyDictionary[Any, dict[Any, Any]], target: Runner) -> dict[Any, Any]:
+    """What is remembered of a target, for as long as somebody holds it."""
+    return store.setdefault(target.info, {})
 
 
 @dataclass(slots=True)
@@ -89,19 +85,19 @@ class _Turn:
         return None
 
 
-def trial_engine(target: Model, recipe: Recipe, length: int, cost_model: CostEstimate | None = None) -> Engine:
+def trial_engine(target: Runner, recipe: Recipe, length: int, cost_model: CostEstimate | None = None) -> Engine:
     """An engine for one sequence of at most `length` tokens."""
-    cache, device = cache_for(target, 1, min(length, target.max_positions)), getattr(target, "device", "cpu")
     config = EngineConfig(max_num_seqs=1, disable_slow_drafts=False)
-    return Engine(target, cache, recipe, cost_model=cost_model or Record(), config=config, device=device)
+    runner = target.open(1, min(length, target.info.max_positions))
+    return Engine(runner, recipe, cost_model=cost_model or Record(), config=config)
 
 
-def _timed(target: Model, recipe: Recipe, sizes: Sequence[Size]) -> list[Times]:
+def _timed(target: Runner, recipe: Recipe, sizes: Sequence[Size]) -> list[Times]:
     turn, record = _Turn(), Record()
     engine = trial_engine(target, replace(recipe, controller=turn), LENGTH, record)
-    length = min(LENGTH, target.max_positions)
-    prompt = [i % target.vocab_size for i in range(1, 1 + length // 8)]
-    request = Request(0, prompt, SamplingParams(max_tokens=length), target.vocab_size)
+    length = min(LENGTH, target.info.max_positions)
+    prompt = [i % target.info.vocab_size for i in range(1, 1 + length // 8)]
+    request = Request(0, prompt, SamplingParams(max_tokens=length), target.info.vocab_size)
     engine.add(request)
     engine.step()  # the prompt
     rounds: dict[Size, list[Times]] = {size: [] for size in sizes}

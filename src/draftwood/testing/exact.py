@@ -150,8 +150,8 @@ def leaves(
         part, scripts = scripts[-width:], scripts[:-width]
         branches = {i: _Branch(script) for i, script in enumerate(part)}
         config = EngineConfig(max_num_seqs=len(part), disable_slow_drafts=False)
-        cache, noise = target.make_cache(len(part)), Forking(branches)
-        engine = Engine(target, cache, recipe(), cost_model=Free(), config=config, noise=noise)
+        runner, noise = target.runner(len(part)), Forking(branches)
+        engine = Engine(runner, recipe(), cost_model=Free(), config=config, noise=noise)
         requests = [Request(i, list(prompt), params, target.vocab_size) for i in branches]
         for request in requests:
             engine.add(request)

@@ -7,15 +7,17 @@ from typing import Any
 import torch
 
 from draftwood.core.forward import FINAL
+from draftwood.core.protocols import Runner
 from draftwood.drafters.nets.build import net
 from draftwood.drafters.nets.config import HeadConfig
 from draftwood.drafters.nets.find import fingerprint
 from draftwood.drafters.nets.store import Head, to_bytes
 
 
-def random_head(kind: str, target: Any, *, seed: int = 0, rows: int | None = None, **more: Any) -> Head:
+def random_head(kind: str, target: Runner, *, seed: int = 0, rows: int | None = None, **more: Any) -> Head:
     """Weights large enough that its distributions are neither flat nor the target's."""
-    c = target.config
+    c = target.info.config
+    assert c is not None
     layers = 2 if kind == "language" else 1
     taps = (1, c.num_layers // 2, c.num_layers - 1) if kind == "eagle3" else (FINAL,)
     keep = torch.arange(0, c.vocab_size) if rows is None else torch.arange(rows) * (c.vocab_size // rows)

@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from draftwood.cache.dense import DenseCache
 from draftwood.core.config import EngineConfig
-from draftwood.core.protocols import Cache, Model
+from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
@@ -14,7 +13,7 @@ from draftwood.testing.exact import Free
 
 
 def make_engine(
-    model: Model,
+    target: Runner,
     recipe: Recipe,
     *,
     slots: int = 8,
@@ -23,10 +22,10 @@ def make_engine(
     chunk: int = 512,
     disable_slow_drafts: bool = False,
 ) -> Engine:
-    """An engine with a dense cache of its own. Beside tiny targets every drafter is slow, so none is disabled for it."""
-    cache: Cache = DenseCache(model.cache_specs, slots=slots, capacity=capacity, max_cache_tokens=max_cache_tokens)
+    """An engine with a cache of its own. Beside tiny targets every drafter is slow, so none is disabled for it."""
     config = EngineConfig(max_num_seqs=slots, max_prefill_tokens=chunk, disable_slow_drafts=disable_slow_drafts)
-    return Engine(model, cache, recipe, cost_model=Free(), config=config)
+    runner = target.open(slots, capacity, max_cache_tokens)
+    return Engine(runner, recipe, cost_model=Free(), config=config)
 
 
 def serve(
@@ -42,7 +41,7 @@ def serve(
     """Run to the end. `arrive[i]`: the round in which request i is added (0 if not named); `cancel[i]`: when it leaves."""
     each = [params] * len(prompts) if isinstance(params, SamplingParams) else list(params)
     requests = [
-        Request(i, list(prompt), p, engine.model.vocab_size, eos=eos, **fields)
+        Request(i, list(prompt), p, engine.info.vocab_size, eos=eos, **fields)
         for i, (prompt, p) in enumerate(zip(prompts, each, strict=True))
     ]
     arrive, cancel = dict(arrive or {}), dict(cancel or {})

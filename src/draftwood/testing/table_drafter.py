@@ -1,7 +1,6 @@
 """TableDrafter: draws from a known distribution without a model or a cache, by the growing loop that every drafter uses."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -25,7 +24,6 @@ class TableDrafter(Stateless):
     """q(next | text) from a function, shaped by the request's own sampling options as any draft is."""
 
     probs: Conditional
-    trims: ClassVar[bool] = True
     needs: Needs = Needs()
     draws: frozenset[Draw] = frozenset(Draw)
 

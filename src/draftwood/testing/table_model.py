@@ -9,9 +9,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.cache.dense import DenseCache
 from draftwood.core.forward import ALL, FINAL, CacheSpec, ForwardInput, ForwardOutput, LayerPlan, logit_places
+from draftwood.core.model_info import ModelInfo
 from draftwood.core.protocols import Cache
+from draftwood.runners.cpu import CpuRunner
 
 Conditional = Callable[[tuple[int, ...]], Sequence[float]]
 """Text so far -> probabilities of the next token."""
@@ -20,15 +21,26 @@ Conditional = Callable[[tuple[int, ...]], Sequence[float]]
 class TableModel:
     """p(next | text) from a function; logits are its logarithms in float64. Its one feature is the length of the text."""
 
-    num_layers = 1
     cache_specs = (CacheSpec("ids", 1, 1, torch.int64),)
 
     def __init__(self, vocab_size: int, probs: Conditional, max_positions: int = 4096) -> None:
         self.vocab_size, self.probs, self.max_positions = vocab_size, probs, max_positions
         self._known: dict[tuple[int, ...], Tensor] = {}
 
-    def make_cache(self, slots: int, capacity: int = 64, max_cache_tokens: int | None = None) -> DenseCache:
-        return DenseCache(self.cache_specs, slots=slots, capacity=capacity, max_cache_tokens=max_cache_tokens)
+    @property
+    def info(self) -> ModelInfo:
+        return ModelInfo(
+            vocab_size=self.vocab_size,
+            num_layers=1,
+            hidden_size=1,
+            max_positions=self.max_positions,
+            dtype=torch.float64,
+            layer_ranges=False,
+        )
+
+    def runner(self, slots: int = 1, capacity: int = 64) -> CpuRunner:
+        """The model with a cache of its own."""
+        return CpuRunner(self).open(slots, capacity)
 
     def logits_after(self, text: tuple[int, ...]) -> Float[Tensor, "V"]:
         """log p(. | text)"""

@@ -6,6 +6,7 @@ from torch import Tensor
 from draftwood.core.config import ModelConfig
 from draftwood.models.decoder import Decoder
 from draftwood.models.loading.tensor_names import expected
+from draftwood.runners.cpu import CpuRunner
 
 CONFIG = ModelConfig(
     family="llama",
@@ -26,6 +27,11 @@ def tiny_weights(seed: int = 0, config: ModelConfig = CONFIG) -> dict[str, Tenso
     noise = torch.Generator().manual_seed(seed)
     drawn = {name: torch.randn(shape, generator=noise) for name, shape in expected(config).items()}
     return {name: 1 + 0.1 * x if name.endswith("norm.weight") else 0.4 * x for name, x in drawn.items()}
+
+
+def tiny_runner(seed: int = 0, *, config: ModelConfig = CONFIG, dtype: torch.dtype = torch.float64) -> CpuRunner:
+    """The same model as a target."""
+    return CpuRunner(tiny_decoder(seed, config=config, dtype=dtype))
 
 
 def tiny_decoder(seed: int = 0, *, config: ModelConfig = CONFIG, dtype: torch.dtype = torch.float64) -> Decoder:

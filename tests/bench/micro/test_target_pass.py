@@ -22,7 +22,7 @@ from draftwood.errors import OptionError
 from draftwood.kernels.cpu.levels import SWITCH
 from draftwood.models.decoder import Decoder
 from draftwood.models.loading.load import load
-from draftwood.testing.tiny import CONFIG, tiny_decoder
+from draftwood.testing.tiny import CONFIG, tiny_runner
 
 
 def test_every_size_is_a_chain_and_where_it_can_branch_a_tree():
@@ -54,7 +54,7 @@ def test_positions_follow_the_depth_of_the_tree():
 
 
 def test_a_run_leaves_the_committed_rows_as_they_were():
-    model = tiny_decoder()
+    model = tiny_runner()
     stage = Stage(model, [6, 9], 4)
     before = {name: stage.cache.store(name)[:, :, :6].clone() for name in ("k0", "v3")}
     for case in all_cases([4], [6, 9]):
@@ -66,7 +66,7 @@ def test_a_run_leaves_the_committed_rows_as_they_were():
 
 
 def test_what_is_run_is_a_pass_over_the_whole_context():
-    model = tiny_decoder()
+    model = tiny_runner()
     stage = Stage(model, [6], 3)
     seen = model.forward(flat(0, 6, [1, 2, 3], [-1, 0, 0], head=True), stage.cache)
     text = stage.cache.text(0)
@@ -84,7 +84,7 @@ def _starting_with(model: Decoder, token: int) -> DenseCache:
 
 def test_a_context_the_model_cannot_hold_is_refused():
     with pytest.raises(OptionError, match="260 positions, the model holds 256"):
-        Stage(tiny_decoder(), [250], 10)
+        Stage(tiny_runner(), [250], 10)
 
 
 @pytest.mark.parametrize("level", ["auto", "stock"])
@@ -101,7 +101,7 @@ def test_the_probe_reads_every_word(level: str, words: int, monkeypatch: pytest.
 
 def test_a_pass_reads_each_matrix_once_and_a_tied_embedding_as_the_head():
     c = CONFIG
-    model = tiny_decoder(dtype=torch.float32)
+    model = tiny_runner(dtype=torch.float32)
     layer = (c.num_heads + 2 * c.num_kv_heads + c.num_heads) * c.head_dim * c.hidden_size
     layer += 3 * c.hidden_size * c.intermediate_size
     assert weight_bytes(model) == 4 * (c.num_layers * layer + c.vocab_size * c.hidden_size)

@@ -28,7 +28,7 @@ from draftwood.core.legal_draws import RULES, Draw, Shape
 from draftwood.core.proposal_checks import faults
 from draftwood.core.tree import TokenTree
 from draftwood.models.loading.load import load
-from draftwood.testing.tiny import tiny_decoder
+from draftwood.testing.tiny import tiny_runner
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 from draftwood.verifiers.rejection import Rejection
@@ -81,7 +81,7 @@ def test_a_node_has_the_target_distribution_that_its_draft_was_drawn_beside(worl
 
 
 def test_the_pass_holds_the_live_nodes_of_all_rows_and_leaves_the_cache_as_it_was(world: World) -> None:
-    model = tiny_decoder()
+    model = tiny_runner()
     stage = Stage(model, [6] * 2, NODES)
     tree: TokenTree = world.proposal(DRAFTS[1], 2).tree
     seen: list[int] = []

@@ -8,7 +8,7 @@ from draftwood import recipes
 from draftwood.bench.spec.text_equality import NEAR, difference, following, not_compared
 from draftwood.core.protocols import Model
 from draftwood.core.sampling.params import SamplingParams
-from draftwood.testing.tiny import tiny_decoder
+from draftwood.testing.tiny import tiny_runner
 from draftwood.verifiers.match import Match
 
 SMALL = "speculative_sampling:draft=first:1"
@@ -16,7 +16,7 @@ SMALL = "speculative_sampling:draft=first:1"
 
 @pytest.fixture(scope="module")
 def target() -> Model:
-    return tiny_decoder()
+    return tiny_runner()
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_pairs_are_what_target_and_drafter_said_where_the_rule_came():
 def test_recording_can_be_repeated_and_takes_evenly_from_all_prompts(loaded: Loaded):
     prompts = [[1, 2, 3], [4, 5], [6]]
     pairs = record(loaded, DRAFT, prompts, temperature=0.7, positions=9, max_tokens=12)
-    assert pairs.p.shape == pairs.q.shape == (9, loaded.model.vocab_size)
+    assert pairs.p.shape == pairs.q.shape == (9, loaded.info.vocab_size)
     assert [pairs.prompt.count(i) for i in range(3)] == [3, 3, 3]
     for probs in (pairs.p, pairs.q):
         assert torch.allclose(probs.sum(1), torch.ones(9), atol=1e-5)

@@ -30,7 +30,7 @@ def recipe(loaded: Loaded) -> Recipe:
 def test_a_slot_holds_the_longest_prompt_its_answer_and_trees(loaded: Loaded, recipe: Recipe) -> None:
     assert engine(loaded, recipe, [[1] * 9, [2]], 6).engine.config.max_model_len == 9 + 6 + SPARE
     assert engine(loaded, recipe, [[1]], 6, spare=10).engine.config.max_model_len == 17
-    most = loaded.model.max_positions
+    most = loaded.info.max_positions
     assert engine(loaded, recipe, [[1]], most).engine.config.max_model_len == most
 
 

@@ -14,7 +14,7 @@ from draftwood.drafters.nets.build import filled
 from draftwood.errors import CompositionError, OptionError
 from draftwood.recipes import dynamic_mcsd
 from draftwood.testing.heads import random_head
-from draftwood.testing.tiny import CONFIG, tiny_decoder
+from draftwood.testing.tiny import CONFIG, tiny_runner
 from draftwood.train.loop.teacher import Teacher, decoder_features
 
 INNER = "speculative_sampling:draft=first:2"
@@ -31,7 +31,7 @@ def shown_of(target: Any, answer: tuple[int, ...], seed: int = 0) -> Any:
 
 
 def test_states_are_those_of_the_drafts_own_pass() -> None:
-    target = tiny_decoder()
+    target = tiny_runner()
     draft = target.first_layers(2)
     shown = shown_of(target, (4,))
     right = decoder_features(draft, shown.ids, shown.live, frozenset({2}))[2]
@@ -42,7 +42,7 @@ def test_states_are_those_of_the_drafts_own_pass() -> None:
 
 def test_labels_are_the_chance_that_the_rule_keeps_a_draw() -> None:
     """Of single draws, or their mean: the acceptance of one drawn child, the sum of min(p, q)."""
-    target = tiny_decoder()
+    target = tiny_runner()
     draft = target.first_layers(3)
     net: Any = filled(random_head("decision", target)).double()
     shown = shown_of(target, (5,))
@@ -60,7 +60,7 @@ def test_labels_are_the_chance_that_the_rule_keeps_a_draw() -> None:
 
 
 def test_rows_of_a_trimmed_head_are_known_by_their_tokens() -> None:
-    target = tiny_decoder()
+    target = tiny_runner()
     net: Any = filled(random_head("decision", target)).double()
     shown = shown_of(target, (5,))
     h, f = states(target, shown.ids, shown.live)[0, 4].expand(300, -1), shown.features[FINAL][0, 4].expand(300, -1)
@@ -75,7 +75,7 @@ def test_rows_of_a_trimmed_head_are_known_by_their_tokens() -> None:
 
 
 def test_only_what_the_target_wrote_teaches_and_a_share_of_it() -> None:
-    target = tiny_decoder()
+    target = tiny_runner()
     plan = decision_plan(target, recipes.drafter(INNER, target), wide=8, rate=1e-3, seed=0, share=1.0)
     learner: Any = plan.learns[0].learner
     asked: list[int] = []
@@ -94,7 +94,7 @@ def test_only_what_the_target_wrote_teaches_and_a_share_of_it() -> None:
 
 
 def test_draws_are_those_of_their_step() -> None:
-    target = tiny_decoder()
+    target = tiny_runner()
     made = partial(decision_plan, target, recipes.drafter(INNER, target), wide=8, rate=1e-3, share=1.0, drawn=True)
     answer = tuple(range(3, 9))
 
@@ -108,7 +108,7 @@ def test_draws_are_those_of_their_step() -> None:
 
 def test_the_net_learns_where_the_draft_is_kept() -> None:
     """On texts it sees again and again, with other draws each time: better than any constant."""
-    target = tiny_decoder(dtype=torch.float32)
+    target = tiny_runner(dtype=torch.float32)
     plan = decision_plan(target, recipes.drafter(INNER, target), wide=32, rate=1e-2, seed=0, share=1.0, drawn=True)
     learner: Any = plan.learns[0].learner
     adam = torch.optim.Adam(learner.net.parameters(), lr=1e-2)
@@ -124,7 +124,7 @@ def test_the_net_learns_where_the_draft_is_kept() -> None:
 
 
 def test_widths_follow_the_draft_in_the_published_proportions() -> None:
-    target = tiny_decoder(dtype=torch.float32)
+    target = tiny_runner(dtype=torch.float32)
     net: Any = dynamic_mcsd.training(target, KEEP, inner=INNER).net
     assert [tuple(net.get_submodule(x).weight.shape) for x in ("first", "second", "last")] == [
         (32, 32),
@@ -139,4 +139,4 @@ def test_widths_follow_the_draft_in_the_published_proportions() -> None:
 
 def test_a_drafter_without_hidden_states_cannot_be_learned_from() -> None:
     with pytest.raises(CompositionError, match="NGram shows none"):
-        dynamic_mcsd.training(tiny_decoder(), KEEP, inner="prompt_lookup")
+        dynamic_mcsd.training(tiny_runner(), KEEP, inner="prompt_lookup")

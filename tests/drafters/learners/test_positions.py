@@ -11,7 +11,7 @@ from draftwood.drafters.learners.language import Language
 from draftwood.drafters.learners.parallel import Parallel
 from draftwood.drafters.learners.positions import Taught, imitate, positions, prompt_positions, taught
 from draftwood.drafters.learners.unrolled import Unrolled
-from draftwood.testing.tiny import CONFIG, tiny_decoder
+from draftwood.testing.tiny import CONFIG, tiny_runner
 from draftwood.train.loop.teacher import Teacher
 from draftwood.train.objectives import inverse, soft_cross_entropy
 from tiny_heads import random_net
@@ -21,7 +21,7 @@ ALL = torch.arange(CONFIG.vocab_size)
 
 def shown_of(answer: list[int]) -> Any:
     """One text 10, 11, 12, ... whose answer tokens stand at these indices."""
-    target, ids = tiny_decoder(), torch.arange(10, 22)[None]
+    target, ids = tiny_runner(), torch.arange(10, 22)[None]
     on = torch.ones_like(ids, dtype=torch.bool)
     mask = torch.zeros_like(on)
     mask[0, answer] = True
@@ -60,7 +60,7 @@ def batch(share: float = 1.0, seed: int = 0, taps: frozenset[int] = frozenset({-
     live[1, 10:] = False
     answer = torch.zeros_like(live)
     answer[:, 6:9] = True
-    return Teacher(tiny_decoder()).show(ids[:rows], answer[:rows], live[:rows], taps, seed, share)
+    return Teacher(tiny_runner()).show(ids[:rows], answer[:rows], live[:rows], taps, seed, share)
 
 
 def test_prompts_teach_nothing_unless_it_is_asked_for() -> None:

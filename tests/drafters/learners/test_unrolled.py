@@ -11,14 +11,14 @@ from draftwood.drafters.learners.unrolled import Unrolled
 from draftwood.drafters.nets.runner import FloatRunner
 from draftwood.errors import OptionError
 from draftwood.recipes import eagle, eagle2, eagle3
-from draftwood.testing.tiny import CONFIG, tiny_decoder
+from draftwood.testing.tiny import CONFIG, tiny_runner
 from draftwood.train.loop.teacher import Teacher
 from tiny_heads import KEEP, random_net
 
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])
 def test_step_j_is_a_roll_out_of_j_steps(kind: str) -> None:
-    target, module = tiny_decoder(), random_net(kind)
+    target, module = tiny_runner(), random_net(kind)
     ids = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]])
     on = torch.ones_like(ids, dtype=torch.bool)
     learner = Unrolled(module, KEEP, steps=4)
@@ -46,7 +46,7 @@ def forward(runner: Any, cache: Any, ids: torch.Tensor, hidden: torch.Tensor, fi
 
 def test_the_first_step_alone_is_a_plain_forward() -> None:
     """A twin: later steps differ from it, or nothing was unrolled."""
-    target, module = tiny_decoder(), random_net("eagle3")
+    target, module = tiny_runner(), random_net("eagle3")
     ids = torch.randint(CONFIG.vocab_size, (2, 10), generator=torch.Generator().manual_seed(0))
     on = torch.ones_like(ids, dtype=torch.bool)
     learner = Unrolled(module, KEEP, steps=2)
@@ -63,7 +63,7 @@ def test_the_first_step_alone_is_a_plain_forward() -> None:
 
 def shown_of(answer: list[int], taps: frozenset[int] = frozenset({-1})) -> Any:
     """One text 10, 11, 12, ... whose answer tokens stand at these indices."""
-    target, ids = tiny_decoder(), torch.arange(10, 22)[None]
+    target, ids = tiny_runner(), torch.arange(10, 22)[None]
     on = torch.ones_like(ids, dtype=torch.bool)
     mask = torch.zeros_like(on)
     mask[0, answer] = True
@@ -103,7 +103,7 @@ def fused(noise: float, seed: int) -> list[torch.Tensor]:
     learner = Unrolled(module, KEEP, steps=2, noise=noise)
     ids = torch.arange(10, 22)[None]
     on = torch.ones_like(ids, dtype=torch.bool)
-    list(learner.outputs(Teacher(tiny_decoder()).show(ids, on, on, learner.needs.taps, seed)))
+    list(learner.outputs(Teacher(tiny_runner()).show(ids, on, on, learner.needs.taps, seed)))
     return found
 
 
@@ -122,7 +122,7 @@ def test_noise_is_that_of_its_step() -> None:
 
 @pytest.mark.parametrize("recipe", [eagle, eagle2, eagle3])
 def test_noise_is_an_option_of_the_recipes(recipe: Any) -> None:
-    target = tiny_decoder(dtype=torch.float32)
+    target = tiny_runner(dtype=torch.float32)
     (stage,) = recipe.training(target, KEEP, noise=0.25).learns
     assert stage.learner.noise == 0.25
     assert recipe.training(target, KEEP).learns[0].learner.noise == 0, "none by default"
@@ -132,7 +132,7 @@ def test_noise_is_an_option_of_the_recipes(recipe: Any) -> None:
 
 
 def test_unrolling_without_end_is_refused() -> None:
-    assert eagle3.training(tiny_decoder(), KEEP, unroll=32).net is not None
+    assert eagle3.training(tiny_runner(), KEEP, unroll=32).net is not None
     for training in (eagle.training, eagle3.training):
         with pytest.raises(OptionError, match="unroll cannot be 1000"):
-            training(tiny_decoder(), KEEP, unroll=1000)
+            training(tiny_runner(), KEEP, unroll=1000)

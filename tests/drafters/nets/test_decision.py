@@ -6,11 +6,11 @@ import torch
 
 from draftwood.drafters.nets.build import filled
 from draftwood.testing.heads import random_head
-from draftwood.testing.tiny import CONFIG, tiny_decoder
+from draftwood.testing.tiny import CONFIG, tiny_runner
 
 
 def test_chances_are_between_0_and_1_and_know_no_scale() -> None:
-    net: Any = filled(random_head("decision", tiny_decoder())).double()
+    net: Any = filled(random_head("decision", tiny_runner())).double()
     hidden = torch.randn(2, 3, CONFIG.hidden_size, dtype=torch.float64)
     chance = net(hidden)
     assert chance.shape == (2, 3) and bool(((chance > 0) & (chance < 1)).all())

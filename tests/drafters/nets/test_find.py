@@ -18,7 +18,7 @@ from draftwood.errors import CompositionError, DraftwoodError, OptionError, Weig
 from draftwood.models.loading.load import Loaded, load
 from draftwood.testing.folder import write_folder
 from draftwood.testing.heads import random_head, write_head
-from draftwood.testing.tiny import CONFIG, tiny_decoder
+from draftwood.testing.tiny import CONFIG, tiny_runner
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
 
 def refused(path: Path, target: Any = None, kind: str = "eagle3") -> DraftwoodError:
     with pytest.raises(DraftwoodError) as found:
-        load_head(str(path), target or tiny_decoder(), kind, kind)
+        load_head(str(path), target or tiny_runner(), kind, kind)
     assert str(path) in str(found.value), "the file is named"
     return found.value
 
@@ -51,12 +51,12 @@ def test_sizes_of_another_target(tmp_path: Path) -> None:
         (replace(CONFIG, vocab_size=99), "speaks 99 tokens, the target 61"),
         (replace(CONFIG, num_layers=12), r"taps layers [6, 11], the target has taps 0 to 4"),
     ):
-        error = refused(write_head(path, random_head("eagle3", tiny_decoder(config=config))))
+        error = refused(write_head(path, random_head("eagle3", tiny_runner(config=config))))
         assert isinstance(error, CompositionError) and said in str(error)
 
 
 def test_kind_of_another_recipe(tmp_path: Path) -> None:
-    path = write_head(tmp_path / "h.safetensors", random_head("medusa", tiny_decoder()))
+    path = write_head(tmp_path / "h.safetensors", random_head("medusa", tiny_runner()))
     assert "holds weights of kind 'medusa', 'eagle3' was asked for" in str(refused(path))
 
 
@@ -99,20 +99,20 @@ def nan(tensors: dict[str, Any], note: Any) -> None:
     ],
 )
 def test_damage_is_named(tmp_path: Path, change: Any, said: str) -> None:
-    path = edited(tmp_path / "h.safetensors", random_head("eagle3", tiny_decoder()), change)
+    path = edited(tmp_path / "h.safetensors", random_head("eagle3", tiny_runner()), change)
     error = refused(path)
     assert isinstance(error, WeightsError) and said in str(error)
 
 
 def test_files_that_are_no_heads(tmp_path: Path) -> None:
-    path = write_head(tmp_path / "h.safetensors", random_head("eagle3", tiny_decoder()))
+    path = write_head(tmp_path / "h.safetensors", random_head("eagle3", tiny_runner()))
     whole = path.read_bytes()
     for content in (pickle.dumps({"fc.weight": 1}), whole[:-50], whole[:30], b""):
         path.write_bytes(content)
         error = refused(path)
         assert isinstance(error, WeightsError) and "is no drafter of ours" in str(error) and "hint:" in str(error)
     assert "no such file" in str(refused(tmp_path / "missing")) and "is a folder" in str(refused(tmp_path))
-    write_head(tmp_path / "eagle3.safetensors", random_head("eagle3", tiny_decoder()))
+    write_head(tmp_path / "eagle3.safetensors", random_head("eagle3", tiny_runner()))
     assert f"hint: weights={tmp_path / 'eagle3.safetensors'}" in str(refused(tmp_path))
 
 

@@ -9,7 +9,7 @@ from draftwood.drafters.nets.build import filled
 from draftwood.drafters.nets.heads_model import StageModel
 from draftwood.drafters.nets.store import Head
 from draftwood.testing.heads import random_head
-from draftwood.testing.tiny import CONFIG, tiny_decoder, tiny_weights
+from draftwood.testing.tiny import CONFIG, tiny_runner, tiny_weights
 
 TABLE = tiny_weights()["model.embed_tokens.weight"]  # the tiny target is tied
 
@@ -28,7 +28,7 @@ def with_tables(head: Head) -> Head:
 
 
 def run(head: Head, columns: torch.Tensor | None) -> torch.Tensor:
-    model = StageModel(filled(head).double(), tiny_decoder(), head.ids)
+    model = StageModel(filled(head).double(), tiny_runner(), head.ids)
     noise = torch.Generator().manual_seed(0)
     carry = model.start(torch.randn(4, CONFIG.hidden_size, generator=noise).double())
     left, stage = [], []
@@ -42,14 +42,14 @@ def run(head: Head, columns: torch.Tensor | None) -> torch.Tensor:
 @pytest.mark.parametrize(("kind", "more"), [("medusa", {}), ("mlp", {}), ("mlp", {"tied": True, "scale_input": True})])
 @pytest.mark.parametrize("columns", [None, torch.tensor([5, 2, 40])])
 def test_own_tables_say_what_the_target_s_say(kind: str, more: dict[str, bool], columns: torch.Tensor | None):
-    head = random_head(kind, tiny_decoder(), **more)
+    head = random_head(kind, tiny_runner(), **more)
     shared, own = run(head, columns), run(with_tables(head), columns)
     torch.testing.assert_close(own, shared, rtol=1e-4, atol=1e-4)  # tables were multiplied out in float32
 
 
 def test_each_stage_multiplies_its_own_table():
     """A twin: tables that differ by stage give other logits."""
-    head = with_tables(random_head("medusa", tiny_decoder()))
+    head = with_tables(random_head("medusa", tiny_runner()))
     other = replace(
         head, tensors={**head.tensors, "rows": head.tensors["rows"] * torch.tensor([1, 2, 3])[:, None, None]}
     )
@@ -59,7 +59,7 @@ def test_each_stage_multiplies_its_own_table():
 
 
 def test_rows_of_a_trimmed_table_are_found_by_their_token():
-    whole = with_tables(random_head("medusa", tiny_decoder()))
+    whole = with_tables(random_head("medusa", tiny_runner()))
     ids = torch.tensor([40, 2, 5, 17])
     trimmed = replace(
         whole,

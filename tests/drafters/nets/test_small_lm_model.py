@@ -25,7 +25,7 @@ from draftwood.testing import exact
 from draftwood.testing.contracts import Always, check_drafter
 from draftwood.testing.heads import random_head
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import CONFIG, tiny_decoder, tiny_weights
+from draftwood.testing.tiny import CONFIG, tiny_runner, tiny_weights
 from draftwood.train.loop.teacher import Teacher
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
@@ -55,7 +55,7 @@ def trained_logits(head: Any, target: Any, ids: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("config", [CONFIG, BIASED], ids=["tied", "biased"])
 @pytest.mark.parametrize("rows", [None, 20])
 def test_the_folded_model_is_the_one_that_was_trained(config: ModelConfig, rows: int | None) -> None:
-    target = tiny_decoder(config=config)
+    target = tiny_runner(config=config)
     head = random_head("language", target, rows=rows)
     head = replace(head, ids=head.ids if rows else None)
     ids = torch.randint(config.vocab_size, (24,), generator=torch.Generator().manual_seed(2))
@@ -104,7 +104,7 @@ def test_random_weights_leave_the_text_alone(target: Any, temperature: float, tr
 
 @pytest.mark.parametrize("keep", [None, torch.tensor([1, 2])], ids=["own ids", "and trimmed"])
 def test_the_emitted_distribution_is_the_targets(keep: Any) -> None:
-    target: Any = tiny_decoder(config=replace(CONFIG, vocab_size=3, num_layers=1))
+    target: Any = tiny_runner(config=replace(CONFIG, vocab_size=3, num_layers=1))
     target.make_cache = lambda slots: DenseCache(target.cache_specs, slots=slots, capacity=32)
     drafter: Any = language_drafter(random_head("language", target, rows=2), target)
     drafter = drafter if keep is None else VocabTrim(drafter, keep)

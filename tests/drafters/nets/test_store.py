@@ -9,12 +9,12 @@ from draftwood.drafters.nets.build import filled
 from draftwood.drafters.nets.store import read, read_note, to_bytes
 from draftwood.errors import WeightsError
 from draftwood.testing.heads import random_head
-from draftwood.testing.tiny import tiny_decoder
+from draftwood.testing.tiny import tiny_runner
 
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3", "medusa", "hydra", "mlp", "language"])
 def test_thirty_two_bits_round_nothing(tmp_path: Path, kind: str):
-    head = random_head(kind, tiny_decoder())
+    head = random_head(kind, tiny_runner())
     (tmp_path / "h.safetensors").write_bytes(to_bytes(head, floats=32))
     back = read(tmp_path / "h.safetensors")
     assert back.config == head.config
@@ -22,7 +22,7 @@ def test_thirty_two_bits_round_nothing(tmp_path: Path, kind: str):
 
 
 def test_fewer_bits_make_smaller_files_and_larger_mistakes(tmp_path: Path):
-    head, sizes, mistakes = random_head("eagle3", tiny_decoder()), [], []
+    head, sizes, mistakes = random_head("eagle3", tiny_runner()), [], []
     for floats in (32, 16, None):
         data = to_bytes(head, floats=floats)
         (tmp_path / "h.safetensors").write_bytes(data)
@@ -34,7 +34,7 @@ def test_fewer_bits_make_smaller_files_and_larger_mistakes(tmp_path: Path):
 
 @pytest.mark.parametrize(("kind", "names"), [("medusa", {"rows"}), ("mlp", {"emb", "head"})])
 def test_tables_of_its_own_travel_with_the_head(tmp_path: Path, kind: str, names: set[str]):
-    head = random_head(kind, tiny_decoder(), own_tables=True)
+    head = random_head(kind, tiny_runner(), own_tables=True)
     (tmp_path / "h.safetensors").write_bytes(to_bytes(head, floats=32))
     back = read(tmp_path / "h.safetensors")
     assert back.config.own_tables and names <= set(back.tensors)
@@ -43,14 +43,14 @@ def test_tables_of_its_own_travel_with_the_head(tmp_path: Path, kind: str, names
 
 def test_a_head_without_tables_does_not_mention_them(tmp_path: Path):
     """Files of ordinary heads stay readable by versions that never heard of tables."""
-    (tmp_path / "h.safetensors").write_bytes(to_bytes(random_head("medusa", tiny_decoder())))
+    (tmp_path / "h.safetensors").write_bytes(to_bytes(random_head("medusa", tiny_runner())))
     assert "own_tables" not in read_note(tmp_path / "h.safetensors")["config"]
     with pytest.raises(WeightsError, match="has no tables of its own"):
-        random_head("eagle", tiny_decoder(), own_tables=True)
+        random_head("eagle", tiny_runner(), own_tables=True)
 
 
 def test_a_weight_too_large_for_sixteen_bits_is_found_out(tmp_path: Path):
-    head = random_head("eagle", tiny_decoder())
+    head = random_head("eagle", tiny_runner())
     head.tensors["fc.weight"][0, 0] = 1e6
     (tmp_path / "h.safetensors").write_bytes(to_bytes(head, floats=16))
     with pytest.raises(WeightsError, match=r"fc\.weight holds something that is no number"):

@@ -10,7 +10,7 @@ from draftwood.cache.dense import DenseCache
 from draftwood.core.forward import FINAL, ForwardInput
 from draftwood.models.backends.int8_native import NativeDecoder
 from draftwood.models.loading.load import Loaded
-from draftwood.testing.tiny import CONFIG, tiny_decoder
+from draftwood.testing.tiny import CONFIG, tiny_runner
 from draftwood.train.loop.teacher import Teacher, backend_features, decoder_features
 
 SHAPES = {
@@ -40,7 +40,7 @@ def own_pass(model: Any, ids: torch.Tensor, taps: frozenset[int]) -> dict[int, t
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("way", [decoder_features, backend_features])
 def test_features_of_a_float_decoder(shape: str, way: Any) -> None:
-    model = tiny_decoder(config=SHAPES[shape])
+    model = tiny_runner(config=SHAPES[shape])
     ids, live = batch(CONFIG.vocab_size)
     taps = frozenset({0, 1, 3, CONFIG.num_layers, FINAL})
     found = way(model, ids, live, taps)
@@ -56,7 +56,7 @@ def test_window_matters_here() -> None:
     """A twin: without it the features differ, so the test above can tell."""
     ids, live = batch(CONFIG.vocab_size)
     one, two = (
-        decoder_features(tiny_decoder(config=SHAPES[shape]), ids, live, frozenset({FINAL}))
+        decoder_features(tiny_runner(config=SHAPES[shape]), ids, live, frozenset({FINAL}))
         for shape in ("plain", "window")
     )
     assert torch.allclose(one[FINAL][:, :7], two[FINAL][:, :7]) and not torch.allclose(one[FINAL][0], two[FINAL][0])
@@ -88,7 +88,7 @@ def test_chunks_of_a_backend_meet(tiny: Loaded, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("keep", [None, torch.tensor([3, 5, 40])])
 def test_rows_are_those_of_the_head(keep: torch.Tensor | None, tiny: Loaded) -> None:
-    for model in (tiny_decoder(), tiny.model):
+    for model in (tiny_runner(), tiny.model):
         teacher = Teacher(model)
         rows = teacher.rows(keep)
         x = torch.randn(4, rows.shape[1], generator=torch.Generator().manual_seed(1)).to(rows.dtype)

@@ -14,7 +14,7 @@ from draftwood.core.train_plan import Learn, TrainPlan
 from draftwood.drafters.learners.plans import feature_plan, language_plan, parallel_plan
 from draftwood.errors import OptionError, TrainError
 from draftwood.recipes import dynamic_mcsd, eagle, eagle3
-from draftwood.testing.tiny import tiny_decoder
+from draftwood.testing.tiny import tiny_runner
 from draftwood.train.loop import checkpoint
 from draftwood.train.loop.batches import Batches
 from draftwood.train.loop.teacher import Teacher
@@ -26,7 +26,7 @@ KINDS = ("eagle", "eagle3", "eagle3 with rows by muon", "medusa", "hydra", "mlp"
 
 
 def target() -> Any:
-    return tiny_decoder(dtype=torch.float32)
+    return tiny_runner(dtype=torch.float32)
 
 
 def plan(kind: str) -> TrainPlan:

@@ -92,7 +92,7 @@ class Meter:
 
     def __init__(self, loaded: Loaded, case: Case, prompts: Sequence[Prompt]) -> None:
         longest = max(map(len, prompts)) + case.params.max_tokens + SPARE
-        config = EngineConfig(max_num_seqs=case.batch, max_model_len=min(longest, loaded.model.max_positions))
+        config = EngineConfig(max_num_seqs=case.batch, max_model_len=min(longest, loaded.info.max_positions))
         self.case, self.llm = case, LLM(loaded, case.recipe, config=config)
         self.reset()
 
@@ -109,7 +109,7 @@ class Meter:
         while engine.has_work:
             before, count = self._seconds(), engine.rounds
             reading = engine.scheduler.waiting or any(
-                engine.cache.length(slot) + 1 < r.num_known for slot, r in engine.scheduler.running.items()
+                engine.runner.length(slot) + 1 < r.num_known for slot, r in engine.scheduler.running.items()
             )
             engine.step()
             if not reading and engine.rounds > count:

@@ -14,14 +14,16 @@ import torch
 from torch import Tensor
 
 from draftwood.bench.statistics import Ratio, percentile, ratio_of_pairs
-from draftwood.cache.dense import cache_for
 from draftwood.core.forward import ALL, ForwardInput, LayerPlan
+from draftwood.core.protocols import Runner
 from draftwood.errors import OptionError
 from draftwood.kernels.cpu.library import Library
 from draftwood.models.backends.choose import open_library
+from draftwood.models.backends.int8_native import NativeDecoder
 from draftwood.models.backends.int8_weights import PRODUCTS
 from draftwood.models.backends.large_pages import large_pages
 from draftwood.models.loading.load import Loaded
+from draftwood.runners.open import runner_of
 
 CHAIN, TREE = "chain", "tree"
 LEAST = 768 * 2**20  # bytes, more than any last-level cache holds
@@ -94,15 +96,15 @@ def measure(
     say: Say = lambda done, total: None,
 ) -> Measured:
     """Times of all cases. `probe`: bytes of the buffer that is read from memory, at least three times the model."""
-    model = loaded.model
-    stage = Stage(model, contexts, max(sizes))
+    model, info = loaded.model, loaded.info
+    stage = Stage(runner_of(loaded), contexts, max(sizes))
     cases = all_cases(sizes, contexts)
     runs: dict[Any, Callable[[], None]] = {case: stage.runner(case) for case in cases}
     looked = [c for c in cases if c.context == contexts[0] and c.nodes in TIMED_BY_PART and c.shape == CHAIN]
-    for case in looked if takes_plans(model) else ():
-        for name, plan, head in without(model.num_layers):
+    for case in looked if info.layer_ranges else ():
+        for name, plan, head in without(info.num_layers):
             runs[case, name] = stage.runner(case, plan, head=head)
-    size = weight_bytes(model)
+    size = weight_bytes(loaded)
     memory, small = Probe(max(probe, 3 * size)), Probe(size)
     times: dict[Any, list[float]] = {key: [] for key in [*runs, "memory", "cache"]}
     say(0, repeats)
@@ -123,7 +125,7 @@ def measure(
     return Measured(
         rows=[timed(case, times) for case in cases],
         floors=[floor(model, size, context, bandwidth) for context in contexts],
-        parts=[parts(case, times) for case in looked if takes_plans(model)],
+        parts=[parts(case, times) for case in looked if info.layer_ranges],
         bandwidth=bandwidth,
     )
 
@@ -151,27 +153,27 @@ def clock(run: Callable[[], Any]) -> float:
 class Stage:
     """A cache whose slots hold contexts of random tokens. Runs leave the committed entries unchanged."""
 
-    def __init__(self, model: Any, contexts: Sequence[int], most: int) -> None:
+    def __init__(self, target: Runner, contexts: Sequence[int], most: int) -> None:
         longest = max(contexts) + most
-        if longest > model.max_positions:
+        if longest > target.info.max_positions:
             raise OptionError(
-                f"{max(contexts)} tokens and {most} nodes are {longest} positions, the model holds {model.max_positions}\n"
+                f"{max(contexts)} tokens and {most} nodes are {longest} positions, the model holds "
+                f"{target.info.max_positions}\n"
                 "hint: a smaller context"
             )
-        self.model, self.contexts = model, list(contexts)
-        self.cache = cache_for(model, len(contexts), longest)
+        self.contexts, self.target = list(contexts), target.open(len(contexts), longest)
         self.noise = np.random.default_rng(SEED)
         for slot, context in enumerate(contexts):
             ids = self.tokens(context)
-            done = self.cache.admit(slot, [*ids, 0])
+            done = self.target.admit(slot, [*ids, 0])
             while done < context:
                 chunk = ids[done : done + 512]
-                model.forward(flat(slot, done, chunk, chain(len(chunk)), head=False), self.cache)
-                self.cache.commit([slot], [range(len(chunk))])
+                self.target.execute(flat(slot, done, chunk, chain(len(chunk)), head=False))
+                self.target.commit([slot], [list(range(len(chunk)))], [chunk])
                 done += len(chunk)
 
     def tokens(self, count: int) -> list[int]:
-        return self.noise.integers(0, self.model.vocab_size, count).tolist()
+        return self.noise.integers(0, self.target.info.vocab_size, count).tolist()
 
     def runner(self, case: Case, plan: LayerPlan = ALL, *, head: bool = True) -> Callable[[], None]:
         """A function that runs the pass. It also drops the staged entries, which takes microseconds."""
@@ -180,8 +182,8 @@ class Stage:
         x = flat(slot, case.context, self.tokens(case.nodes), parents, head=head)
 
         def run() -> None:
-            self.model.forward(x, self.cache, layers=plan)
-            self.cache.commit([slot], [[]])
+            self.target.execute(x, layers=plan)
+            self.target.commit([slot], [[]], [[]])
 
         return run
 
@@ -223,11 +225,6 @@ def without(layers: int) -> list[tuple[str, LayerPlan, bool]]:
     ]
 
 
-def takes_plans(model: Any) -> bool:
-    """Whether the model can run some of its layers; those of transformers cannot."""
-    return hasattr(model, "first_layers")
-
-
 class Probe:
     """A buffer that is read with all threads, in the same kind of memory as the weights."""
 
@@ -245,12 +242,12 @@ class Probe:
         return self.library.calls.draftwood_read(self.words.data_ptr(), self.bytes)
 
 
-def weight_bytes(model: Any) -> int:
+def weight_bytes(loaded: Loaded) -> int:
     """Bytes of weights that a pass reads: every matrix once, the embedding only where it is the head too."""
-    packed = getattr(model, "weights", None)
-    if packed is not None:
-        return packed.bytes_per_pass
-    if not takes_plans(model):
+    model = loaded.model
+    if isinstance(model, NativeDecoder):
+        return model.weights.bytes_per_pass
+    if not loaded.info.layer_ranges:
         table = model.net.get_input_embeddings().weight
         tied = table is model.net.get_output_embeddings().weight
         return sum(w.nbytes for w in model.net.parameters() if tied or w is not table)

@@ -28,6 +28,7 @@ from draftwood.core.sampling.probs import SamplingKernels
 from draftwood.core.sampling.sampler import Sampler
 from draftwood.core.tree import TokenTree
 from draftwood.models.loading.load import Loaded
+from draftwood.runners.open import runner_of
 from draftwood.trees.chain import Chain
 from draftwood.trees.paths import Paths
 from draftwood.trees.static import Static
@@ -119,10 +120,10 @@ def measure(
 ) -> Measured:
     """Times of all rules on all trees they are exact for. `vocab_size`: the model's own if left out."""
     found = known_rules() if rules is None else rules
-    tokens = loaded.model.vocab_size if vocab_size is None else vocab_size
-    stage = Stage(loaded.model, [context] * max(batches), NODES)
-    kernels = stage.model.forward(flat(0, context, stage.tokens(1), [-1], head=True), stage.cache).kernels
-    stage.cache.commit([0], [[]])
+    tokens = loaded.info.vocab_size if vocab_size is None else vocab_size
+    stage = Stage(runner_of(loaded), [context] * max(batches), NODES)
+    kernels = stage.target.execute(flat(0, context, stage.tokens(1), [-1], head=True)).kernels
+    stage.target.commit([0], [[]], [[]])
     world, least = World(tokens, top_p, kernels), min(batches)
     able = {name: rule for name, rule in found.items() if rule is not None}
     case = Case(stage, context, {}, {}, {})
@@ -307,8 +308,9 @@ def pass_over(stage: Stage, tree: TokenTree, context: int) -> Callable[[], None]
     x = ForwardInput(**joined, want=torch.cat([part.want + start for part, start in zip(parts, starts, strict=True)]))
 
     def run() -> None:
-        stage.model.forward(x, stage.cache)
-        stage.cache.commit(range(tree.batch), [[] for _ in range(tree.batch)])
+        none = [[] for _ in range(tree.batch)]
+        stage.target.execute(x)
+        stage.target.commit(range(tree.batch), none, none)
 
     return run
 

@@ -14,8 +14,9 @@ from typing import Any, get_args, get_type_hints
 import torch
 
 from draftwood import recipes
-from draftwood.cache.dense import cache_for
+from draftwood.core.host import put
 from draftwood.core.proposal import Proposal
+from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.round import TARGET, Round
@@ -69,7 +70,7 @@ def few_enough(near: int, compared: int) -> bool:
 
 @torch.inference_mode()
 def difference(
-    model: object, prompt: Sequence[int], a: Sequence[int], b: Sequence[int], params: SamplingParams
+    target: Runner, prompt: Sequence[int], a: Sequence[int], b: Sequence[int], params: SamplingParams
 ) -> Difference | None:
     """The first difference of two answers to a prompt, after the text that both share; None if they are equal."""
     pairs = enumerate(zip_longest(a, b, fillvalue=-1))
@@ -78,18 +79,18 @@ def difference(
         return None
     if min(x, y) < 0:
         return Difference(place, (x, y), float("inf"))
-    request = Request(0, list(prompt), params, model.vocab_size)  # type: ignore[attr-defined]
+    request = Request(0, list(prompt), params, target.info.vocab_size)
     request.output = list(a[:place])
     known = request.known
-    cache = cache_for(model, 1, len(known) + 1)
-    cache.admit(0, known)
-    rnd = Round(torch.tensor([0]), torch.tensor([len(known)]), (request,))
-    scored = score(model, cache, [KnownTokens(0, 0, known)], Proposal.roots(rnd.roots()), rnd)  # type: ignore[arg-type]
-    root = torch.zeros(1, 1, dtype=torch.int64)
+    runner, device = target.open(1, len(known) + 1), target.info.device
+    runner.admit(0, known)
+    rnd = Round(put([0], device), put([len(known)], device), (request,))
+    scored = score(runner, [KnownTokens(0, 0, known)], Proposal.roots(rnd.roots()), rnd)
+    root = put([[0]], device)
     if params.greedy:
         logits = scored.logits(root)[0, 0].double()
         return Difference(place, (x, y), float(logits.max() - torch.minimum(logits[x], logits[y])))
-    uniforms = digits(rnd.key(TARGET, torch.tensor([0])))[0].tolist()
+    uniforms = digits(rnd.key(TARGET, put([0], device)))[0].tolist()
     return Difference(place, (x, y), _step_margin(scored.probs(root[:, 0]).dense()[0].double(), x, y, uniforms))
 
 

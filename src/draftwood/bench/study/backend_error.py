@@ -10,7 +10,6 @@ import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -18,12 +17,13 @@ from torch import Tensor
 
 from draftwood.bench.micro.target_pass import chain, flat
 from draftwood.bench.statistics import Ratio, ratio_of_means
-from draftwood.cache.dense import cache_for
 from draftwood.core.config import EngineConfig
+from draftwood.core.protocols import Runner
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.errors import EngineError
 from draftwood.llm import LLM
 from draftwood.models.loading.load import Loaded
+from draftwood.runners.open import runner_of
 
 GREEDY, SAMPLED, OVERALL = "greedy", "sampled", "overall"
 SLOTS = 8  # texts that are generated together
@@ -121,7 +121,7 @@ def _write(
         finished = len(llm.engine.step())
         if finished:
             done += finished
-            say(f"{llm.loaded.backend} wrote {done}/{len(requests)} {what}")
+            say(f"{llm.loaded.info.backend} wrote {done}/{len(requests)} {what}")
     for request in requests:
         if request.finish_reason == "error":
             raise EngineError(f"the float32 model could not generate its texts: {request.error}")
@@ -134,14 +134,14 @@ def compare(reference: Loaded, backend: Loaded, texts: Sequence[Text], *, say: S
         raise ValueError(f"{backend.name} has other weights than {reference.name}")
     scores: list[Score] = []
     for i, text in enumerate(texts):
-        scores.append(score(reference.model, backend.model, text))
+        scores.append(score(runner_of(reference), runner_of(backend), text))
         say(f"both models read {i + 1}/{len(texts)} texts")
     groups = [(kind, [s for s in scores if kind in (s.kind, OVERALL)]) for kind in (GREEDY, SAMPLED, OVERALL)]
     return [summary(kind, found) for kind, found in groups if found]
 
 
 @torch.inference_mode()
-def score(reference: Any, backend: Any, text: Text) -> Score:
+def score(reference: Runner, backend: Runner, text: Text) -> Score:
     """Both models on one text, teacher-forced, at every position of the answer."""
     p, q = logits(reference, text), logits(backend, text)
     agree, loss_p, loss_q, divergence, difference = 0, 0.0, 0.0, 0.0, 0.0
@@ -157,13 +157,13 @@ def score(reference: Any, backend: Any, text: Text) -> Score:
     return Score(text.kind, len(text.answer), loss_p, loss_q, agree, divergence, difference)
 
 
-def logits(model: Any, text: Text) -> Float[Tensor, "A V"]:
+def logits(target: Runner, text: Text) -> Float[Tensor, "A V"]:
     """One pass over prompt and answer; logits for each token of the answer, from the tokens before it."""
     known = [*text.prompt, *text.answer][:-1]
-    cache = cache_for(model, 1, len(known))
-    cache.admit(0, known)
+    runner = target.open(1, len(known))
+    runner.admit(0, known)
     x = flat(0, 0, known, chain(len(known)), head=False)
-    return model.forward(replace(x, want=torch.arange(len(text.prompt) - 1, len(known))), cache).logits
+    return runner.execute(replace(x, want=torch.arange(len(text.prompt) - 1, len(known)))).logits
 
 
 def summary(kind: str, scores: Sequence[Score]) -> Quality:

@@ -31,6 +31,7 @@ from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
 from draftwood.errors import OptionError
 from draftwood.models.loading.load import Loaded
+from draftwood.runners.open import runner_of
 from draftwood.trees.chain import Chain
 from draftwood.trees.static import Static
 from draftwood.verifiers import rates
@@ -98,7 +99,7 @@ def record(
         raise OptionError(
             f"temperature cannot be {temperature:g}\nhint: above 0; at 0 every exact rule follows the target's best token"
         )
-    made = recipes.build(recipe, loaded.model, **options) if isinstance(recipe, str) else recipe
+    made = recipes.build(recipe, runner_of(loaded), **options) if isinstance(recipe, str) else recipe
     if Draw.IID not in made.drafter.draws:
         raise OptionError(
             f"{type(made.drafter).__name__} draws from no distribution, so there is no q\nhint: try eagle3 or fast_draft"

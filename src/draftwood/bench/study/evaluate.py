@@ -19,6 +19,7 @@ from draftwood.core.recipe import Recipe
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.errors import OptionError
 from draftwood.models.loading.load import Loaded
+from draftwood.runners.open import runner_of
 from draftwood.train.loop.measure import Acceptance, acceptance
 
 PLAIN = "autoregressive"
@@ -92,7 +93,7 @@ class Evaluator:
 
     def check(self, prompts: Sequence[Prompt]) -> None:
         """Refuse prompts that cannot be answered, before any is."""
-        longest = self.loaded.model.max_positions
+        longest = self.loaded.info.max_positions
         for i, prompt in enumerate(prompts, start=1):
             if not prompt:
                 raise OptionError(f"prompt {i} is empty\nhint: at least one token each")
@@ -147,12 +148,12 @@ class Evaluator:
         for i, each in enumerate(() if why else asked):
             plain = each.plain[0].tokens
             params = self._params(i, temperature)
-            both = [difference(self.loaded.model, prompts[i], a.tokens, plain, params) for a in each.recipe]
+            both = [difference(runner_of(self.loaded), prompts[i], a.tokens, plain, params) for a in each.recipe]
             found = next((one for one in both if one is not None), None)
             compared += len(plain) if found is None else found.position + 1
             if found is None:
                 identical += 1
-            elif found.near and self.loaded.near_ties:
+            elif found.near and self.loaded.info.near_ties:
                 near += 1
             else:
                 wrong.append(f"prompt {i + 1}, {found}")
@@ -163,7 +164,7 @@ def evaluator(
     loaded: Loaded, recipe: str, *, max_tokens: int = 64, seed: int = 0, top_p: float = 1.0, **options: Any
 ) -> Evaluator:
     """By the recipe's name, with its options."""
-    return Evaluator(loaded, recipes.build(recipe, loaded.model, **options), max_tokens, seed, top_p)
+    return Evaluator(loaded, recipes.build(recipe, runner_of(loaded), **options), max_tokens, seed, top_p)
 
 
 def forecast(asked: Sequence[Asked], seed: int = 0) -> Forecast | None:

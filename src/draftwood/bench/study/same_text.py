@@ -18,6 +18,7 @@ from draftwood.core.sampling.params import SamplingParams
 from draftwood.errors import OptionError
 from draftwood.llm import LLM
 from draftwood.models.loading.load import Loaded
+from draftwood.runners.open import runner_of
 from draftwood.testing.oracle_drafter import NoisyOracle
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
@@ -156,7 +157,7 @@ def _compared(
         found.disabled += s.disabled is not None
         if wanted is None:
             continue
-        apart = difference(loaded.model, request.prompt, request.output, wanted[i], setting.of(i))
+        apart = difference(runner_of(loaded), request.prompt, request.output, wanted[i], setting.of(i))
         found.compared += len(wanted[i]) if apart is None else apart.position + 1
         if apart is None:
             found.identical += 1
@@ -171,7 +172,7 @@ def _transformers(loaded: Loaded, setting: Setting, say: Progress) -> list[list[
         raise OptionError("transformers uses other random numbers\nhint: compare against it with --temperature 0")
     from draftwood.bench.spec.peers.transformers import generate, model_of
 
-    model, most = model_of(loaded.name, loaded.model.dtype), setting.params.max_tokens
+    model, most = model_of(loaded.name, loaded.info.dtype), setting.params.max_tokens
     answers: list[list[int]] = []
     for i, prompt in enumerate(setting.prompts):
         say(f"transformers: {i + 1} of {len(setting.prompts)}")

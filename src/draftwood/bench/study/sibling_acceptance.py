@@ -10,6 +10,7 @@ from draftwood.core.recipe import Recipe
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.errors import OptionError
 from draftwood.models.loading.load import Loaded
+from draftwood.runners.open import runner_of
 from draftwood.sizing.ranks import Counting, Ranks, tried_tree
 
 SPARE = 256  # cache entries of a slot beyond prompt and answer: these trees are large
@@ -33,7 +34,7 @@ def measure(
 ) -> Ranks:
     """One answer to each prompt, with the recipe's drafter."""
     need_prompts(prompts)
-    drafter = recipes.drafter(recipe, loaded.model) if isinstance(recipe, str) else recipe.drafter
+    drafter = recipes.drafter(recipe, runner_of(loaded)) if isinstance(recipe, str) else recipe.drafter
     if Draw.DISTINCT not in drafter.draws:
         raise OptionError(
             f"{type(drafter).__name__} has no distribution to draw siblings from\nhint: try eagle3, fast_draft or medusa"

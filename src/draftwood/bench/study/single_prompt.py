@@ -22,7 +22,7 @@ def need_prompts(prompts: Sequence[Prompt]) -> None:
 
 def engine(loaded: Loaded, recipe: Recipe, prompts: Sequence[Prompt], max_tokens: int, spare: int = SPARE) -> LLM:
     """A fresh engine with one slot, long enough for each prompt with its answer and `spare` entries for trees."""
-    length = min(max(map(len, prompts)) + max_tokens + spare, loaded.model.max_positions)
+    length = min(max(map(len, prompts)) + max_tokens + spare, loaded.info.max_positions)
     return LLM(loaded, recipe, config=EngineConfig(max_num_seqs=1, max_model_len=length, disable_slow_drafts=False))
 
 

@@ -48,7 +48,7 @@ def answer(
 ) -> Answer:
     """A fresh engine holds nothing of an earlier text; only the `cost_model` of the machine is kept and updated.
     `pause`: wait until our own threads are idle."""
-    length = min(len(prompt) + params.max_tokens + SPARE, loaded.model.max_positions)
+    length = min(len(prompt) + params.max_tokens + SPARE, loaded.info.max_positions)
     llm = LLM(loaded, recipe, config=EngineConfig(max_num_seqs=1, max_model_len=length))
     llm.engine.cost_model = watched = Watched(cost_model)
     other = next(token for token in range(2) if token != prompt[0])  # shares no prefix with the prompt

@@ -25,6 +25,7 @@ from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.verdict import Outcome
 from draftwood.drafters.nets.find import fingerprint
 from draftwood.models.loading.load import Loaded, load
+from draftwood.runners.open import runner_of
 from draftwood.trees.best_first import WIDE, BestFirst
 from draftwood.verifiers.match import Match
 
@@ -69,7 +70,7 @@ class Counts:
 
 def measure(loaded: Loaded, recipe: str, prompts: list[list[int]], temperature: float, max_tokens: int) -> Counts:
     """One answer to each prompt; the recipe lends its drafter."""
-    drafter, counts = recipes.drafter(recipe, loaded.model), Counts()
+    drafter, counts = recipes.drafter(recipe, runner_of(loaded)), Counts()
     size = Fixed(depth=max(DEPTHS), nodes=max(NODES))
     whole = Recipe(drafter=drafter, policy=BestFirst(WIDE), verifier=Match(), controller=size, watch=(counts,))
     for i, prompt in enumerate(prompts):
@@ -93,12 +94,12 @@ def main() -> None:
         "command": f"python -m draftwood.bench.study.tree_sizes {chosen.recipe} --out FILE",
         "recipe": chosen.recipe,
         "model": chosen.model,
-        "target": fingerprint(loaded.model),
+        "target": fingerprint(runner_of(loaded)),
         "prompts": len(prompts),
         "max_tokens": chosen.max_tokens,
         "nodes": NODES,
         "temperatures": found,
-        "provenance": provenance(loaded.backend),
+        "provenance": provenance(loaded.info.backend),
     }
     chosen.out.write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")
 

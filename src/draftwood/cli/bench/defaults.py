@@ -25,6 +25,7 @@ from draftwood.cli.bench.table_cells import NONE, compact, interval, number
 from draftwood.cli.options import Dtype
 from draftwood.cli.screen import Screen
 from draftwood.errors import DraftwoodError, OptionError
+from draftwood.runners.open import runner_of
 
 if TYPE_CHECKING:
     from draftwood.models.loading.load import Loaded
@@ -82,7 +83,7 @@ def able_recipes(loaded: "Loaded", names: list[str], texts: Path | None) -> tupl
         tries = [name] if texts is None or "texts" not in recipes.options(name) else [name, f"{name}:texts={texts}"]
         for each in tries:
             try:
-                recipes.build(each, loaded.model)
+                recipes.build(each, runner_of(loaded))
             except DraftwoodError as error:
                 left_out[name] = str(error).partition("\n")[0].removeprefix(f"{name}: ")
                 continue

@@ -56,7 +56,7 @@ def engine(
     source["machine_meanwhile"] = meter.read()
     screen = Screen()
     screen.line(
-        f"decoding rounds, {len(prompts)} prompts, {max_tokens} tokens, {loaded.backend}; milliseconds per round"
+        f"decoding rounds, {len(prompts)} prompts, {max_tokens} tokens, {loaded.info.backend}; milliseconds per round"
     )
     show(screen, found)
     screen.lines(shared.source_lines(source))

@@ -43,19 +43,19 @@ def exact(
     names = shared.recipe_names(recipes)
     params = SamplingParams(temperature=temperature, seed=seed, max_tokens=max_tokens)
     loaded = load(model, dtype=dtype)
-    if against is not None and loaded.backend.startswith("int8"):
+    if against is not None and loaded.info.backend.startswith("int8"):
         raise OptionError(
-            f"{against} computes in floats, this model runs in {loaded.backend}\nhint: add --dtype float32"
+            f"{against} computes in floats, this model runs in {loaded.info.backend}\nhint: add --dtype float32"
         )
-    setting = Setting(tuple(shared.read_prompts(loaded, questions, count)), params, batch, ties=loaded.near_ties)
+    setting = Setting(tuple(shared.read_prompts(loaded, questions, count)), params, batch, ties=loaded.info.near_ties)
     screen, found = Screen(), list["Comparison"]()
-    source = provenance(loaded.backend)
+    source = provenance(loaded.info.backend)
     for each in compare(loaded, names, setting, against=against, say=once_per_method()):
         found.append(each)
         screen.lines(differences(each))
     rule = " (rule match where a recipe offers it)" if temperature else ""
     asked = f"{len(setting.prompts)} questions, {max_tokens} tokens"
-    screen.line(f"{asked}, temperature {temperature:g}{rule}, {loaded.backend}")
+    screen.line(f"{asked}, temperature {temperature:g}{rule}, {loaded.info.backend}")
     show(screen, found)
     screen.line(json.dumps(source))
     shared.save(out, {"provenance": source, "rows": [asdict(c) for c in found]})

@@ -32,7 +32,7 @@ def pass_(
     loaded, source, meter = begin(model, dtype, threads)
     found = measure(loaded, counts, lengths, repeats=repeats, say=quarters("repeats"))
     source["machine_meanwhile"] = meter.read()
-    show(Screen(), found, loaded.backend, repeats, source)
+    show(Screen(), found, loaded.info.backend, repeats, source)
     save(out, {"provenance": source, "repeats": repeats, **asdict(found)})
 
 

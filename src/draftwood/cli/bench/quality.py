@@ -36,12 +36,14 @@ def quality(
     if dtype == "float32":
         raise OptionError("float32 is the reference itself\nhint: --dtype int8, or leave it out")
     reference, backend = load(model, dtype="float32"), load(model, dtype=dtype)
-    if backend.backend == reference.backend:
-        raise OptionError(f"{model} has no other backend than {backend.backend} on this machine\nhint: another model")
-    source = provenance(backend.backend)
+    if backend.info.backend == reference.info.backend:
+        raise OptionError(
+            f"{model} has no other backend than {backend.info.backend} on this machine\nhint: another model"
+        )
+    source = provenance(backend.info.backend)
     texts = write_texts(reference, count, max_tokens, seed, say=say)
     found = compare(reference, backend, texts, say=say)
-    show(Screen(), found, backend.backend, source)
+    show(Screen(), found, backend.info.backend, source)
     overall = next(q for q in found if q.kind == OVERALL)
     misses = overall.misses(max_perplexity, min_agreement)
     limits = {"max_perplexity": max_perplexity, "min_agreement": min_agreement, "misses": misses}

@@ -21,6 +21,7 @@ from draftwood.cli.options import temperatures as temperatures_of
 from draftwood.cli.screen import Screen
 from draftwood.errors import OptionError
 from draftwood.option_parsing import words_of
+from draftwood.runners.open import runner_of
 
 if TYPE_CHECKING:
     from draftwood.bench.study.rules import Cell, Claim, Line
@@ -80,7 +81,7 @@ def rules(
     items = in_turn(read_items(questions), count)
     loaded, source, meter = shared.begin(model, dtype, threads)
     asked = [loaded.tokenizer.encode_chat([{"role": "user", "content": item.text}]) for item in items]
-    lent = [(name, recipes.drafter(name, loaded.model)) for name in names]
+    lent = [(name, recipes.drafter(name, runner_of(loaded))) for name in names]
     settings = {
         "model": model,
         "drafters": names,
@@ -111,7 +112,7 @@ def rules(
     coins = f"{trials} set{'s' * (trials > 1)} of coins"
     screen.line(
         f"{len(items)} questions of {tasks} tasks, {max_tokens} tokens, trees of {nodes} draws, {coins}, "
-        f"{loaded.backend}, {source['threads']} threads{said_top_p(top_p)}"
+        f"{loaded.info.backend}, {source['threads']} threads{said_top_p(top_p)}"
     )
     screen.lines(absent)
     begun = perf_counter()

@@ -107,7 +107,7 @@ def begin(model: str, dtype: str, threads: int | None = None) -> "tuple[Loaded, 
     start = other_processes.look()
     if warning := other_processes.warning(start):
         say(warning)
-    return loaded, {**provenance(loaded.backend), "machine_at_start": start}, other_processes.Meter(())
+    return loaded, {**provenance(loaded.info.backend), "machine_at_start": start}, other_processes.Meter(())
 
 
 def source_lines(source: dict[str, Any]) -> list[str]:

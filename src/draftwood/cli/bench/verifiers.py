@@ -32,7 +32,7 @@ def verifiers(
     loaded, source, meter = shared.begin(model, dtype, threads)
     found = measure(loaded, sizes, context=context, repeats=repeats, say=quarters("repeats"))
     source["machine_meanwhile"] = meter.read()
-    show(Screen(), found, loaded.backend, repeats, source)
+    show(Screen(), found, loaded.info.backend, repeats, source)
     shared.save(out, {"provenance": source, "repeats": repeats, "context": context, **asdict(found)})
 
 

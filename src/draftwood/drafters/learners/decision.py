@@ -13,9 +13,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from draftwood.cache.dense import DenseCache
 from draftwood.core.forward import FINAL, ForwardInput, Needs
-from draftwood.core.protocols import Model
+from draftwood.core.protocols import Runner
 from draftwood.core.train_plan import Shown
 from draftwood.drafters.learners.positions import taught
 from draftwood.drafters.nets.decision import DecisionNet
@@ -31,7 +30,7 @@ class Decision:
     needs only a `share` of the positions. `drawn`: label by one draw instead of the mean."""
 
     net: DecisionNet
-    draft: Model
+    draft: Runner
     ids: Int[Tensor, "W"] | None = None
     share: float = 1.0
     drawn: bool = False
@@ -71,20 +70,20 @@ class Decision:
 
 
 @torch.no_grad()
-def states(model: Model, ids: Int[Tensor, "B T"], live: Bool[Tensor, "B T"]) -> Float[Tensor, "B T d"]:
+def states(draft: Runner, ids: Int[Tensor, "B T"], live: Bool[Tensor, "B T"]) -> Float[Tensor, "B T d"]:
     """Final hidden states of a model over padded sequences, one sequence after another."""
     whole: list[Tensor] = []
     length = ids.shape[1]
     for text, size in zip(ids, live.sum(1).tolist(), strict=True):
-        cache = DenseCache(model.cache_specs, slots=1, capacity=length, device=ids.device)
-        cache.admit(0, text[:size].tolist())
+        runner = draft.open(1, length)
+        runner.admit(0, text[:size].tolist())
         parts: list[Tensor] = []
         for chunk in text[:size].split(_PASS):
             at, first = torch.arange(len(chunk), device=ids.device), sum(map(len, parts))
             x = ForwardInput(chunk, torch.zeros_like(chunk), at + first, at, at - 1, want=at[:0])
-            cache.reserve([0], [len(chunk)])
-            parts.append(model.forward(x, cache).hidden)
-            cache.commit([0], [list(range(len(chunk)))])
+            runner.reserve([0], [len(chunk)])
+            parts.append(runner.execute(x).hidden)
+            runner.commit([0], [list(range(len(chunk)))], [chunk.tolist()])
         whole.append(F.pad(torch.cat(parts), (0, 0, 0, length - size)))
     return torch.stack(whole).clone()  # a backend's inference tensors cannot be used in autograd
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from draftwood.core.config import ModelConfig
 from draftwood.core.forward import FINAL
-from draftwood.core.protocols import Drafter, Model
+from draftwood.core.protocols import Drafter, Runner
 from draftwood.core.train_plan import Learn, Rate, TrainPlan
 from draftwood.drafters.draft_model import DraftModel
 from draftwood.drafters.learners.decision import Decision
@@ -24,26 +24,26 @@ from draftwood.errors import CompositionError, OptionError, need_at_least
 MOST_UNROLLED = 32
 
 
-def shape_of(target: Model) -> ModelConfig:
-    config = getattr(target, "config", None)
-    if not isinstance(config, ModelConfig):
+def shape_of(target: Runner) -> ModelConfig:
+    config = target.info.config
+    if config is None:
         raise CompositionError(
-            f"{type(target).__name__} has no config, so the sizes of a head are unknown\n"
+            f"{target.info.name or 'this target'} has no config, so the sizes of a head are unknown\n"
             "hint: load the target without hf:"
         )
     return config
 
 
-def fresh(config: HeadConfig, target: Model, seed: int) -> Any:
+def fresh(config: HeadConfig, target: Runner, seed: int) -> Any:
     """An untrained net on the target's device; the same for the same seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return net(config).to(getattr(target, "device", "cpu"))
+        return net(config).to(target.info.device)
 
 
 def feature_plan(
     kind: str,
-    target: Model,
+    target: Runner,
     keep: Int[Tensor, "W"],
     *,
     taps: tuple[int, ...],
@@ -69,23 +69,23 @@ def feature_plan(
     config = HeadConfig(kind, layer, shape.hidden_size, taps, rows=len(keep), **more)
     module = fresh(config, target, seed)
     if module.own_head:
-        device = getattr(target, "device", "cpu")
-        unit = torch.eye(shape.hidden_size, device=device, dtype=getattr(target, "dtype", torch.float32))
+        device = target.info.device
+        unit = torch.eye(shape.hidden_size, device=device, dtype=target.info.dtype)
         with torch.no_grad():
             module.lm_head.weight.copy_(target.head(unit, ids=keep.to(device), norm=False).T)
     learner = Unrolled(module, keep, steps=unroll, regress=regress, noise=noise)
     return TrainPlan((Learn(learner, Rate(peak=rate, muon=muon)),), module, config)
 
 
-def middle_taps(target: Model) -> tuple[int, ...]:
+def middle_taps(target: Runner) -> tuple[int, ...]:
     """An early, a middle and a late layer: 2, L // 2, L - 3."""
-    layers = target.num_layers
+    layers = target.info.num_layers
     return tuple(sorted({min(2, layers), layers // 2, max(layers - 3, 1)}))
 
 
 def parallel_plan(
     kind: str,
-    target: Model,
+    target: Runner,
     keep: Int[Tensor, "W"],
     *,
     stages: int,
@@ -105,7 +105,7 @@ def parallel_plan(
 
 
 def language_plan(
-    target: Model,
+    target: Runner,
     keep: Int[Tensor, "W"],
     *,
     width: int,
@@ -140,7 +140,7 @@ def language_plan(
 
 
 def decision_plan(
-    target: Model,
+    target: Runner,
     drafter: Drafter,
     *,
     wide: int | None,

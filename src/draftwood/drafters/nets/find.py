@@ -4,15 +4,14 @@ from pathlib import Path
 from typing import Any
 
 from draftwood import weights as shipped
-from draftwood.core.protocols import Model
+from draftwood.core.protocols import Runner
 from draftwood.drafters.nets.store import Head, read, read_note
 from draftwood.errors import CompositionError, OptionError, WeightsError
-from draftwood.models.loading.origin import origin_of
 
 AUTO = "auto"
 
 
-def load_head(weights: str, target: Model, kind: str, recipe: str) -> Head:
+def load_head(weights: str, target: Runner, kind: str, recipe: str) -> Head:
     """`weights`: "auto", or a file. Errors name the file, or end with the command that trains one."""
     path = shipped_file(kind, target, recipe) if weights == AUTO else Path(weights)
     if not path.is_file():
@@ -29,23 +28,21 @@ def load_head(weights: str, target: Model, kind: str, recipe: str) -> Head:
     return head
 
 
-def fingerprint(target: Model) -> str:
+def fingerprint(target: Runner) -> str:
     """Tells targets apart; empty for a model that was not loaded from files."""
-    origin = origin_of(target)
-    return "" if origin is None else origin.fingerprint
+    return target.info.fingerprint
 
 
-def command(recipe: str, target: Model) -> str:
+def command(recipe: str, target: Runner) -> str:
     """What trains a recipe for this target."""
-    origin = origin_of(target)
-    return f"draftwood train {recipe} --target {'TARGET' if origin is None else origin.name} --out FOLDER"
+    return f"draftwood train {recipe} --target {target.info.name or 'TARGET'} --out FOLDER"
 
 
-def trains(recipe: str, target: Model) -> str:
+def trains(recipe: str, target: Runner) -> str:
     return f"{command(recipe, target)}, then --option weights=FOLDER/{recipe}.safetensors"
 
 
-def ships(kind: str, target: Model) -> Path | None:
+def ships(kind: str, target: Runner) -> Path | None:
     """The file of this kind that ships for this target."""
     mark = fingerprint(target)
     for path in sorted(Path(shipped.__file__).parent.glob("*.safetensors")):
@@ -55,7 +52,7 @@ def ships(kind: str, target: Model) -> Path | None:
     return None
 
 
-def shipped_file(kind: str, target: Model, recipe: str) -> Path:
+def shipped_file(kind: str, target: Runner, recipe: str) -> Path:
     """The same; OptionError ends with the command that trains one."""
     found = ships(kind, target)
     if found is not None:
@@ -63,23 +60,23 @@ def shipped_file(kind: str, target: Model, recipe: str) -> Path:
     raise OptionError(f"{recipe}: no weights of kind {kind!r} ship for this target\nhint: {trains(recipe, target)}")
 
 
-def check(head: Head, target: Model, kind: str, where: str, recipe: str = "RECIPE") -> None:
+def check(head: Head, target: Runner, kind: str, where: str, recipe: str = "RECIPE") -> None:
     """CompositionError if the head was made for something else."""
     c = head.config
     if c.kind != kind:
         raise CompositionError(f"{where} holds weights of kind {c.kind!r}, {kind!r} was asked for")
-    wide = getattr(getattr(target, "config", None), "hidden_size", c.target_hidden)
-    if c.target_hidden != wide:
-        raise CompositionError(f"{where} reads features {c.target_hidden} wide, the target's are {wide}")
-    if c.layer.vocab_size != target.vocab_size:
-        raise CompositionError(f"{where} speaks {c.layer.vocab_size} tokens, the target {target.vocab_size}")
-    far = [tap for tap in c.taps if not -1 <= tap <= target.num_layers]
+    if c.target_hidden != target.info.hidden_size:
+        raise CompositionError(
+            f"{where} reads features {c.target_hidden} wide, the target's are {target.info.hidden_size}"
+        )
+    if c.layer.vocab_size != target.info.vocab_size:
+        raise CompositionError(f"{where} speaks {c.layer.vocab_size} tokens, the target {target.info.vocab_size}")
+    far = [tap for tap in c.taps if not -1 <= tap <= target.info.num_layers]
     if far:
-        raise CompositionError(f"{where} taps layers {far}, the target has taps 0 to {target.num_layers}")
+        raise CompositionError(f"{where} taps layers {far}, the target has taps 0 to {target.info.num_layers}")
     mark = fingerprint(target)
     if mark and head.target and head.target != mark:
-        origin, theirs = origin_of(target), head.record.get("target", "another target")
-        ours = "this target" if origin is None else origin.name
+        theirs, ours = head.record.get("target", "another target"), target.info.name or "this target"
         raise CompositionError(
             f"{where} was trained for {theirs} ({head.target}), not for {ours} ({mark})\n"
             f"hint: a head guesses well only for the model it was trained on; {command(recipe, target)}"

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.core.protocols import Model
+from draftwood.core.protocols import Runner
 from draftwood.drafters.nets.hydra import HydraNet
 from draftwood.drafters.nets.medusa import MedusaNet, MedusaTablesNet
 from draftwood.drafters.nets.mlp import MLPNet, MLPTablesNet
@@ -23,7 +23,7 @@ from draftwood.drafters.nets.runner import places
 class StageModel:
     """A MedusaNet, HydraNet or MLPNet beside its target, whose embedding and head rows it shares, or one with tables."""
 
-    def __init__(self, net: Any, target: Model, ids: Int[Tensor, "W"] | None) -> None:
+    def __init__(self, net: Any, target: Runner, ids: Int[Tensor, "W"] | None) -> None:
         self.net, self.target, self.ids = net, target, ids
         self.stages: int = net.config.stages
         self.reads_tokens = not isinstance(

@@ -1,14 +1,12 @@
 """A head made ready to run beside its target: in the target's backend and on its device."""
 
 from collections.abc import Callable
-from functools import partial
 
 from torch import Tensor
 
-from draftwood.cache.dense import DenseCache
-from draftwood.core.protocols import Cache, Drafter, Model
+from draftwood.core.protocols import Drafter, Runner
 from draftwood.drafters.draft_model import DraftModel
-from draftwood.drafters.features import MARGIN, Features
+from draftwood.drafters.features import Features
 from draftwood.drafters.heads import Heads
 from draftwood.drafters.nets.build import filled
 from draftwood.drafters.nets.heads_model import StageModel
@@ -18,38 +16,37 @@ from draftwood.drafters.nets.small_lm_model import language_model
 from draftwood.drafters.nets.store import Head
 from draftwood.errors import CompositionError, OptionError
 from draftwood.models.backends.int8_native import NativeDecoder
+from draftwood.runners.cpu import CpuRunner
+from draftwood.runners.open import runner_on
 
 
-def feature_drafter(head: Head, target: Model) -> Features:
+def feature_drafter(head: Head, target: Runner) -> Features:
     """The drafter of a head that reads features."""
-    model = feature_model(head, target)
-    return Features(model, partial(_cache, model, target))
+    return Features(feature_model(head, target))
 
 
-def feature_model(head: Head, target: Model) -> FeatureModel:
+def feature_model(head: Head, target: Runner) -> FeatureModel:
     """Where the int8 target runs on stock operations the head runs in float32 beside it: a draft's bits never show in the
     text, so nothing asks for a head that is batch-invariant, too."""
     net = filled(head)  # refuses a head that is not whole, whatever backend runs it
-    if isinstance(target, NativeDecoder):
-        return Int8Runner(head, target)
-    device = getattr(target, "device", "cpu")
-    dtype = getattr(target, "dtype", None)
+    if isinstance(target, CpuRunner) and isinstance(target.model, NativeDecoder):
+        return Int8Runner(head, target.model)
+    device, dtype = target.info.device, target.info.dtype
     ids = None if head.ids is None else head.ids.to(device)
     return FloatRunner(net.to(device=device, dtype=dtype), target, ids)
 
 
-def heads_drafter(head: Head, target: Model) -> Heads:
+def heads_drafter(head: Head, target: Runner) -> Heads:
     """The drafter of heads on one feature."""
-    device, dtype = getattr(target, "device", "cpu"), getattr(target, "dtype", None)
+    device, dtype = target.info.device, target.info.dtype
     ids = None if head.ids is None else head.ids.to(device)
     return Heads(StageModel(filled(head).to(device=device, dtype=dtype), target, ids))
 
 
-def language_drafter(head: Head, target: Model) -> DraftModel:
+def language_drafter(head: Head, target: Runner) -> DraftModel:
     """The drafter of a small language model."""
-    model = language_model(head, target)
-    ids = None if head.ids is None else head.ids.to(getattr(target, "device", "cpu"))
-    return DraftModel(model, partial(_cache, model, target), ids)
+    ids = None if head.ids is None else head.ids.to(target.info.device)
+    return DraftModel(runner_on(language_model(head, target)), ids)
 
 
 def judge_of(head: Head, drafter: Drafter, name: str) -> Callable[[Tensor], Tensor]:
@@ -61,19 +58,18 @@ def judge_of(head: Head, drafter: Drafter, name: str) -> Callable[[Tensor], Tens
             f"these weights read hidden states of {trained!r}, {read} wide; those of {name!r} are {width} wide\n"
             f"hint: inner={trained}, weights=none, or train others with --option inner={name}"
         )
-    net = filled(head).to(device=getattr(drafter.model, "device", "cpu"))  # type: ignore[attr-defined]
+    net = filled(head).to(device=drafter.model.info.device)  # type: ignore[attr-defined]
     return lambda hidden: net(hidden.float())
 
 
 def states_width(drafter: Drafter) -> int:
     """Width of the hidden states that a drafter shows of its nodes. CompositionError if it shows none."""
-    width = drafter.width if isinstance(drafter, DraftModel) else None
-    if width is None:
+    if not isinstance(drafter, DraftModel):
         raise CompositionError(
             f"a decision net reads the hidden states of a draft model, {type(drafter).__name__} shows none\n"
             "hint: inner=fast_draft or inner=speculative_sampling, or weights=none"
         )
-    return width
+    return drafter.model.info.hidden_size
 
 
 def levels(head: Head, depth: int | None) -> int:
@@ -84,8 +80,3 @@ def levels(head: Head, depth: int | None) -> int:
             f"depth cannot be {depth}: the weights hold {most} heads\nhint: depth={most}, or leave it out"
         )
     return most if depth is None else depth
-
-
-def _cache(model: FeatureModel | Model, target: Model, slots: int) -> Cache:
-    capacity = target.max_positions + MARGIN
-    return DenseCache(model.cache_specs, slots=slots, capacity=capacity, device=getattr(target, "device", "cpu"))

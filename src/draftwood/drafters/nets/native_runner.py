@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from draftwood.cache.dense import DenseCache
 from draftwood.core.forward import CacheSpec, ForwardInput
-from draftwood.core.protocols import Cache
 from draftwood.drafters.nets.runner import places
 from draftwood.drafters.nets.store import Head
 from draftwood.errors import DrafterError
@@ -20,19 +20,28 @@ from draftwood.models.backends.int8_native import NativeDecoder, native_layer
 from draftwood.models.backends.int8_native_arguments import NativePass, Rotations, Stores, logit_room, matrix, shape_of
 from draftwood.models.backends.int8_weights import PRODUCTS, LayerWeights, Product
 from draftwood.models.backends.quantised_blocks import Packed, pack, take_rows
+from draftwood.runners.with_cache import WithCache
 
 
-class Int8Runner:
+class Int8Runner(WithCache):
     """An EAGLE or EAGLE-3 head over int8 kernels; a token has the same bits whatever runs with it."""
 
-    def __init__(self, head: Head, target: NativeDecoder) -> None:
+    def __init__(
+        self, head: Head, target: NativeDecoder, cache: DenseCache | None = None, weights: "_Weights | None" = None
+    ) -> None:
+        super().__init__(cache)
         c = head.config.layer
+        self.max_positions = target.config.max_positions
         self.head, self.target, self.taps = head, target, head.config.taps
         self.cache_specs = tuple(CacheSpec(f"{kind}0", c.num_kv_heads, c.head_dim, torch.float16) for kind in "kv")
         self.ids = None if head.ids is None else head.ids.cpu().contiguous()
-        self._weights = _Weights(head, target)
+        self._weights = _Weights(head, target) if weights is None else weights
         self._shape, self._rotations, self._stores = shape_of(c), Rotations(c), Stores(1)
         self._only: tuple[Tensor, native.Reader, Packed] | None = None  # the trimmed rows asked for last
+
+    def open(self, slots: int, capacity: int) -> "Int8Runner":
+        cache = DenseCache(self.cache_specs, slots=slots, capacity=capacity)
+        return Int8Runner(self.head, self.target, cache, self._weights)
 
     def fuse(self, features: Sequence[Float[Tensor, "T H"]]) -> Float[Tensor, "T d"]:
         w = self._weights
@@ -55,12 +64,13 @@ class Int8Runner:
         self.target.library.calls.draftwood_norm(x.data_ptr(), weight.data_ptr(), eps, *x.shape, out.data_ptr())
         return out
 
-    def forward(
-        self, x: ForwardInput, cache: Cache, only: Int[Tensor, "W"] | None = None
+    def execute(
+        self, x: ForwardInput, only: Int[Tensor, "W"] | None = None
     ) -> tuple[Float[Tensor, "T d"], Float[Tensor, "U W"]]:
         assert x.hidden is not None
         library, reader = self.target.library, self._weights.reader if only is None else self._trimmed(only)
         library.threads(torch.get_num_threads())
+        cache = self.cache
         native_pass = NativePass(x, cache, cache.stage(x), self._rotations, self._stores)
         ids, hidden, want = x.ids.contiguous(), x.hidden.contiguous(), x.want.contiguous()
         out = torch.empty_like(hidden)
@@ -70,16 +80,19 @@ class Int8Runner:
             out.data_ptr(), want.data_ptr(), len(want), logits.data_ptr(), logits.stride(0),
         )  # fmt: skip
         if outside:
-            raise DrafterError(f"a token id is outside the vocabulary of {self.target.vocab_size}: {ids.tolist()[:16]}")
+            raise DrafterError(
+                f"a token id is outside the vocabulary of {self.target.info.vocab_size}: {ids.tolist()[:16]}"
+            )
         return out, logits
 
     def line(
-        self, x: ForwardInput, cache: Cache, temperature: float, steps: int, only: Int[Tensor, "W"] | None = None
+        self, x: ForwardInput, temperature: float, steps: int, only: Int[Tensor, "W"] | None = None
     ) -> tuple[list[int], list[float]] | None:
         """Tokens of one text, then `steps` tokens one behind the other, each the most probable after those before it, in one
         call; with their probabilities. None if the cache would have to grow for them."""
         assert x.hidden is not None
         library, reader = self.target.library, self._weights.reader if only is None else self._trimmed(only)
+        cache = self.cache
         if cache.length(x.to_host().slots[0]) + x.size + steps > cache.store("k0").shape[2]:
             return None
         library.threads(torch.get_num_threads())
@@ -96,7 +109,9 @@ class Int8Runner:
             out.data_ptr(), logits.data_ptr(), temperature, None if words is None else words.data_ptr(), steps, prob, tokens,
         )  # fmt: skip
         if outside:
-            raise DrafterError(f"a token id is outside the vocabulary of {self.target.vocab_size}: {ids.tolist()[:16]}")
+            raise DrafterError(
+                f"a token id is outside the vocabulary of {self.target.info.vocab_size}: {ids.tolist()[:16]}"
+            )
         return list(tokens), list(prob)
 
     def _trimmed(self, only: Int[Tensor, "W"]) -> native.Reader:

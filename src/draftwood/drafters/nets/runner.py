@@ -11,12 +11,14 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from draftwood.cache.dense import DenseCache
 from draftwood.core.forward import CacheSpec, ForwardInput
 from draftwood.core.host import put
-from draftwood.core.protocols import Cache, Model
+from draftwood.core.protocols import Runner
 from draftwood.core.sampling.truncation import top
 from draftwood.models.attention import torch_attention, visible_masks
 from draftwood.models.rope import angles, frequencies
+from draftwood.runners.with_cache import WithCache
 
 
 class FeatureModel(Protocol):
@@ -30,13 +32,27 @@ class FeatureModel(Protocol):
         ...
 
     @property
-    def cache_specs(self) -> tuple[CacheSpec, ...]: ...
+    def max_positions(self) -> int:
+        """Of its target."""
+        ...
+
+    def open(self, slots: int, capacity: int) -> "FeatureModel":
+        """The same weights with a cache of their own."""
+        ...
+
+    def admit(self, slot: int, tokens: Sequence[int], most: int | None = None, before: Sequence[int] = ()) -> int: ...
+    def length(self, slot: int) -> int: ...
+    def reserve(self, slots: Sequence[int], extra: Sequence[int]) -> None: ...
+    def commit(
+        self, slots: Sequence[int], entries: Sequence[Sequence[int]], tokens: Sequence[Sequence[int]]
+    ) -> None: ...
+    def free(self, slots: Sequence[int]) -> None: ...
     def fuse(self, features: Sequence[Float[Tensor, "T H"]]) -> Float[Tensor, "T d"]:
         """The target's features, in the order of `taps`, as the first input."""
         ...
 
-    def forward(
-        self, x: ForwardInput, cache: Cache, only: Int[Tensor, "W"] | None = None
+    def execute(
+        self, x: ForwardInput, only: Int[Tensor, "W"] | None = None
     ) -> tuple[Float[Tensor, "T d"], Float[Tensor, "U W"]]:
         """x.hidden is what each token reads beside its embedding. Out: what its children will read, and logits of `want`.
         `only`: some of `ids`, which are then the columns."""
@@ -49,27 +65,40 @@ class FeatureModel(Protocol):
         `only` as it was in the pass that made the logits."""
         ...
 
+    def line(
+        self, x: ForwardInput, temperature: float, steps: int, only: Int[Tensor, "W"] | None = None
+    ) -> tuple[list[int], list[float]] | None:
+        """Tokens of one text, then `steps` tokens one behind the other, each the most probable after those before it, in one
+        call; with their probabilities. None if it cannot."""
+        ...
 
-class FloatRunner:
+
+class FloatRunner(WithCache):
     """The net's own modules, in float."""
 
-    def __init__(self, net: Any, target: Model, ids: Int[Tensor, "W"] | None) -> None:
+    def __init__(self, net: Any, target: Runner, ids: Int[Tensor, "W"] | None, cache: DenseCache | None = None) -> None:
+        super().__init__(cache)
         self.net, self.target, self.ids = net, target, ids
+        self.max_positions = target.info.max_positions
         self.taps: tuple[int, ...] = net.config.taps
         self.dtype: torch.dtype = net.fc.weight.dtype
         c = net.config.layer
         self.cache_specs = tuple(CacheSpec(f"{kind}0", c.num_kv_heads, c.head_dim, self.dtype) for kind in "kv")
         self._freq = frequencies(net.config.layer).to(next(net.parameters()).device)
 
+    def open(self, slots: int, capacity: int) -> "FloatRunner":
+        cache = DenseCache(self.cache_specs, slots=slots, capacity=capacity, device=self.target.info.device)
+        return FloatRunner(self.net, self.target, self.ids, cache)
+
     @torch.inference_mode()
     def fuse(self, features: Sequence[Float[Tensor, "T H"]]) -> Float[Tensor, "T d"]:
         return self.net.fuse([f.to(self.dtype) for f in features])
 
     @torch.inference_mode()
-    def forward(
-        self, x: ForwardInput, cache: Cache, only: Int[Tensor, "W"] | None = None
+    def execute(
+        self, x: ForwardInput, only: Int[Tensor, "W"] | None = None
     ) -> tuple[Float[Tensor, "T d"], Float[Tensor, "U W"]]:
-        net, layer = self.net, self.net.layer
+        net, layer, cache = self.net, self.net.layer, self.cache
         assert x.hidden is not None
         inner, residual = net.enter(self.target.embed(x.ids).to(self.dtype), x.hidden.to(self.dtype))
         segments = cache.stage(x)
@@ -95,6 +124,9 @@ class FloatRunner:
         prob, columns = top(x.softmax(-1), k)
         ids = self.ids if only is None else only
         return prob, columns if ids is None else ids[columns]
+
+    def line(self, x: ForwardInput, temperature: float, steps: int, only: Int[Tensor, "W"] | None = None) -> None:
+        """Step by step: no call of several steps would save anything here."""
 
 
 def places(ids: Int[Tensor, "V"] | None, only: Int[Tensor, "W"]) -> Int[Tensor, "W"]:

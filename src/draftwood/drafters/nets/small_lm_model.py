@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.core.config import ModelConfig
-from draftwood.core.protocols import Model
+from draftwood.core.protocols import Model, Runner
 from draftwood.drafters.nets.build import filled
 from draftwood.drafters.nets.store import Head
 from draftwood.models.backends.choose import INT8, int8_decoder, like
@@ -24,24 +24,24 @@ _CHUNK = 4096  # rows of a table at a time
 _UNITS = 64  # unit vectors at a time
 
 
-def language_model(head: Head, target: Model) -> Model:
+def language_model(head: Head, target: Runner) -> Model:
     """Its head has the rows of `head.ids`, in that order."""
     config = replace(head.config.layer, tie_embeddings=False)
     tensors = folded(head, target)
-    backend = like(target)
+    backend = like(target.info)
     if backend == INT8:
         return int8_decoder(config, from_tensors(config, tensors))
     assert isinstance(backend, torch.dtype)
-    return Decoder.from_tensors(config, tensors, dtype=backend, device=getattr(target, "device", "cpu"))
+    return Decoder.from_tensors(config, tensors, dtype=backend, device=target.info.device)
 
 
 @torch.inference_mode()
-def folded(head: Head, target: Model) -> dict[str, Tensor]:
+def folded(head: Head, target: Runner) -> dict[str, Tensor]:
     """Tensors of an ordinary decoder under their Hugging Face names; `lm_head` may have fewer rows than the embedding."""
     filled(head)  # names and shapes fit, or an error says which does not
-    dtype = getattr(target, "dtype", torch.float32)
-    raw = {name: t.to(device=getattr(target, "device", "cpu"), dtype=dtype) for name, t in head.tensors.items()}
-    every = torch.arange(target.vocab_size, device=raw["norm"].device).split(_CHUNK)
+    dtype = target.info.dtype
+    raw = {name: t.to(device=target.info.device, dtype=dtype) for name, t in head.tensors.items()}
+    every = torch.arange(target.info.vocab_size, device=raw["norm"].device).split(_CHUNK)
     tensors = {
         EMBEDDING: torch.cat([target.embed(ids).to(dtype) @ raw["enter.weight"].T for ids in every]),
         HEAD: torch.cat([w @ raw["leave.weight"] for w in _rows(target, head.ids, dtype).split(_CHUNK)]),
@@ -52,10 +52,9 @@ def folded(head: Head, target: Model) -> dict[str, Tensor]:
     return tensors
 
 
-def _rows(target: Model, ids: Int[Tensor, "W"] | None, dtype: torch.dtype) -> Float[Tensor, "W H"]:
+def _rows(target: Runner, ids: Int[Tensor, "W"] | None, dtype: torch.dtype) -> Float[Tensor, "W H"]:
     """Rows of the target's head: its answers to unit vectors, which every backend multiplies exactly."""
-    device = getattr(target, "device", "cpu")
-    wide = target.embed(torch.zeros(1, dtype=torch.int64, device=device)).shape[-1]
+    device, wide = target.info.device, target.info.hidden_size
     kept = slice(None) if ids is None else ids.to(device)
     units = torch.eye(wide, dtype=dtype, device=device).split(_UNITS)
     return torch.cat([target.head(unit, norm=False)[:, kept] for unit in units]).T

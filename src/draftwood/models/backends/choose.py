@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from draftwood.core.config import ModelConfig
+from draftwood.core.model_info import ModelInfo
 from draftwood.errors import OptionError
 from draftwood.kernels.cpu import build, levels
 from draftwood.kernels.cpu.levels import SWITCH, wanted
@@ -37,9 +38,9 @@ def precision(dtype: str | torch.dtype, device: str | torch.device = "cpu") -> s
     raise OptionError(f"dtype cannot be {dtype!r}\nhint: {AUTO}, {INT8}, {', '.join(FLOATS)}")
 
 
-def like(model: Any) -> str | torch.dtype:
-    """The precision of a draft model for `model`: the same as its own."""
-    return INT8 if getattr(model, "batch_invariant", False) else getattr(model, "dtype", torch.float32)
+def like(info: ModelInfo) -> str | torch.dtype:
+    """The precision of a draft model for this target: the same as its own."""
+    return INT8 if info.batch_invariant else info.dtype
 
 
 def supported(config: ModelConfig) -> bool:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from draftwood.core.config import ModelConfig
 from draftwood.core.forward import ALL, FINAL, CacheSpec, ForwardInput, ForwardOutput, LayerPlan, logit_places
+from draftwood.core.model_info import ModelInfo
 from draftwood.core.protocols import Cache
 from draftwood.kernels.cpu import library as native
 from draftwood.kernels.cpu.library import Library
@@ -27,23 +28,28 @@ _SUBSETS = 8  # trimmed heads kept
 class NativeDecoder:
     """A whole model over int8 kernels. Threads follow torch.get_num_threads()."""
 
-    batch_invariant = True
-    dtype = torch.float32
-    device = torch.device("cpu")
-
     def __init__(self, config: ModelConfig, weights: Int8Weights, library: Library) -> None:
-        self.config, self.weights, self.library, self.backend = config, weights, library, f"int8 {library.level}"
-        self.vocab_size, self.num_layers, self.max_positions = (
-            config.vocab_size,
-            len(weights.layers),
-            config.max_positions,
-        )
+        self.config, self.weights, self.library = config, weights, library
+        self.num_layers = len(weights.layers)
         self._embedding, self._head = matrix(weights.embedding), matrix(weights.head)
         self._layers = (native.Layer * len(weights.layers))(*(native_layer(w) for w in weights.layers))
         self._shape, self.rotations, self._stores = shape_of(config), Rotations(config), Stores(len(weights.layers))
         self._lock = threading.Lock()  # engines of several threads share one model
         self._kernels = Nucleus(library)
         self._subsets: dict[bytes, tuple[Packed, native.Matrix]] = {}
+
+    @property
+    def info(self) -> ModelInfo:
+        c = self.config
+        return ModelInfo(
+            vocab_size=c.vocab_size,
+            num_layers=self.num_layers,
+            hidden_size=c.hidden_size,
+            max_positions=c.max_positions,
+            backend=f"int8 {self.library.level}",
+            batch_invariant=True,
+            config=c,
+        )
 
     @property
     def cache_specs(self) -> tuple[CacheSpec, ...]:
@@ -85,7 +91,9 @@ class NativeDecoder:
         if FINAL in taps:
             features[FINAL] = self._final(h)
         if stop < self.num_layers or not x.want.shape[0]:
-            return ForwardOutput(h.new_zeros(0, self.vocab_size), h, logit_places(x.want, x.size), features, tokens=x)
+            return ForwardOutput(
+                h.new_zeros(0, self.config.vocab_size), h, logit_places(x.want, x.size), features, tokens=x
+            )
         want = x.want.contiguous()
         count = want.shape[0]  # len() of a tensor takes ten times as long
         logits = logit_room(count, self._head.rows)  # a draft's head may be trimmed to a part of the vocabulary
@@ -113,7 +121,7 @@ class NativeDecoder:
         flat = ids.reshape(-1).contiguous()
         out = torch.empty(flat.shape[0], self.config.hidden_size)
         if self.library.calls.draftwood_embed(byref(self._embedding), flat.data_ptr(), flat.shape[0], out.data_ptr()):
-            raise IndexError(f"a token id is outside the vocabulary of {self.vocab_size}: {flat.tolist()[:16]}")
+            raise IndexError(f"a token id is outside the vocabulary of {self.config.vocab_size}: {flat.tolist()[:16]}")
         return out.view(*ids.shape, self.config.hidden_size)
 
     def head(

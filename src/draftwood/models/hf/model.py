@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from draftwood.core.config import ModelConfig
 from draftwood.core.forward import ALL, FINAL, CacheSpec, ForwardInput, ForwardOutput, LayerPlan, logit_places
+from draftwood.core.model_info import ModelInfo
 from draftwood.core.protocols import Cache
 from draftwood.errors import ModelError, WeightsError
 from draftwood.models.hf import model_check
@@ -44,7 +45,7 @@ class HFConfig:
 
 
 class HFModel:
-    """A transformers model. All of its layers run, or none: a LayerPlan that leaves some out is refused."""
+    """A transformers model. All of its layers run: its runner refuses a LayerPlan that leaves some out."""
 
     def __init__(
         self,
@@ -74,12 +75,23 @@ class HFModel:
         return model
 
     @property
-    def num_layers(self) -> int:
-        return len(self.layers)
+    def info(self) -> ModelInfo:
+        text = self.net.config.get_text_config()
+        return ModelInfo(
+            vocab_size=self.vocab_size,
+            num_layers=self.num_layers,
+            hidden_size=text.hidden_size,
+            max_positions=getattr(text, "max_position_embeddings", None) or 2048,
+            device=self.device,
+            dtype=self.dtype,
+            backend=f"transformers {self.dtype}".replace("torch.", ""),
+            layer_ranges=False,
+            name=self.name,
+        )
 
     @property
-    def max_positions(self) -> int:
-        return getattr(self.net.config.get_text_config(), "max_position_embeddings", None) or 2048
+    def num_layers(self) -> int:
+        return len(self.layers)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -98,11 +110,6 @@ class HFModel:
         self, x: ForwardInput, cache: Cache, *, taps: frozenset[int] = frozenset(), layers: LayerPlan = ALL
     ) -> ForwardOutput:
         """One pass over T tokens. Features of padding tokens are zeros."""
-        if replace(layers, stop=None if layers.stop == self.num_layers else layers.stop) != ALL:
-            raise ModelError(
-                f"{self.name}: transformers runs all {self.num_layers} layers, asked for: {layers}\n"
-                "hint: recipes that run a part of the layers need a llama, qwen2, qwen3 or mistral model without hf:"
-            )
         at = logit_places(x.want, x.size)
         logits = torch.zeros(len(x.want), self.vocab_size, dtype=self.dtype, device=self.device)
         features: dict[int, Tensor] = {}
@@ -245,7 +252,7 @@ def _config(folder: Path, model: HFModel) -> ModelConfig | HFConfig:
             vocab_size=model.vocab_size,
             hidden_size=text.hidden_size,
             num_layers=model.num_layers,
-            max_positions=model.max_positions,
+            max_positions=model.info.max_positions,
             bos_token_id=next(iter(_tokens(getattr(text, "bos_token_id", None))), None),
             eos_token_ids=tuple(dict.fromkeys(eos)),
         )

@@ -11,7 +11,7 @@ On a CPU a model runs in int8 unless `dtype` says otherwise; see models/backends
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 
 from draftwood.core.config import ModelConfig
+from draftwood.core.model_info import ModelInfo
 from draftwood.errors import OptionError
 from draftwood.models.backends import int8_weights
 from draftwood.models.backends.choose import AUTO, INT8, int8_decoder, precision, supported
 from draftwood.models.loading import int8_cache
 from draftwood.models.loading.checkpoint import Checkpoint, check_finite, read_config
-from draftwood.models.loading.origin import Origin, remember
 from draftwood.models.loading.resolve import resolve
 from draftwood.models.loading.tensor_names import EMBEDDING
 from draftwood.models.loading.tokenizer import Tokenizer
@@ -35,31 +35,25 @@ NOT_ARITHMETIC = {"family", "max_positions", "bos_token_id", "eos_token_ids"}
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A model ready to run. `fingerprint` tells two targets apart, for heads trained on one of them."""
+    """A model ready to run, and what is known of it. `fingerprint` tells two targets apart, for heads trained on one."""
 
     name: str
     config: ModelConfig
     model: Any  # a decoder of models.backends, models.decoder.Decoder, or the wrapper of an hf: model
     tokenizer: Tokenizer
     fingerprint: str
+    info: ModelInfo = field(init=False)
 
     def __post_init__(self) -> None:
-        remember(self.model, Origin(self.name, self.tokenizer, self.config.eos_token_ids, self.fingerprint))
-
-    @property
-    def backend(self) -> str:
-        """Name of the backend, for reports."""
-        return getattr(self.model, "backend", None) or f"transformers {self.model.dtype}".replace("torch.", "")
-
-    @property
-    def batch_invariant(self) -> bool:
-        """Whether a token's result is bit-identical whatever else is in the pass, so that near ties cannot change a text."""
-        return getattr(self.model, "batch_invariant", False)
-
-    @property
-    def near_ties(self) -> bool:
-        """Whether rounding may change a greedy text: never on a batch-invariant backend, and not in practice in float64."""
-        return not self.batch_invariant and self.model.dtype != torch.float64
+        known = replace(
+            self.model.info,
+            config=self.config if isinstance(self.config, ModelConfig) else None,
+            name=self.name,
+            fingerprint=self.fingerprint,
+            tokenizer=self.tokenizer,
+            eos_token_ids=self.config.eos_token_ids,
+        )
+        object.__setattr__(self, "info", known)
 
 
 def load(name: str, *, dtype: str | torch.dtype = AUTO, device: str | torch.device = "cpu") -> Loaded:

@@ -24,7 +24,7 @@ def read(paths: Sequence[Path], loaded: Loaded) -> tuple[Dialogues, Dialogues, l
     """(training set, held-out set, complaints). If few dialogues are held out, the last of the training set are
     added; if the training set is too small for that, it is also the held-out set."""
     _check(paths, loaded)
-    vocab_size, tokenizer = loaded.model.vocab_size, loaded.tokenizer
+    vocab_size, tokenizer = loaded.info.vocab_size, loaded.tokenizer
     train = [dialogues.read(path, tokenizer, vocab_size) for path in paths]
     files = [file for path in paths if (file := path / HELDOUT).is_file() and file.stat().st_size]
     held, complaints = _readable(files, loaded)
@@ -102,7 +102,7 @@ def _readable(files: Sequence[Path], loaded: Loaded) -> tuple[list[Dialogues], l
     complaints: list[str] = []
     for file in files:
         try:
-            found.append(dialogues.read(file, loaded.tokenizer, loaded.model.vocab_size))
+            found.append(dialogues.read(file, loaded.tokenizer, loaded.info.vocab_size))
         except OptionError as error:
             complaints.append(str(error).partition("\nhint")[0])
     return found, complaints

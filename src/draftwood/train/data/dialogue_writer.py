@@ -32,7 +32,7 @@ Progress = Callable[[Folder], None]
 
 def longest_dialogue(loaded: Loaded, max_tokens: int) -> int:
     """Maximum number of tokens in a dialogue."""
-    return min(loaded.model.max_positions - 1, PROMPT_TOKENS + max_tokens)
+    return min(loaded.info.max_positions - 1, PROMPT_TOKENS + max_tokens)
 
 
 def open_engine(loaded: Loaded, batch: int, max_tokens: int, device: str = "cpu") -> LLM:

@@ -101,7 +101,7 @@ def make_dataset(
             "own": settings.own,
         },
         "texts": {"files": texts.num_files, "passages": len(texts.passages)},
-        "backend": loaded.backend,
+        "backend": loaded.info.backend,
         "draftwood": __version__,
     }
     with Folder(out, identity, facts).open() as folder:

@@ -26,6 +26,7 @@ from draftwood.drafters.nets.store import Head, read
 from draftwood.errors import CompositionError, OptionError
 from draftwood.models.loading.folder_cache import sha256
 from draftwood.models.loading.load import NOT_ARITHMETIC, Loaded
+from draftwood.runners.open import runner_of
 from draftwood.train.loop.measure import head_file
 
 HINT = "hint: name a head that fits, or leave out --from"
@@ -61,7 +62,7 @@ def load_initial(
 
 def _file(where: str, name: str, plan: TrainPlan, loaded: Loaded, out: Path, num_nets: int) -> Path:
     if where == AUTO:
-        return shipped_file(plan.config.kind, loaded.model, name)
+        return shipped_file(plan.config.kind, runner_of(loaded), name)
     path = head_file(Path(where), name) if Path(where).is_dir() else Path(where)
     if path.is_file() and num_nets > 1 and path == Path(where):
         raise OptionError(

@@ -26,6 +26,7 @@ from draftwood.drafters.frequent import count_written, coverage, most_frequent
 from draftwood.drafters.nets.find import AUTO
 from draftwood.errors import DraftwoodError, OptionError
 from draftwood.models.loading.load import Loaded, load
+from draftwood.runners.open import runner_of
 from draftwood.train.data import datasets
 from draftwood.train.loop import checkpoint, train_log
 from draftwood.train.loop.batches import Batches
@@ -118,11 +119,11 @@ class Session:
     ) -> None:
         self.settings, self.device = settings, device
         self.loaded = load(target, dtype=dtype, device=device) if isinstance(target, str) else target
-        model = self.loaded.model
+        self.target = runner_of(self.loaded)
         self.train, self.held, self.complaints = datasets.read(settings.data, self.loaded)
         self.data_record = datasets.summed(settings.data)
-        counts = torch.from_numpy(count_written(self.train, model.vocab_size))
-        self.keep = most_frequent(counts, settings.draft_vocab_size, model)
+        counts = torch.from_numpy(count_written(self.train, self.loaded.info.vocab_size))
+        self.keep = most_frequent(counts, settings.draft_vocab_size, self.target)
         self.coverage = coverage(counts, self.keep)
         self.plans = {name: self._plan(name) for name in settings.recipes}
         self.nets = {name: plan for name, plan in self.plans.items() if plan.net is not None}
@@ -136,7 +137,7 @@ class Session:
     def _plan(self, name: str) -> TrainPlan:
         training = training_of(name)
         seed = {"seed": self.settings.seed} if "seed" in inspect.signature(training).parameters else {}
-        return training(self.loaded.model, self.keep, **{**seed, **self.settings.options.get(name, {})})
+        return training(self.target, self.keep, **{**seed, **self.settings.options.get(name, {})})
 
     def run(
         self,
@@ -151,9 +152,7 @@ class Session:
             trainer = self._trainer()
             self.step = trainer.resume() if trainer is not None else 0
             self.log.reopen(self.step)
-            prompts = prompts_of(
-                self.held.items, self.settings.prompts, min(1024, self.loaded.model.max_positions // 2)
-            )
+            prompts = prompts_of(self.held.items, self.settings.prompts, min(1024, self.loaded.info.max_positions // 2))
             if not prompts:
                 on_message("no prompt is short enough to measure acceptance on")
 
@@ -188,12 +187,12 @@ class Session:
 
     def _trainer(self) -> Trainer | None:
         """None if no recipe has a stage with gradient steps."""
-        own, model = self.settings, self.loaded.model
+        own = self.settings
         plans = {name: plan for name, plan in self.plans.items() if plan.learns}
         if not plans:
             return None
         tokens = own.batch_positions(self.device)
-        longest = min(own.longest, model.max_positions)
+        longest = min(own.longest, self.loaded.info.max_positions)
         batches = Batches(self.train.items, tokens=tokens, longest=longest, seed=own.seed, join=own.join)
         settings = LoopSettings(
             own.out / CHECKPOINT,
@@ -206,7 +205,7 @@ class Session:
             prompt_share=own.prompt_share,
         )
         named = identity(self, batch_tokens=tokens, longest=longest)
-        return Trainer(plans, Teacher(model), batches, settings, named)
+        return Trainer(plans, Teacher(self.target), batches, settings, named)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

@@ -25,6 +25,7 @@ from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.verdict import PARTS
 from draftwood.llm import LLM
 from draftwood.models.loading.load import Loaded, load
+from draftwood.runners.open import runner_of
 
 WARM_PROMPT, WARM_TOKENS = 8, 4  # tokens; drafters over features need two prompt tokens and a second round
 
@@ -43,11 +44,11 @@ class Ours:
         torch.set_num_threads(settings.threads)
         self.settings, self.loaded = settings, load(settings.model, dtype=settings.dtype)
         for name in settings.methods:
-            self.recipes[name] = recipes.build(name, self.loaded.model, **following(name, settings.temperature))
+            self.recipes[name] = recipes.build(name, runner_of(self.loaded), **following(name, settings.temperature))
         return {
             "eos": list(self.loaded.config.eos_token_ids),
             "fingerprint": self.loaded.fingerprint,
-            "precision": self.loaded.backend,
+            "precision": self.loaded.info.backend,
             "threads": torch.get_num_threads(),
             "lossless": {name: recipe.lossless for name, recipe in self.recipes.items()},
             "not_compared": {
@@ -104,10 +105,10 @@ class Ours:
         """Compare an answer with plain decoding's: the status, and where it differs."""
         if why := not_compared(self.recipes[method], self.settings.temperature):
             return {"status": UNJUDGED, "why": why}
-        found = difference(self.loaded.model, prompt, tokens, plain, self._params(index))
+        found = difference(runner_of(self.loaded), prompt, tokens, plain, self._params(index))
         if found is None:
             return {"status": IDENTICAL, "compared": len(plain), "same_text": True}
-        status = NEAR if found.near and self.loaded.near_ties else DIFFERS
+        status = NEAR if found.near and self.loaded.info.near_ties else DIFFERS
         return {"status": status, "compared": found.position + 1, "same_text": False, "why": str(found)}
 
     def _params(self, index: int) -> SamplingParams:

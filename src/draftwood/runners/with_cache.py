@@ -1,0 +1,52 @@
+"""What every runner does with its cache: the slots of the engine are the slots of the cache."""
+
+from collections.abc import Sequence
+
+from draftwood.cache.dense import DenseCache
+from draftwood.errors import EngineError
+
+
+class WithCache:
+    """A runner's cache, if it was opened with one: weights alone have none, and are good for embeddings and heads."""
+
+    def __init__(self, cache: DenseCache | None) -> None:
+        self._cache = cache
+
+    @property
+    def cache(self) -> DenseCache:
+        if self._cache is None:
+            raise EngineError(f"{type(self).__name__} has no cache\nhint: runner.open(slots, capacity) gives it one")
+        return self._cache
+
+    def prefer(self, tokens: Sequence[int], free: Sequence[int]) -> int:
+        return self.cache.prefer(tokens, free)
+
+    def admit(self, slot: int, tokens: Sequence[int], most: int | None = None, before: Sequence[int] = ()) -> int:
+        return self.cache.admit(slot, tokens, most, before)
+
+    def length(self, slot: int) -> int:
+        return self.cache.length(slot)
+
+    def reserve(self, slots: Sequence[int], extra: Sequence[int]) -> None:
+        self.cache.reserve(slots, extra)
+
+    def commit(self, slots: Sequence[int], entries: Sequence[Sequence[int]], tokens: Sequence[Sequence[int]]) -> None:
+        self.cache.commit(slots, entries)
+
+    def free(self, slots: Sequence[int]) -> None:
+        self.cache.free(slots)
+
+    def check_integrity(self) -> None:
+        self.cache.check_integrity()
+
+    @property
+    def spare(self) -> int | None:
+        return self.cache.spare
+
+    @property
+    def capacity(self) -> int:
+        return self.cache.capacity
+
+    @property
+    def max_cache_tokens(self) -> int:
+        return self.cache.max_cache_tokens
