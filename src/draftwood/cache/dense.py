@@ -9,13 +9,14 @@ The tokens of committed entries are kept, also after `free`: a new request start
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from draftwood.core.forward import CacheSpec, ForwardInput, Segment
+from draftwood.core.host import put
 from draftwood.errors import EngineError, OptionError, OutOfBlocks
 
 _INITIAL_ENTRIES = 512
@@ -47,17 +48,24 @@ class DenseCache:
         max_cache_tokens: int | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
-        self.slots, self.capacity = slots, capacity
+        self.slots, self.capacity, self.device = slots, capacity, torch.device(device)
         self.max_cache_tokens = slots * capacity if max_cache_tokens is None else max_cache_tokens
         size = min(capacity, _INITIAL_ENTRIES)
+        alike: dict[CacheSpec, list[str]] = {}
+        for s in specs:
+            alike.setdefault(replace(s, name=""), []).append(s.name)
         try:
-            made = {s.name: torch.zeros(slots, s.heads, size, s.width, dtype=s.dtype, device=device) for s in specs}
+            # Stores of one shape are one tensor [stores, slots, heads, entries, width]: a path moves in all of them at once.
+            self._joined = {
+                tuple(names): torch.zeros(len(names), slots, s.heads, size, s.width, dtype=s.dtype, device=device)
+                for s, names in alike.items()
+            }
         except (RuntimeError, MemoryError) as error:
             why = str(error).partition("\n")[0]
             raise OptionError(
                 f"no memory for a cache of {slots} sequences: {why}\nhint: a smaller max_num_seqs"
             ) from None
-        self._stores = made
+        self._stores = self._named()
         self._allocated = size  # entries of a slot in the stores
         self._slots = [_Slot() for _ in range(slots)]
         self._clock = 0
@@ -66,15 +74,19 @@ class DenseCache:
         """[slots, heads, entries, width]; fetch it again for every pass, because it may have grown."""
         return self._stores[name]
 
-    def _grow(self, size: int) -> None:
-        """Room for `size` entries in every slot."""
+    def _grow(self, size: int, most: int | None = None) -> None:
+        """Room for `size` entries in every slot, at most the capacity."""
         have = self._allocated
         if size <= have:
             return
-        self._allocated = min(self.capacity, max(size, 2 * have))
+        self._allocated = min(self.capacity if most is None else most, max(size, 2 * have))
         more = self._allocated - have
-        for name, store in self._stores.items():
-            self._stores[name] = torch.nn.functional.pad(store, (0, 0, 0, more))
+        for names, joined in self._joined.items():
+            self._joined[names] = torch.nn.functional.pad(joined, (0, 0, 0, more))
+        self._stores = self._named()
+
+    def _named(self) -> dict[str, Tensor]:
+        return {name: each for names, joined in self._joined.items() for name, each in zip(names, joined, strict=True)}
 
     def length(self, slot: int) -> int:
         return len(self._slots[slot].text)
@@ -103,8 +115,8 @@ class DenseCache:
         size = shared[best] if most is None else min(shared[best], most)
         self._grow(size)
         if best != slot and size:
-            for store in self._stores.values():
-                store[slot, :, :size] = store[best, :, :size]
+            for joined in self._joined.values():
+                joined[:, slot, :, :size] = joined[:, best, :, :size]
         mine.text, mine.before = list(tokens[:size]), front
         mine.owned, mine.written = True, max(mine.written, size)
         self._touch(slot)
@@ -180,12 +192,11 @@ class DenseCache:
         stale = [(i, s, end) for i, s, end in ends if s.written > end]
         if not stale:
             return
-        device = next(iter(self._stores.values())).device
         entries = np.concatenate([np.arange(end, s.written) for _, s, end in stale])
         slots = np.repeat([i for i, _, _ in stale], [s.written - end for _, s, end in stale])
-        at, entry = (torch.from_numpy(x).to(device, non_blocking=True) for x in (slots, entries))
-        for store in self._stores.values():
-            store[at, :, entry] = 0
+        at, entry = (torch.from_numpy(x).to(self.device, non_blocking=True) for x in (slots, entries))
+        for joined in self._joined.values():
+            joined[:, at, :, entry] = 0
         for _, s, end in stale:
             s.written = end
 
@@ -203,9 +214,9 @@ class DenseCache:
             base = len(s.text)
             moved = next((i for i, e in enumerate(kept) if e != i), len(kept))
             if moved < len(kept):
-                source = torch.tensor(kept[moved:]) + base
-                for store in self._stores.values():
-                    store[slot, :, base + moved : base + len(kept)] = store[slot, :, source.to(store.device)]
+                source = put([base + entry for entry in kept[moved:]], self.device)
+                for joined in self._joined.values():
+                    joined[:, slot, :, base + moved : base + len(kept)] = joined[:, slot].index_select(2, source)
             s.text += [s.ids[e] for e in kept]
             self._drop_staged(s)
 

@@ -47,6 +47,20 @@ class Needs:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The tokens of one slot inside a pass: what the host knows of them, wherever the tokens themselves are. They stand
+    together, and their staged entries are first, first + 1, ..."""
+
+    slot: int
+    start: int  # tokens [start, stop) of the pass
+    stop: int
+    done: int  # committed entries of the slot
+    first: int  # staged entry of the first token
+    # Staged entries [0, line) are known text, one behind the other, at positions done, done + 1, ...; all others follow.
+    line: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ForwardInput:
     """The input of one pass. Slot -1 is padding. Entries count from the slot's committed length: entry r of a slot
@@ -59,6 +73,7 @@ class ForwardInput:
     parents: Int[Tensor, "T"]  # staged entry it follows, -1 = committed text
     want: Int[Tensor, "U"]  # places in T where logits are wanted
     hidden: Float[Tensor, "T H"] | None = None  # enters layers.start instead of the embedding of ids
+    spans: tuple[Span, ...] = ()  # of a pass whose tokens the host does not know: its shape
     _host_input: "HostInput | None" = field(default=None, init=False, repr=False)  # never handed on to a changed pass
 
     @staticmethod
@@ -82,6 +97,22 @@ class ForwardInput:
         if self._host_input is not None:
             return self._host_input
         return HostInput(*host(torch.stack([self.ids, self.slots, self.entries, self.parents])))
+
+    def known(self) -> list[tuple[int, int, int, int]]:
+        """(slot, place, position, how many) of the known tokens of each slot: where they begin in the pass and the text."""
+        if self.spans:
+            return [(s.slot, s.start, s.done, s.line) for s in self.spans if s.first == 0]
+        columns, positions = self.to_host(), host(self.positions)
+        found: list[tuple[int, int, int, int]] = []
+        for place, (slot, position) in enumerate(zip(columns.slots, positions, strict=True)):
+            if slot < 0:
+                continue
+            if not found or found[-1][0] != slot:
+                found.append((slot, place, position, 0))
+            slot, start, first, size = found[-1]
+            if place == start + size and position == first + size:
+                found[-1] = slot, start, first, size + 1
+        return found
 
     @property
     def size(self) -> int:
@@ -136,6 +167,7 @@ class ForwardOutput:
     logits_index: Int[Tensor, "T"]  # -1 where no logits were wanted
     features: dict[int, Float[Tensor, "T H"]] = field(default_factory=dict[int, Tensor])
     token_index: Int[Tensor, "B N"] | None = None
+    host_index: list[list[int]] | None = None  # the same as lists
     tokens: ForwardInput | None = None  # what was asked, so that features can be found by slot and position
     # The place of the greatest logit, from models that find it on the way; -1: the logits are not numbers.
     best: Int[Tensor, "U"] | None = None

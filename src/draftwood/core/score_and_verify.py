@@ -8,13 +8,15 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from draftwood.core.forward import ALL, ForwardInput, ForwardOutput, HostInput, LayerPlan
+from draftwood.core import host as hosts
+from draftwood.core.forward import ALL, ForwardInput, HostInput, LayerPlan, Span
 from draftwood.core.host import put
 from draftwood.core.host_tree import HostTree
 from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import Runner
 from draftwood.core.round import Round
 from draftwood.core.scored import Scored
+from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Verdict
 
 Rule = Callable[[Proposal, Scored, Round], Verdict]
@@ -30,23 +32,33 @@ class KnownTokens:
     tokens: list[int]
 
 
-def assemble(
-    chains: list[KnownTokens], host_tree: HostTree, device: torch.device
-) -> tuple[ForwardInput, Int[Tensor, "B N"]]:
+Places = list[list[int]]
+"""Of every node of every sequence its place in the pass."""
+
+
+def assemble(chains: list[KnownTokens], tree: TokenTree) -> tuple[ForwardInput, Places, HostTree | None]:
     """One pass: each slot's chain, then its tree. The first B chains belong to the B trees and end with their roots; the
-    others only fill the cache. Also the place in the pass of every node.
+    others only fill the cache. Also the place in the pass of every node, and the trees as lists where they were read.
 
         chain   a b c        entries 0 1 2   c is the root
         tree        ├ d      entry 3, follows 2
                     └ e      entry 4, follows 2
     """
+    if not hosts.on_host(tree.tokens.device):
+        return *assemble_unread(chains, tree), None
+    host_tree = HostTree.of(tree)
+    return *assemble_lists(chains, host_tree, tree.tokens.device), host_tree
+
+
+def assemble_lists(chains: list[KnownTokens], host_tree: HostTree, device: torch.device) -> tuple[ForwardInput, Places]:
+    """From lists: a pass over live nodes alone."""
     ids: list[int] = []
     slots: list[int] = []
     positions: list[int] = []
     entries: list[int] = []
     parents: list[int] = []
     want: list[int] = []
-    places: list[list[int]] = []
+    places: Places = []
     for b, chain in enumerate(chains):
         length = len(chain.tokens)
         last = length - 1
@@ -73,9 +85,67 @@ def assemble(
                     positions.append(chain.done + last + depth[i])
             places.append(place)
         slots += [chain.slot] * (len(ids) - len(slots))
-    tokens = ForwardInput.of(HostInput(ids, slots, entries, parents), positions, want, device)
-    nodes = put(places, device)
-    return tokens, nodes if places else nodes.view(0, 1)
+    return ForwardInput.of(HostInput(ids, slots, entries, parents), positions, want, device), places
+
+
+def assemble_unread(chains: list[KnownTokens], tree: TokenTree) -> tuple[ForwardInput, Places]:
+    """From trees that stay where they are: every node rides, dead ones too, so the shape is known without looking."""
+    device, nodes = tree.tokens.device, tree.num_nodes
+    spans: list[Span] = []
+    places: Places = []
+    at = 0
+    for b, chain in enumerate(chains):
+        size = len(chain.tokens) + (nodes - 1 if b < tree.batch else 0)
+        spans.append(Span(chain.slot, at, at + size, chain.done, 0, len(chain.tokens)))
+        if b < tree.batch:
+            root = at + len(chain.tokens) - 1
+            places.append(list(range(root, root + nodes)))
+        at += size
+    depth = tree.depths() if nodes > 1 else torch.zeros_like(tree.tokens)
+    if all(len(chain.tokens) == 1 for chain in chains):  # every pass of decoding: the roots are the trees' own
+        slots, first = put([[c.slot for c in chains], [c.done for c in chains]], device)[..., None]
+        index = torch.arange(nodes, device=device).expand(tree.batch, -1)
+        columns = [tree.tokens, slots.expand_as(index), first + depth, index, tree.parents]
+        ids, slot, positions, entries, parents = (column.flatten() for column in columns)
+    else:
+        ids, slot, positions, entries, parents = _mixed(chains, tree, depth)
+    want = (
+        torch.arange(at, device=device)
+        if at == tree.batch * nodes
+        else put([p for each in places for p in each], device)
+    )
+    return ForwardInput(ids, slot, positions, entries, parents, want, spans=tuple(spans)), places
+
+
+def _mixed(
+    chains: list[KnownTokens], tree: TokenTree, depth: Int[Tensor, "B N"]
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The columns of a pass in which prompt chunks ride: the known part from lists, the trees' part picked into it."""
+    device, nodes = tree.tokens.device, tree.num_nodes
+    known: list[list[int]] = [[], [], [], [], []]  # ids, slots, positions, entries, parents; trees' parts are filled in
+    source: list[int] = []  # node that a place takes its columns from, counted through all trees; -1: it is known
+    for b, chain in enumerate(chains):
+        length = len(chain.tokens)
+        more = nodes - 1 if b < tree.batch else 0
+        columns = [
+            [*chain.tokens, *[0] * more],
+            [chain.slot] * (length + more),
+            # A node stands as deep below the root as it is drawn, and follows an entry behind the root's.
+            [*range(chain.done, chain.done + length), *[chain.done + length - 1] * more],
+            [*range(length + more)],
+            [*range(-1, length - 1), *[length - 1] * more],
+        ]
+        for column, part in zip(known, columns, strict=True):
+            column += part
+        source += [-1] * length + [b * nodes + i for i in range(1, more + 1)]
+    ids, slots, positions, entries, parents = put(known, device).unbind(0)
+    drawn = put(source, device)
+    node, real = drawn.clamp_min(0), drawn >= 0
+    if tree.batch:
+        ids = torch.where(real, tree.tokens.flatten()[node], ids)
+        positions = positions + torch.where(real, depth.flatten()[node], 0)
+        parents = parents + torch.where(real, tree.parents.flatten()[node], 0)
+    return ids, slots, positions, entries, parents
 
 
 def score(
@@ -88,10 +158,10 @@ def score(
     layers: LayerPlan = ALL,
 ) -> Scored:
     """One pass over known tokens and trees."""
-    host_tree = HostTree.of(proposal.tree)
-    tokens, places = assemble(chains, host_tree, proposal.tree.tokens.device)
-    output: ForwardOutput = runner.execute(tokens, taps=taps, layers=layers)
-    return Scored(replace(output, token_index=places), proposal.tree, rnd, host_tree)
+    tokens, places, host_tree = assemble(chains, proposal.tree)
+    output = runner.execute(tokens, taps=taps, layers=layers)
+    nodes = put(places, proposal.tree.tokens.device) if places else tokens.want.view(0, 1)
+    return Scored(replace(output, token_index=nodes, host_index=places), proposal.tree, rnd, host_tree)
 
 
 def review(
@@ -110,20 +180,3 @@ def review(
     verdict = rule(proposal, scored, rnd)
     mark("verify")
     return verdict, scored
-
-
-def staged_entries(
-    chains: list[KnownTokens], host_tree: HostTree, verdict: Verdict
-) -> tuple[list[list[int]], list[list[int]]]:
-    """The staged entries to commit and their tokens: the whole chain, then those of the accepted nodes, in path order."""
-    paths = verdict.to_host().paths
-    kept: list[list[int]] = []
-    texts: list[list[int]] = []
-    for b, chain in enumerate(chains):
-        entries, tokens = list(range(len(chain.tokens))), chain.tokens
-        if b < host_tree.batch and len(paths[b]) > 1:
-            entries += [len(chain.tokens) - 1 + host_tree.rank[b][node] for node in paths[b][1:]]
-            tokens = [*tokens, *(host_tree.tokens[b][node] for node in paths[b][1:])]
-        kept.append(entries)
-        texts.append(tokens)
-    return kept, texts

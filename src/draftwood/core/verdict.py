@@ -70,5 +70,6 @@ class Outcome:
     seconds: Times
     drafted: tuple[int, ...] = ()  # scored nodes of each sequence's tree, and how deep it went
     deepest: tuple[int, ...] = ()
+    emitted: list[list[int]] = field(default_factory=list[list[int]])  # `tokens` as lists
     # Tokens of each sequence that survived the stop conditions; counting and learning use these.
     clipped: tuple[int, ...] = ()

@@ -13,8 +13,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from draftwood.core import host as hosts
 from draftwood.core.forward import ForwardInput, ForwardOutput, Needs
-from draftwood.core.host_tree import HostTree
+from draftwood.core.host import put
 from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit, always
 from draftwood.core.proposal import Proposal
@@ -26,6 +27,7 @@ from draftwood.core.score_and_verify import KnownTokens, assemble
 from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Outcome
 from draftwood.drafters.features import MARGIN
+from draftwood.drafters.levels import Levels
 from draftwood.trees.grow import grow
 
 _Grown = tuple[dict[tuple[int, int], int], list[int], int]  # see _remember
@@ -61,8 +63,7 @@ class DraftModel:
         chains = [KnownTokens(c.slot, c.done, c.tokens[:-1]) for c in chains]
         if not chains:
             return
-        bare = Proposal.roots(torch.tensor([c.tokens[-1] for c in chains], device=rnd.device))
-        tokens, _ = assemble(chains, HostTree.of(bare.tree), rnd.device)
+        tokens = assemble(chains, TokenTree.roots(put([c.tokens[-1] for c in chains], rnd.device)))[0]
         # Cache entries only: the head is expensive.
         state.runner.execute(replace(tokens, want=tokens.want[:0]))
         slots, texts = [c.slot for c in chains], [c.tokens for c in chains]
@@ -88,17 +89,21 @@ class DraftModel:
         # At most: a level's frontier is never wider than the budget.
         staged = min(limit.tier.depth * limit.tier.nodes, MARGIN)
         state.runner.reserve([c.slot for c in chains], [len(c.tokens) + staged for c in chains])
-        seconds = 0.0
+        seconds, unread = 0.0, not hosts.on_host(rnd.device)
+        levels = Levels(chains, rnd.device)
         # Staged entry (-1: none) and position of every node that was run.
-        table = torch.tensor([[len(c.tokens) - 1, c.done + len(c.tokens) - 1] for c in chains], device=rnd.device)
-        run = [table.T[..., None]]
+        last = [[len(c.tokens) - 1 for c in chains], [c.done + len(c.tokens) - 1 for c in chains]]
+        run = [put(last, rnd.device)[..., None]]
 
         def step(tree: TokenTree, frontier: Int[Tensor, "B F"]) -> tuple[DraftProbs, Float[Tensor, "B F H"] | None]:
             nonlocal seconds
             started = perf_counter()
             if tree.num_nodes == 1:
-                x, _ = assemble(chains, HostTree.of(base.tree), rnd.device)
+                x = assemble(chains, base.tree)[0]
                 logits, hidden = (found[:, None] for found in self._logits(state, x, rows))
+            elif unread:
+                x = levels.step(tree, frontier)[0]
+                logits, hidden = (found.view(*frontier.shape, -1) for found in self._logits(state, x, rows))
             else:
                 logits, hidden = self._run(state, rnd, tree, frontier, run, rows)
             seconds += perf_counter() - started
@@ -106,7 +111,12 @@ class DraftModel:
             return DraftProbs(probs.flatten(0, 1), ids), None if limit.proceed is always else hidden
 
         proposal = grow(base, limit, policy, rnd, step)
-        self._remember(state, rnd, proposal.tree, run[0][0])
+        if (
+            unread
+        ):  # nobody knows here which nodes are accepted: their tokens are run again in the next draft's first pass
+            state.grown |= {c.slot: ({}, [], len(c.tokens)) for c in chains}
+        else:
+            self._remember(state, rnd, proposal.tree, run[0][0])
         return replace(proposal, pass_seconds=seconds)
 
     def _columns(self, rnd: Round) -> tuple[Int[Tensor, "W"] | None, Int[Tensor, "W"] | None]:
@@ -122,7 +132,7 @@ class DraftModel:
         """Logits where the pass wants them, of these rows of the head, and the hidden states they come from."""
         if rows is None:
             output = state.runner.execute(x)
-            return output.logits, output.hidden[x.want]
+            return output.logits[output.logits_index[x.want]], output.hidden[x.want]
         hidden = state.runner.execute(replace(x, want=x.want[:0])).hidden[x.want]
         return state.runner.head(hidden, ids=rows), hidden
 
@@ -174,14 +184,13 @@ class DraftModel:
         slots: list[int] = []
         kept: list[list[int]] = []
         texts: list[list[int]] = []
-        for slot, request, emitted, count in zip(
-            rnd.host_slots, rnd.requests, outcome.tokens.tolist(), outcome.verdict.count.tolist(), strict=True
-        ):
+        told = outcome.verdict.to_host()
+        for slot, request, emitted, path in zip(rnd.host_slots, rnd.requests, outcome.emitted, told.paths, strict=True):
             if slot not in state.grown:
                 continue
             children, run, chain = state.grown.pop(slot)
             entries, node = list(range(chain)), 0
-            for token in emitted[:count]:
+            for token in emitted[: len(path) - 1]:
                 node = children.get((node, token), -1)
                 if node < 0 or run[node] < 0:
                     break

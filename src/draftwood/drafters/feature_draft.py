@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from draftwood.core import host as hosts
 from draftwood.core.forward import ForwardInput, HostInput
 from draftwood.core.host import host, put
 from draftwood.core.legal_draws import Draw
@@ -16,7 +17,9 @@ from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
+from draftwood.core.score_and_verify import KnownTokens
 from draftwood.core.tree import TokenTree
+from draftwood.drafters.levels import Levels
 from draftwood.drafters.nets.runner import FeatureModel
 from draftwood.trees.grow import NO_NUMBERS
 
@@ -30,7 +33,7 @@ class Draft:
         model: FeatureModel,
         rnd: Round,
         chain: ForwardInput,
-        counts: dict[int, int],  # known pairs by slot, in the order of the chain
+        known: list[KnownTokens | None],  # of each sequence the pairs that the first pass runs
         ranked: bool,
         temperature: list[float] | None,
         most: int,
@@ -42,11 +45,14 @@ class Draft:
         # By sequence: node -> staged entry, place among `outputs`, position. The root's are those of the chain's last pair.
         self.run: list[dict[int, tuple[int, int, int]]] = [{} for _ in self.slots]
         self.last = [0] * len(self.slots)  # the last staged entry
-        order = {slot: i for i, slot in enumerate(counts)}
-        for b, (slot, length) in enumerate(zip(self.slots, rnd.host_lengths, strict=True)):
-            if slot in order:
-                self.last[b] = counts[slot] - 1
-                self.run[b][0] = (self.last[b], order[slot], length - 2)
+        self.real = [b for b, each in enumerate(known) if each is not None]  # sequences that are drafted at all
+        for place, b in enumerate(self.real):
+            each = known[b]
+            assert each is not None
+            self.last[b] = len(each.tokens) - 1
+            self.run[b][0] = (self.last[b], place, rnd.host_lengths[b] - 2)
+        drafted = [each for each in known if each is not None]
+        self.levels = None if hosts.on_host(rnd.device) else Levels(drafted, rnd.device)
         self.outputs: Tensor | None = None
         self.seconds = 0.0
 
@@ -55,7 +61,9 @@ class Draft:
         if self.outputs is None:
             a, found = self.model.execute(self.chain, self.only)
             self.outputs = a.index_select(0, self.chain.want)
-            real = [b for b, run in enumerate(self.run) if run]
+            real = self.real
+        elif self.levels is not None:
+            found, real = self._level_unread(self.levels, tree, frontier)
         else:
             found, real = self._level(tree, frontier)
         self.seconds += perf_counter() - started
@@ -91,6 +99,21 @@ class Draft:
         a, found = self.model.execute(x, self.only)
         self.outputs = torch.cat([self.outputs, a])
         return found, real
+
+    def _level_unread(
+        self, levels: Levels, tree: TokenTree, frontier: Int[Tensor, "B F"]
+    ) -> tuple[Float[Tensor, "U W"], list[int]]:
+        """The same without looking at the tree: a pass over every place of the frontier of the drafted sequences."""
+        assert self.outputs is not None
+        batch, width = frontier.shape
+        if len(self.real) < batch:
+            some = put(self.real, frontier.device)
+            tree, frontier = tree.take(some), frontier[some]
+        x, above = levels.step(tree, frontier)
+        x = replace(x, hidden=self.outputs.index_select(0, above.flatten()))
+        a, found = self.model.execute(x, self.only)
+        self.outputs = torch.cat([self.outputs, a])
+        return found, [b * width + f for b in self.real for f in range(width)]
 
     def _distributions(
         self, found: Float[Tensor, "U W"], real: list[int], tree: TokenTree, frontier: Int[Tensor, "B F"]

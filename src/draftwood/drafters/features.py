@@ -23,6 +23,7 @@ from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import TreePolicy
 from draftwood.core.request import Request
 from draftwood.core.round import Round
+from draftwood.core.score_and_verify import KnownTokens
 from draftwood.core.verdict import Outcome
 from draftwood.drafters.feature_draft import Draft, in_one_call
 from draftwood.drafters.nets.runner import FeatureModel
@@ -80,18 +81,21 @@ class Features:
         """Features of a chunk: all pairs but the newest become entries at once, so no draft waits for a whole prompt."""
         x = output.tokens
         assert x is not None
-        there = dict.fromkeys(x.to_host().slots)  # tokens of one slot stand together, in the order of their positions
-        # Positions [first, end) of each slot are new; of those that nobody asked about, and of padding (-1), none.
-        first, end = ([0] * (max(there) + 2) for _ in range(2))
-        for slot, length in zip(rnd.host_slots, rnd.host_lengths, strict=True):
-            first[slot], end[slot] = min(state.runner.length(slot) + state.slots[slot].held, length), length
-        new = put([first, end], rnd.device)[:, x.slots]
-        places = ((x.positions >= new[0]) & (x.positions < new[1])).nonzero()[:, 0]
-        counts = {slot: end[slot] - first[slot] for slot in there if end[slot] > first[slot]}
-        assert len(places) == sum(counts.values()), "a feature was never shown"
+        wanted = dict(zip(rnd.host_slots, rnd.host_lengths, strict=True))
+        places: list[int] = []
+        counts: dict[int, int] = {}
+        for slot, start, done, size in x.known():
+            if slot not in wanted:
+                continue
+            first = state.runner.length(slot) + state.slots[slot].held
+            new = range(max(first, done), min(done + size, wanted[slot]))  # positions whose features are not here yet
+            assert first >= done or not new, "a feature was never shown"
+            places += [start + position - done for position in new]
+            if new:
+                counts[slot] = len(new)
         if not counts:
             return
-        fused = self._fused(output, places).split(list(counts.values()))
+        fused = self._fused(output, put(places, rnd.device)).split(list(counts.values()))
         for slot, part in zip(counts, fused, strict=True):
             state.slots[slot].add(part)
         self._run(state, [slot for slot in counts if state.slots[slot].held > 1])
@@ -157,13 +161,13 @@ class Features:
         # A model ranks faster than its logits become distributions. `proceed` may want to see those whole.
         reads = getattr(policy, "reads", None) if limit.proceed is always else None
         most, temperature = (0, None) if reads is None else (reads(limit), rnd.temperature())
-        chain = self._chains(state, counts)
+        chain, known = self._chains(state, counts), self._known(state, rnd, counts)
         proposal = None
         if rnd.batch == 1 and (most == 1 or _best_tokens_alone(policy, rnd, limit)) and (divisor := rnd.temperature()):
             proposal = in_one_call(state.runner, base, limit, chain, divisor[0], only)
         kept = list(counts.values())
         if proposal is None:
-            draft = Draft(state.runner, rnd, chain, counts, policy.draw.ranked, temperature, most, only)
+            draft = Draft(state.runner, rnd, chain, known, policy.draw.ranked, temperature, most, only)
             grown = grow(base, limit, policy, rnd, draft.step)
             proposal = replace(grown, pass_seconds=draft.seconds)
             kept = kept if draft.outputs is not None else [0] * len(counts)
@@ -173,6 +177,16 @@ class Features:
             own = state.slots[slot]
             own.waiting = None if own.waiting is None or count == own.held else own.waiting[count:]
         return proposal
+
+    @staticmethod
+    def _known(state: _State, rnd: Round, counts: dict[int, int]) -> list[KnownTokens | None]:
+        """What the first pass runs of each sequence of the round; None: nothing, because nothing of it was shown."""
+        found: list[KnownTokens | None] = []
+        for slot in rnd.host_slots:
+            done, count = state.runner.length(slot) if slot in counts else 0, counts.get(slot, 0)
+            text = state.slots[slot].owner.known_from(done + 1, done + 1 + count) if count else []
+            found.append(KnownTokens(slot, done, text) if count else None)
+        return found
 
     def _only(self, state: _State, rnd: Round) -> Int[Tensor, "W"] | None:
         """Tokens the round asks for and the head has; None: all it has. The same tensor for the same columns, so that a
@@ -187,22 +201,21 @@ class Features:
 
     def commit(self, state: _State, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
         """The target's features of the root and of every accepted token."""
-        assert output.token_index is not None
-        paths, counts = outcome.verdict.path.tolist(), outcome.verdict.count.tolist()
         places: list[int] = []
         taken: list[tuple[_Slot, int]] = []
-        where = output.token_index.tolist()
+        paths, where = outcome.verdict.to_host().paths, output.host_index
+        assert where is not None
         for b, (slot, length) in enumerate(zip(rnd.host_slots, rnd.host_lengths, strict=True)):
             own = state.slots.get(slot)
             if own is None:
                 continue
             skip = state.runner.length(slot) + own.held - (length - 1)  # begin may have taken the root's already
-            nodes = paths[b][max(skip, 0) : counts[b] + 1]
+            nodes = paths[b][max(skip, 0) :]
             places += [where[b][node] for node in nodes]
             taken.append((own, len(nodes)))
         if not places:
             return
-        fused = self._fused(output, torch.tensor(places, device=rnd.device))
+        fused = self._fused(output, put(places, rnd.device))
         at = 0
         for own, count in taken:
             own.add(fused[at : at + count])

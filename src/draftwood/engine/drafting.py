@@ -11,11 +11,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from draftwood.core import host as hosts
 from draftwood.core.forward import ForwardOutput
 from draftwood.core.host import host, put
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
-from draftwood.core.proposal_checks import BAD_PROBS, faults, is_valid
+from draftwood.core.proposal_checks import BAD_PROBS, REASONS, fault_codes, faults, is_valid
 from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome, Times, Verdict
@@ -31,41 +32,66 @@ SLOW_SECONDS = 0.1  # a draft of less is never called slow
 SLOW_ROUNDS = 5  # in a row
 
 
-def propose(e: "Engine", rnd: Round, limit: Limit) -> Proposal:
-    """The drafter's tree, selected and compacted; bare roots where there is no draft or only an invalid one."""
+def propose(e: "Engine", rnd: Round, limit: Limit) -> tuple[Proposal, Int[Tensor, "B"] | None]:
+    """The drafter's tree, selected and compacted; bare roots where there is no draft or only an invalid one. Also what is
+    wrong with each draft, as far as nobody has looked yet."""
     bare = Proposal.roots(rnd.roots())
-    if not limit.tier.depth:
-        return bare
+    unread = not hosts.on_host(e.device)
+    good = torch.zeros_like(bare.tree.tokens[:, 0]) if unread else None
     drafting = [b for b, deep in enumerate(limit.depths) if deep > 0]  # the sequences that get drafts
     if not drafting:
-        return bare
+        return bare, good
     everyone = len(drafting) == rnd.batch
     part = rnd if everyone else rnd.take(drafting)
+    own = limit if everyone else limit.take(drafting)
     try:
         proposal = e.recipe.drafter.propose(
-            e.drafter_state,
-            part,
-            bare if everyone else bare.take(index(e, drafting)),
-            limit if everyone else limit.take(drafting),
-            e.recipe.policy,
+            e.drafter_state, part, bare if everyone else bare.take(index(e, drafting)), own, e.recipe.policy
         )
-        wrong = faults(proposal, part, e.info.vocab_size)
-        # A bad distribution costs the nodes drawn from it, any other fault the sequence's whole draft.
-        good = [b for b in range(part.batch) if wrong.get(b, BAD_PROBS) == BAD_PROBS]
-        late = dict.fromkeys(range(part.batch), proposal.fault) if proposal.fault else {}
-        disable(e, part, {**late, **wrong})
-        if not good:
-            return bare
-        if BAD_PROBS in wrong.values():
-            proposal = proposal.keep(is_valid(proposal))
-        if len(good) < part.batch:
-            proposal, drafting = proposal.take(index(e, good)), [drafting[b] for b in good]
+        if proposal.fault:
+            disable(e, part, dict.fromkeys(range(part.batch), proposal.fault))
+        if good is not None:
+            proposal, faults = _selected_unread(e, proposal, part, own)
+            if everyone:
+                return proposal, faults
+            at = index(e, drafting)
+            return _among(bare, proposal, at), good.index_copy(0, at, faults)
+        proposal, drafting = _without_faults(e, proposal, part, drafting)
+        if not drafting:
+            return bare, None
         everyone = len(drafting) == rnd.batch
         proposal = _selected(e, proposal, limit if everyone else limit.take(drafting))
-        return proposal if everyone else _among(bare, proposal, index(e, drafting))
+        return proposal if everyone else _among(bare, proposal, index(e, drafting)), None
     except Exception as error:
         disable(e, part, {b: f"propose: {error}" for b in range(part.batch)})
-        return bare
+        return bare, good
+
+
+def _without_faults(e: "Engine", proposal: Proposal, part: Round, drafting: list[int]) -> tuple[Proposal, list[int]]:
+    """The sequences whose drafts are valid. A bad distribution costs the nodes drawn from it, any other fault the
+    sequence's whole draft."""
+    wrong = faults(proposal, part, e.info.vocab_size)
+    disable(e, part, wrong)
+    good = [b for b in range(part.batch) if wrong.get(b, BAD_PROBS) == BAD_PROBS]
+    if BAD_PROBS in wrong.values():
+        proposal = proposal.keep(is_valid(proposal))
+    if len(good) < part.batch:
+        proposal, drafting = proposal.take(index(e, good)), [drafting[b] for b in good]
+    return proposal, drafting
+
+
+def _selected_unread(e: "Engine", proposal: Proposal, part: Round, limit: Limit) -> tuple[Proposal, Int[Tensor, "B"]]:
+    """The same without looking: drafts with faults are cut here, and the faults are read with the verdict."""
+    proposal = proposal.keep(is_valid(proposal) & e.recipe.policy.select(proposal.tree, limit))
+    proposal = proposal.compact(min(limit.tier.nodes, proposal.tree.num_nodes))
+    wrong = fault_codes(proposal, part.roots(), e.info.vocab_size, limit.nodes)
+    return proposal.keep((wrong == 0)[:, None].expand_as(proposal.tree.live)), wrong
+
+
+def disable_faulty(e: "Engine", rnd: Round, codes: list[int]) -> None:
+    """Take the drafter off sequences whose drafts turned out to be invalid."""
+    if any(codes):
+        disable(e, rnd, {b: REASONS[code] for b, code in enumerate(codes) if code})
 
 
 def index(e: "Engine", numbers: list[int] | list[list[int]]) -> Int[Tensor, "R ..."]:

@@ -43,6 +43,7 @@ class Engine:
         slots = self.config.max_num_seqs
         self.drafter_state: Any = recipe.drafter.init(slots)
         self.controller_state: Any = recipe.controller.init(slots)
+        self.watchers = list(recipe.watch)
         self.origin: dict[int, Tensor] = {}  # tap -> [slots, H]: features of the position that produced each root
         self.disabled: dict[int, str] = {}  # slot -> why its request goes on without drafts
         self.slow_rounds = 0  # rounds in a row whose draft took far longer than the target's pass

@@ -12,7 +12,6 @@ A drafter that raises or returns an invalid proposal is disabled for its sequenc
 """
 
 from dataclasses import replace
-from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -21,17 +20,18 @@ from jaxtyping import Int
 from torch import Tensor
 
 from draftwood.core.batch import Batch, Work
-from draftwood.core.host_tree import HostTree
-from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit, Load
 from draftwood.core.proposal import Proposal
+from draftwood.core.report import Report
 from draftwood.core.request import Request
 from draftwood.core.round import Round
-from draftwood.core.score_and_verify import KnownTokens, review, staged_entries
+from draftwood.core.score_and_verify import KnownTokens, score
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Outcome, Times, Verdict
-from draftwood.engine.drafting import commit_draft, disable_slow, index, log, propose
-from draftwood.errors import OptionError, OutOfBlocks
+from draftwood.engine.drafting import commit_draft, disable_faulty, disable_slow, index, propose
+from draftwood.engine.guarded import plan_limit, show_watchers, update_controller
+from draftwood.engine.verifying import verify
+from draftwood.errors import OutOfBlocks
 
 if TYPE_CHECKING:
     from draftwood.engine.engine import Engine
@@ -47,26 +47,27 @@ def step(e: "Engine") -> list[Request]:
     if not batch.sequences:
         return _settle(e, batch, None)
     clock.mark("plan")
-    proposal = propose(e, rnd, limit)
+    proposal, faults = propose(e, rnd, limit)
     clock.mark("propose")
     chains = [KnownTokens(w.slot, w.done, w.tokens) for w in batch.sequences]
-    rule = partial(_verify, e)
-    verdict, scored = review(e.runner, chains, proposal, rule, rnd, taps=e.needs.shown, mark=clock.mark)
-    host_tree = scored.host_tree
-    e.runner.commit([c.slot for c in chains], *staged_entries(chains, host_tree, verdict))
-    emitted = _emitted(host_tree, verdict)
-    told = index(e, emitted).view(verdict.path.shape)  # also of an empty batch
-    outcome = Outcome(proposal, verdict, told, clock.times, tuple(host_tree.drafted), tuple(host_tree.deepest))
+    scored = score(e.runner, chains, proposal, rnd, taps=e.needs.shown)
+    clock.mark("score")
+    verdict, report = verify(e, proposal, scored, rnd, faults)
+    clock.mark("verify")
+    e.runner.commit([c.slot for c in chains], *_kept(chains, report))
+    emitted = report.emitted
+    told = index(e, emitted).view(verdict.path.shape[0], -1)  # also of an empty batch
+    outcome = Outcome(proposal, verdict, told, clock.times, tuple(report.drafted), tuple(report.deepest), emitted)
+    disable_faulty(e, rnd, report.faults)
     commit_draft(e, _chunked(e, batch), rnd, outcome, scored.output)
     _keep_origin(e, rnd, verdict, scored)
     clock.mark("commit")
-    outcome = replace(outcome, clipped=_emit(e, rnd, emitted, outcome, scored))
+    outcome = replace(outcome, clipped=_emit(e, rnd, report, verdict, scored))
     clock.mark("emit")
-    _account(e, clock.times, chains, proposal, host_tree)
+    _account(e, clock.times, chains, proposal, report)
     disable_slow(e, rnd, clock.times)
-    e.recipe.controller.update(e.controller_state, rnd, outcome)
-    for watcher in e.recipe.watch:
-        watcher(rnd, outcome, scored.output)
+    update_controller(e, rnd, outcome)
+    show_watchers(e, rnd, outcome, scored.output)
     return _settle(e, batch, outcome)
 
 
@@ -140,66 +141,23 @@ def _limit(e: "Engine", batch: Batch, rnd: Round) -> Limit:
         prompt_tokens=sum(w.take for w in batch.sequences) - rnd.batch,
         spare=e.runner.spare,
     )
-    limit = e.recipe.controller.plan(e.controller_state, rnd, load)
+    limit = plan_limit(e, rnd, load)
     longest, capacity = e.longest, e.runner.capacity
     room = [0 if w.slot in e.disabled else min(w.request.remaining - 1, longest - w.done - w.take) for w in batch.ready]
     held = [capacity - w.done - w.take for w in batch.ready]
     return limit.at_most(room, held)
 
 
-def _verify(e: "Engine", proposal: Proposal, scored: Scored, rnd: Round) -> Verdict:
-    """The verifier's verdict. If a request's options leave no token to choose, that request ends and the others go on."""
-    if rnd.batch == 0:
-        none = torch.zeros(0, dtype=torch.int64, device=e.device)
-        return Verdict(path=none[:, None], count=none, next_token=none)
-    try:
-        verdict = e.recipe.verifier.verify(proposal, scored, rnd)
-        verdict = replace(verdict, on_host=verdict.to_host())  # the round's one wait for its results
-        if min(verdict.to_host().after) >= 0:
-            return verdict
-    except Exception:
-        log.debug("the verifier failed on the batch; each sequence is verified alone", exc_info=True)
-    return _verify_alone(e, proposal, scored, rnd)
-
-
-def _verify_alone(e: "Engine", proposal: Proposal, scored: Scored, rnd: Round) -> Verdict:
-    """Each sequence alone: with its tree first, then without, so that it emits what plain decoding emits before it fails.
-    Only rules for given drafts verify twice: drawn tokens must not get a second chance."""
-    verdicts: list[Verdict] = []
-    zero = torch.zeros(1, dtype=torch.int64, device=e.device)
-    for b, request in enumerate(rnd.requests):
-        whole = proposal.take(index(e, [b]))
-        tries = [whole]
-        if Draw.GIVEN in e.recipe.verifier.draws:
-            tries.append(whole.keep(torch.zeros_like(whole.tree.live)))
-        verdict, failure = Verdict(path=zero[:, None], count=zero, next_token=zero), ""
-        for each in tries:
-            try:
-                found = e.recipe.verifier.verify(each, scored.take([b]).over(each.tree), rnd.take([b]))
-                if int(found.next_token) >= 0:
-                    verdict, failure = found, ""
-                    break
-                failure = "the distribution of the next token has no mass: the model's logits are not numbers"
-            except Exception as error:
-                failure = str(error) if isinstance(error, OptionError) else f"{type(error).__name__}: {error}"
-        if failure:
-            request.finish("error", failure)
-        verdicts.append(verdict)
-    width = max(v.path.shape[1] for v in verdicts)
-    path = torch.cat([torch.nn.functional.pad(v.path, (0, width - v.path.shape[1]), value=-1) for v in verdicts])
-    return Verdict(path, torch.cat([v.count for v in verdicts]), torch.cat([v.next_token for v in verdicts]))
-
-
-def _emitted(host_tree: HostTree, verdict: Verdict) -> list[list[int]]:
-    """Accepted tokens, then the next root, -1 padded."""
-    told, width = verdict.to_host(), verdict.path.shape[1]
-    if width == 1:
-        return [[last] for last in told.after]
-    emitted: list[list[int]] = []
-    for tokens, path, last in zip(host_tree.tokens, told.paths, told.after, strict=True):
-        accepted = [tokens[node] for node in path[1:]]
-        emitted.append([*accepted, last] + [-1] * (width - len(path)))
-    return emitted
+def _kept(chains: list[KnownTokens], report: Report) -> tuple[list[list[int]], list[list[int]]]:
+    """The staged entries to commit and their tokens: the whole chain, then those of the accepted nodes, in path order."""
+    entries = [list(range(len(chain.tokens))) for chain in chains]
+    tokens = [chain.tokens for chain in chains]
+    for b, (accepted, places) in enumerate(zip(report.tokens, report.entries, strict=True)):
+        if accepted:
+            last = len(tokens[b]) - 1
+            entries[b] += [last + place for place in places]
+            tokens[b] = [*tokens[b], *accepted]
+    return entries, tokens
 
 
 def _keep_origin(e: "Engine", rnd: Round, verdict: Verdict, scored: Scored) -> None:
@@ -214,22 +172,21 @@ def _keep_origin(e: "Engine", rnd: Round, verdict: Verdict, scored: Scored) -> N
         e.origin[tap][rnd.slots] = feature
 
 
-def _emit(e: "Engine", rnd: Round, emitted: list[list[int]], outcome: Outcome, scored: Scored) -> tuple[int, ...]:
+def _emit(e: "Engine", rnd: Round, report: Report, verdict: Verdict, scored: Scored) -> tuple[int, ...]:
     """Add tokens to their requests, which clip them; count the round; add log-probabilities where they are wanted."""
-    host_tree, paths, longest = scored.host_tree, outcome.verdict.to_host().paths, e.longest
+    longest = e.longest
     clipped: list[int] = []
     for b, request in enumerate(rnd.requests):
         if request.finished:
             clipped.append(0)
             continue
-        path = paths[b]
-        tokens = emitted[b][: len(path)]
+        tokens = [*report.tokens[b], report.after[b]]
         if request.params.logprobs is not None:
-            nodes = outcome.verdict.path[b, : len(path)]
+            nodes = verdict.path[b, : len(tokens)]
             request.logprobs += logprobs(scored, b, nodes, tokens, request.params.logprobs)
-        taken = request.accept(tokens, [*(host_tree.source[b][node] for node in path[1:]), -1])
+        taken = request.accept(tokens, [*report.sources[b], -1])
         del request.logprobs[len(request.output) :]
-        request.stats.count(host_tree.deepest[b], host_tree.drafted[b], min(len(path) - 1, taken))
+        request.stats.count(report.deepest[b], report.drafted[b], min(len(tokens) - 1, taken))
         clipped.append(taken)
         if not request.finished and request.num_known > longest:
             request.finish("length")
@@ -251,10 +208,10 @@ def logprobs(
     return found
 
 
-def _account(e: "Engine", times: Times, chains: list[KnownTokens], proposal: Proposal, host_tree: HostTree) -> None:
-    times.tokens = sum(len(c.tokens) for c in chains) + sum(host_tree.drafted)
+def _account(e: "Engine", times: Times, chains: list[KnownTokens], proposal: Proposal, report: Report) -> None:
+    times.tokens = sum(len(c.tokens) for c in chains) + sum(report.drafted)
     times.draft_passes, times.draft_seconds = proposal.passes, proposal.pass_seconds
-    times.draft_nodes = sum(host_tree.drafted)
+    times.draft_nodes = sum(report.drafted)
     times.context = sum(c.done for c in chains)
     times.prompt_tokens = sum(len(c.tokens) for c in chains) - proposal.tree.batch
     e.cost_model.observe(times)

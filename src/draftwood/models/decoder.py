@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from draftwood.core.config import ModelConfig
-from draftwood.core.forward import ALL, FINAL, CacheSpec, ForwardInput, ForwardOutput, LayerPlan, Segment, logit_places
+from draftwood.core.forward import ALL, FINAL, CacheSpec, ForwardInput, ForwardOutput, LayerPlan, logit_places
 from draftwood.core.model_info import ModelInfo
 from draftwood.core.protocols import Cache
 from draftwood.models.backends.int8_weights import NORMS, PRODUCTS
@@ -86,7 +86,7 @@ class Layer(nn.Module):
         self.attention_norm, self.mlp_norm = _frozen(norms["attention_norm"]), _frozen(norms["mlp_norm"])
         self.q_norm, self.k_norm = _frozen(norms.get("q_norm")), _frozen(norms.get("k_norm"))
 
-    def attend(self, h: Float[Tensor, "T H"], ctx: "_Pass") -> Float[Tensor, "T H"]:
+    def attend(self, h: Float[Tensor, "T H"], ctx: "Pass") -> Float[Tensor, "T H"]:
         """What attention adds to the residual."""
         c = self.config
         x = F.rms_norm(h, (c.hidden_size,), self.attention_norm, c.rms_eps)
@@ -97,11 +97,7 @@ class Layer(nn.Module):
             k = F.rms_norm(qk[:, c.num_heads :], (c.head_dim,), self.k_norm, c.rms_eps)
             qk = torch.cat([q, k], dim=1)
         qk = rotate(qk, ctx.cos, ctx.sin)
-        keys, values = ctx.cache.store(f"k{self.index}"), ctx.cache.store(f"v{self.index}")
-        mixed = self.backend.attention(
-            qk[:, : c.num_heads], qk[:, c.num_heads :], v, keys, values, ctx.x, ctx.segments, ctx.attention_mask
-        )
-        return self.out(mixed)
+        return self.out(ctx.attend(self.index, qk[:, : c.num_heads], qk[:, c.num_heads :], v))
 
     def mlp(self, h: Float[Tensor, "T H"]) -> Float[Tensor, "T H"]:
         """What the MLP adds to the residual."""
@@ -110,14 +106,17 @@ class Layer(nn.Module):
         return self.down(self.backend.gate(gate, up))
 
 
-class _Pass:
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+"""(layer, q, k, v) -> what its heads mix, new entries written first: [T heads d], [T kv d] twice -> [T heads*d]."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pass:
     """What every layer of one pass shares."""
 
-    def __init__(
-        self, x: ForwardInput, cache: Cache, segments: list[Segment], attention_mask: Any, cos: Tensor, sin: Tensor
-    ) -> None:
-        self.x, self.cache, self.segments, self.attention_mask = x, cache, segments, attention_mask
-        self.cos, self.sin = cos, sin
+    attend: Attend
+    cos: Float[Tensor, "T 1 half"]
+    sin: Float[Tensor, "T 1 half"]
 
 
 class Decoder(nn.Module):
@@ -212,10 +211,33 @@ class Decoder(nn.Module):
         last = len(self.layers)
         stop = last if layers.stop is None else layers.stop
         h = self.embed(x.ids) if x.hidden is None else x.hidden
-        segments = cache.stage(x)
-        attention_mask = self._backend.attention_mask(segments, x, cache, self.dtype, self.config.sliding_window)
-        cos, sin = angles(self.freq, x.positions, self.dtype)  # type: ignore[arg-type]
-        ctx = _Pass(x, cache, segments, attention_mask, cos, sin)
+        h, features = self.run(h, self.angled(self._attention(x, cache), x.positions), taps, layers)
+        logits = h.new_zeros(0, self.config.vocab_size)
+        if stop == last and len(x.want):
+            logits = self.head(h[x.want])
+        return ForwardOutput(
+            logits=logits, hidden=h, logits_index=logit_places(x.want, x.size), features=features, tokens=x
+        )
+
+    def _attention(self, x: ForwardInput, cache: Cache) -> Attend:
+        """The backend's attention over this pass."""
+        segments, backend = cache.stage(x), self._backend
+        mask = backend.attention_mask(segments, x, cache, self.dtype, self.config.sliding_window)
+
+        def attend(index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            return backend.attention(q, k, v, cache.store(f"k{index}"), cache.store(f"v{index}"), x, segments, mask)
+
+        return attend
+
+    def angled(self, attend: Attend, positions: Int[Tensor, "T"]) -> Pass:
+        """A pass over tokens at these positions."""
+        return Pass(attend, *angles(self.freq, positions, self.dtype))  # type: ignore[arg-type]
+
+    def run(
+        self, h: Float[Tensor, "T H"], ctx: Pass, taps: frozenset[int], layers: LayerPlan
+    ) -> tuple[Float[Tensor, "T H"], dict[int, Float[Tensor, "T H"]]]:
+        """The layers of a plan: the residual behind them, and the tapped ones."""
+        stop = len(self.layers) if layers.stop is None else layers.stop
         features: dict[int, Tensor] = {layers.start: h} if layers.start in taps else {}
         together = {r.start: r for r in layers.together}
         at = layers.start
@@ -227,14 +249,9 @@ class Decoder(nn.Module):
                 features[at] = h
         if FINAL in taps:
             features[FINAL] = self._final(h)
-        logits = h.new_zeros(0, self.config.vocab_size)
-        if stop == last and len(x.want):
-            logits = self.head(h[x.want])
-        return ForwardOutput(
-            logits=logits, hidden=h, logits_index=logit_places(x.want, x.size), features=features, tokens=x
-        )
+        return h, features
 
-    def _run(self, group: range, h: Tensor, ctx: _Pass, plan: LayerPlan) -> Tensor:
+    def _run(self, group: range, h: Tensor, ctx: Pass, plan: LayerPlan) -> Tensor:
         """Layers whose attentions read the same input (usually one), then their MLPs one after another."""
         mixed = {i: self._layer(i).attend(h, ctx) for i in group if i not in plan.skip_attention}
         for i in group:

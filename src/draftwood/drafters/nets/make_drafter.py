@@ -9,6 +9,7 @@ from draftwood.drafters.draft_model import DraftModel
 from draftwood.drafters.features import Features
 from draftwood.drafters.heads import Heads
 from draftwood.drafters.nets.build import filled
+from draftwood.drafters.nets.device_runner import DeviceRunner
 from draftwood.drafters.nets.heads_model import StageModel
 from draftwood.drafters.nets.native_runner import Int8Runner
 from draftwood.drafters.nets.runner import FeatureModel, FloatRunner
@@ -17,6 +18,7 @@ from draftwood.drafters.nets.store import Head
 from draftwood.errors import CompositionError, OptionError
 from draftwood.models.backends.int8_native import NativeDecoder
 from draftwood.runners.cpu import CpuRunner
+from draftwood.runners.cuda import CudaRunner
 from draftwood.runners.open import runner_on
 
 
@@ -33,7 +35,8 @@ def feature_model(head: Head, target: Runner) -> FeatureModel:
         return Int8Runner(head, target.model)
     device, dtype = target.info.device, target.info.dtype
     ids = None if head.ids is None else head.ids.to(device)
-    return FloatRunner(net.to(device=device, dtype=dtype), target, ids)
+    kind = DeviceRunner if isinstance(target, CudaRunner) else FloatRunner
+    return kind(net.to(device=device, dtype=dtype), target, ids)
 
 
 def heads_drafter(head: Head, target: Runner) -> Heads:

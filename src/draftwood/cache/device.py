@@ -1,0 +1,88 @@
+"""DeviceCache: a dense cache whose staged tokens the host never sees; it keeps the books from lengths alone.
+
+slots 0 .. n-1, and one more that padding writes to
+entries 0 .. capacity-1, and one more that tokens without room write to; nobody reads either
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from draftwood.cache.dense import DenseCache
+from draftwood.core.forward import CacheSpec
+from draftwood.core.host import put
+from draftwood.errors import EngineError
+
+
+class DeviceCache(DenseCache):
+    """Staged entries are written by the runner, which says how far; commits move them in one operation."""
+
+    def __init__(
+        self,
+        specs: Sequence[CacheSpec],
+        *,
+        slots: int,
+        capacity: int,
+        max_cache_tokens: int | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        super().__init__(
+            specs,
+            slots=slots + 1,
+            capacity=capacity + 1,
+            max_cache_tokens=slots * capacity if max_cache_tokens is None else max_cache_tokens,
+            device=device,
+        )
+        self.slots, self.capacity = slots, capacity
+        self.padding = slots  # the slot of padding
+        self._staged = [0] * slots
+
+    @property
+    def room(self) -> int:
+        """Entries of a slot that can be read now; the one behind them takes what has no room."""
+        return self._allocated - 1
+
+    def note(self, slot: int, staged: int) -> bool:
+        """A pass is about to write staged entries up to `staged`, those without room left out. Whether the stores moved."""
+        s = self._slots[slot]
+        if not s.owned:
+            raise EngineError(f"slot {slot} is written without being admitted")
+        before = self._allocated
+        self._grow(min(len(s.text) + staged, self.capacity) + 1, self.capacity + 1)
+        self._staged[slot] = max(self._staged[slot], staged)
+        s.written = max(s.written, min(len(s.text) + staged, self.capacity))
+        self._touch(slot)
+        return self._allocated != before
+
+    def admit(self, slot: int, tokens: Sequence[int], most: int | None = None, before: Sequence[int] = ()) -> int:
+        """As before, and zeros where the last text's entries lie: they are masked, and nothing times not-a-number is not
+        nothing."""
+        written = self._slots[slot].written
+        size = super().admit(slot, tokens, most, before)
+        self._staged[slot] = 0
+        if written > size:
+            for joined in self._joined.values():
+                joined[:, slot, :, size:written] = 0
+        self._slots[slot].written = size
+        return size
+
+    def keep(self, slots: Sequence[int], entries: Sequence[Sequence[int]], tokens: Sequence[Sequence[int]]) -> None:
+        """Commit: keep these staged entries in this order, drop the rest."""
+        moves: list[tuple[int, int, int]] = []  # slot, from, to
+        for slot, kept, text in zip(slots, entries, tokens, strict=True):
+            s, base = self._slots[slot], self.length(slot)
+            if kept and max(kept) >= self._staged[slot]:
+                raise EngineError(f"slot {slot} has {self._staged[slot]} staged entries, asked for {list(kept)}")
+            moves += [(slot, base + e, base + i) for i, e in enumerate(kept) if e != i]
+            s.text += text
+            self._staged[slot] = 0
+            self._drop_staged(s)
+        if moves:
+            slot, source, to = put(list(zip(*moves, strict=True)), self.device).unbind(0)
+            for joined in self._joined.values():
+                joined[:, slot, :, to] = joined[:, slot, :, source]
+
+    def free(self, slots: Sequence[int]) -> None:
+        super().free(slots)
+        for slot in slots:
+            self._staged[slot] = 0

@@ -1,0 +1,106 @@
+"""A feature net on an accelerator: draft passes as rectangles of fixed sizes, each captured once and replayed."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from draftwood.cache.device import DeviceCache
+from draftwood.core.forward import CacheSpec, ForwardInput
+from draftwood.core.host import put
+from draftwood.core.protocols import Runner
+from draftwood.core.sampling.truncation import top
+from draftwood.drafters.nets.runner import places
+from draftwood.models.rope import angles, frequencies
+from draftwood.runners.cuda import Rectangles
+from draftwood.runners.rectangles import Attention, Buffers, flat_places
+
+
+class DeviceRunner(Rectangles):
+    """The net's own modules beside their target; rows of the target's head are copied once."""
+
+    def __init__(
+        self,
+        net: Any,
+        target: Runner,
+        ids: Int[Tensor, "W"] | None,
+        cache: DeviceCache | None = None,
+        rows: dict[int, tuple[Tensor | None, Tensor]] | None = None,
+    ) -> None:
+        c = net.config.layer
+        self.dtype: torch.dtype = net.fc.weight.dtype
+        super().__init__(cache, self.dtype, c.sliding_window)
+        self.net, self.target, self.ids = net, target, ids
+        self.max_positions, self.taps = target.info.max_positions, net.config.taps
+        self.cache_specs = tuple(CacheSpec(f"{kind}0", c.num_kv_heads, c.head_dim, self.dtype) for kind in "kv")
+        self._freq = frequencies(c).to(target.info.device)
+        self._rows = (
+            {} if rows is None else rows
+        )  # by the address of the tokens asked for, which are held so that they stay
+
+    def open(self, slots: int, capacity: int) -> "DeviceRunner":
+        cache = DeviceCache(self.cache_specs, slots=slots, capacity=capacity, device=self.target.info.device)
+        return DeviceRunner(self.net, self.target, self.ids, cache, self._rows)
+
+    @torch.inference_mode()
+    def fuse(self, features: Sequence[Float[Tensor, "T H"]]) -> Float[Tensor, "T d"]:
+        return self.net.fuse([f.to(self.dtype) for f in features])
+
+    @torch.inference_mode()
+    def execute(
+        self, x: ForwardInput, only: Int[Tensor, "W"] | None = None
+    ) -> tuple[Float[Tensor, "T d"], Float[Tensor, "U W"]]:
+        rows = self.rows(only)
+        scores = x.want.shape[0] > 0
+        spans = self.spans(x)
+
+        def run(buffers: Buffers, attention: Attention) -> tuple[Tensor, Tensor | None]:
+            return self._pass(buffers, attention, rows if scores else None)
+
+        (a, logits), size = self.rectangle(x, spans, (id(rows), scores), run)
+        at = put(flat_places(spans, size, x.size), a.device)
+        found = a.new_zeros(0, len(rows)) if logits is None else logits.index_select(0, at.index_select(0, x.want))
+        return a.index_select(0, at), found
+
+    def _pass(self, buffers: Buffers, attention: Attention, rows: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        net, layer = self.net, self.net.layer
+        assert buffers.hidden is not None
+        e = self.target.embed(buffers.ids.flatten()).to(self.dtype)
+        inner, residual = net.enter(e, buffers.hidden.flatten(0, 1).to(self.dtype))
+        q, k, v = layer.project(inner, *angles(self._freq, buffers.positions.flatten(), self.dtype))
+        a = layer.tail(residual, attention(0, q, k, v))
+        return net.forward_feature(a), None if rows is None else F.linear(net.read(a), rows)
+
+    def rows(self, only: Int[Tensor, "W"] | None) -> Float[Tensor, "W d"]:
+        """What multiplies the net's output: its own head, or the target's rows, which answer to unit vectors."""
+        asked = self.ids if only is None else only
+        key = 0 if asked is None else asked.data_ptr()
+        if key not in self._rows:
+            net = self.net
+            if net.own_head:
+                found = net.lm_head.weight if only is None else net.lm_head.weight[places(self.ids, only)]
+            else:
+                unit = torch.eye(self.target.info.hidden_size, device=self.target.info.device, dtype=self.dtype)
+                found = self.target.head(unit, ids=asked, norm=False).T.contiguous()
+            self._rows[key] = asked, found
+        return self._rows[key][1]
+
+    @torch.inference_mode()
+    def ranked(
+        self, logits: Float[Tensor, "U W"], temperature: list[float], k: int, only: Int[Tensor, "W"] | None = None
+    ) -> tuple[Float[Tensor, "U k"], Int[Tensor, "U k"]]:
+        x = logits if logits.dtype == torch.float64 else logits.float()
+        if any(t != 1 for t in temperature):
+            x = (x - x.amax(-1, keepdim=True)) / put(temperature, x.device, x.dtype)[:, None]
+        prob, columns = top(x.softmax(-1), k)
+        ids = self.ids if only is None else only
+        return prob, columns if ids is None else ids[columns]
+
+    def line(
+        self, x: ForwardInput, temperature: float, steps: int, only: Int[Tensor, "W"] | None = None
+    ) -> tuple[list[int], list[float]] | None:
+        """Not on a device: tokens would have to be read."""
+        return None

@@ -1,0 +1,220 @@
+"""CudaRunner: a decoder on an accelerator. Passes are rectangles of a few sizes, each captured once as a graph and replayed:
+the host hands over and goes on, and reads nothing.
+
+On a CPU the same passes run without graphs, so that every machine can test them.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from draftwood.cache.device import DeviceCache
+from draftwood.core.forward import ALL, ForwardInput, ForwardOutput, LayerPlan, Span
+from draftwood.core.host import put
+from draftwood.core.model_info import ModelInfo
+from draftwood.core.sampling.sampler import best_of
+from draftwood.models.decoder import Decoder
+from draftwood.runners.rectangles import (
+    WIDEST,
+    Attention,
+    Buffers,
+    Size,
+    TreeTable,
+    flat_places,
+    placed,
+    spans_of,
+)
+from draftwood.runners.with_cache import WithCache
+
+WARM_UP = 2  # runs before a capture, in which libraries choose their kernels and workspaces
+SIMILAR = 4  # widths within this factor share a rectangle
+
+
+class Captured:
+    """A pass of one size: its input buffers, and its outputs at fixed addresses once it was captured."""
+
+    def __init__(self, buffers: Buffers, run: Callable[[Buffers], Any], pool: Any) -> None:
+        self.buffers, self._run, self._pool = buffers, run, pool
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._outputs: Any = None
+
+    def __call__(self) -> Any:
+        if self.buffers.ids.device.type != "cuda" or self.buffers.size.width > WIDEST:
+            return self._run(self.buffers)
+        if self._graph is None:
+            self._capture()
+        else:
+            self._graph.replay()
+        return self._outputs
+
+    def _capture(self) -> None:
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UP):
+                self._run(self.buffers)
+        torch.cuda.current_stream().wait_stream(side)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph, pool=self._pool):
+            self._outputs = self._run(self.buffers)
+        self._graph.replay()
+
+
+class Rectangles(WithCache):
+    """Passes over a device cache, split into rectangles and captured by size. What a pass computes is `run`'s business."""
+
+    def __init__(self, cache: DeviceCache | None, dtype: torch.dtype, window: int | None) -> None:
+        super().__init__(cache)
+        self._dtype, self._window = dtype, window
+        self._captured: dict[Any, Captured] = {}
+        self._table = None if cache is None else TreeTable(cache)
+        cuda = cache is not None and cache.device.type == "cuda"
+        self._pool = torch.cuda.graph_pool_handle() if cuda else None
+
+    @property
+    def cache(self) -> DeviceCache:
+        found = super().cache
+        assert isinstance(found, DeviceCache)
+        return found
+
+    def commit(self, slots: Sequence[int], entries: Sequence[Sequence[int]], tokens: Sequence[Sequence[int]]) -> None:
+        self.cache.keep(slots, entries, tokens)
+
+    def rectangle(
+        self, x: ForwardInput, spans: Sequence[Span], key: Any, run: Callable[[Buffers, Attention], Any]
+    ) -> tuple[Any, Size]:
+        """One rectangle. `key`: whatever besides its size tells two captured passes apart."""
+        cache, table = self.cache, self._table
+        assert table is not None
+        moved = [cache.note(s.slot, s.first + s.stop - s.start) for s in spans]
+        if any(moved):
+            self._captured.clear()  # the stores lie elsewhere now
+        size = Size.of(spans, cache.room)
+        wide = None if x.hidden is None else (x.hidden.shape[-1], x.hidden.dtype)
+        found = self._captured.get((size, key))
+        if found is None:
+
+            def whole(buffers: Buffers) -> Any:
+                return run(buffers, Attention(buffers, cache, table, self._dtype, self._window))
+
+            found = Captured(Buffers(size, cache, wide), whole, self._pool)
+            if size.width <= WIDEST:
+                self._captured[size, key] = found
+        found.buffers.fill(x, spans, placed(spans, size, x))
+        return found(), size
+
+    def spans(self, x: ForwardInput) -> tuple[Span, ...]:
+        return x.spans or tuple(spans_of(x.to_host(), self.cache.length))
+
+
+def similar(spans: Sequence[Span]) -> list[list[Span]]:
+    """Spans in groups of similar width: a prompt chunk does not pad the single tokens of others."""
+    groups: list[list[Span]] = []
+    for s in sorted(spans, key=lambda s: s.start - s.stop):
+        if groups and SIMILAR * (s.stop - s.start) >= groups[-1][0].stop - groups[-1][0].start:
+            groups[-1].append(s)
+        else:
+            groups.append([s])
+    return [sorted(group, key=lambda s: s.start) for group in groups]
+
+
+class CudaRunner(Rectangles):
+    """A float decoder. bfloat16 and float32."""
+
+    def __init__(self, model: Decoder, info: ModelInfo | None = None, cache: DeviceCache | None = None) -> None:
+        super().__init__(cache, model.dtype, model.config.sliding_window)
+        self.model = model
+        self.info = model.info if info is None else info
+
+    def open(self, slots: int, capacity: int, max_cache_tokens: int | None = None) -> "CudaRunner":
+        cache = DeviceCache(
+            self.model.cache_specs,
+            slots=slots,
+            capacity=capacity,
+            max_cache_tokens=max_cache_tokens,
+            device=self.info.device,
+        )
+        return CudaRunner(self.model, self.info, cache)
+
+    def first_layers(self, count: int) -> "CudaRunner":
+        return CudaRunner(self.model.first_layers(count))
+
+    @torch.inference_mode()
+    def execute(self, x: ForwardInput, *, taps: frozenset[int] = frozenset(), layers: LayerPlan = ALL) -> ForwardOutput:
+        groups = similar(self.spans(x))
+        count = self.info.num_layers
+        scores = layers.stop in (None, count) and x.want.shape[0] > 0
+        key = (taps, layers, scores, x.hidden is not None)
+
+        def run(buffers: Buffers, attention: Attention) -> Any:
+            given = buffers.hidden
+            h = self.model.embed(buffers.ids.flatten()) if given is None else given.flatten(0, 1)
+            h, features = self.model.run(h, self.model.angled(attention, buffers.positions.flatten()), taps, layers)
+            logits = self.model.head(h) if scores and buffers.size.width <= WIDEST else None
+            return h, features, logits, None if logits is None else best_of(logits)
+
+        parts = [(group, *self.rectangle(x, group, key, run)) for group in groups]
+        if len(parts) == 1:
+            return self._whole(x, *parts[0], scores)
+        return self._joined(x, parts, scores)
+
+    def _whole(self, x: ForwardInput, spans: Sequence[Span], found: Any, size: Size, scores: bool) -> ForwardOutput:
+        """Of one rectangle: logits stay where they are, and are found by index."""
+        h, features, logits, best = found
+        places: Tensor | None = None
+        if size.width * len(spans) != x.size or any(s.stop - s.start != size.width for s in spans):
+            places = put(flat_places(spans, size, x.size), self.info.device)
+        taken = (lambda y: y[: x.size]) if places is None else (lambda y: y.index_select(0, places))
+        at = torch.arange(x.size, device=self.info.device) if places is None else places
+        hidden = taken(h)
+        if logits is None and scores:
+            logits = self.model.head(hidden.index_select(0, x.want))
+            best, at = best_of(logits), _inverse(x)
+        return ForwardOutput(
+            logits=h.new_zeros(0, self.info.vocab_size) if logits is None else logits,
+            hidden=hidden,
+            logits_index=at,
+            features={tap: taken(y) for tap, y in features.items()},
+            tokens=x,
+            best=best,
+        )
+
+    def _joined(self, x: ForwardInput, parts: Sequence[Any], scores: bool) -> ForwardOutput:
+        """Of several rectangles: what they computed, gathered into the order of the pass."""
+        hidden: Tensor | None = None
+        features: dict[int, Tensor] = {}
+        for spans, (h, tapped, _, _), size in parts:
+            own = [place for s in spans for place in range(s.start, s.stop)]
+            inside = flat_places(spans, size, x.size)
+            at, source = put([own, [inside[place] for place in own]], self.info.device).unbind(0)
+            for tap, y in [(None, h), *tapped.items()]:
+                whole = hidden if tap is None else features.get(tap)
+                whole = y.new_zeros(x.size, y.shape[-1]) if whole is None else whole
+                whole.index_copy_(0, at, y.index_select(0, source))
+                if tap is None:
+                    hidden = whole
+                else:
+                    features[tap] = whole
+        assert hidden is not None
+        logits = (
+            self.model.head(hidden.index_select(0, x.want)) if scores else hidden.new_zeros(0, self.info.vocab_size)
+        )
+        best = best_of(logits) if scores else None
+        return ForwardOutput(logits, hidden, _inverse(x), features, tokens=x, best=best)
+
+    def embed(self, ids: Int[Tensor, "*S"]) -> Float[Tensor, "*S H"]:
+        return self.model.embed(ids)
+
+    def head(
+        self, hidden: Float[Tensor, "*S H"], *, ids: Int[Tensor, "W"] | None = None, norm: bool = True
+    ) -> Float[Tensor, "*S W"]:
+        return self.model.head(hidden, ids=ids, norm=norm)
+
+
+def _inverse(x: ForwardInput) -> Int[Tensor, "T"]:
+    """Of every place of the pass its row of logits; any where none were wanted."""
+    at = torch.zeros(x.size, dtype=torch.int64, device=x.want.device)
+    return at.index_copy_(0, x.want, torch.arange(x.want.shape[0], device=x.want.device))

@@ -1,0 +1,189 @@
+"""Passes as rectangles of a few fixed sizes, so that each size can be captured once and replayed.
+
+    spans           3 sequences of 5, 5 and 4 tokens, contexts up to 700
+    rectangle       4 lines of 8 tokens over 1,024 entries; padding writes where nobody reads
+
+Lengths, slots and parents are read from device memory, so one captured graph serves every text that fits its size.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from draftwood.cache.device import DeviceCache
+from draftwood.core.forward import ForwardInput, HostInput, Span
+from draftwood.core.host import put
+from draftwood.models.stacked_attention import FEW_QUERIES, few_queries
+
+WIDEST = 64  # tokens of a line in a captured pass; longer ones are prompts, whose arithmetic hides the launches
+LEAST_CONTEXT = 128
+MOST_NODES = 1024  # of a tree in one slot
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What fixes every shape of a pass."""
+
+    lines: int
+    width: int
+    context: int  # entries of a slot that are looked at
+    nodes: int  # staged entries behind the known text
+
+    @staticmethod
+    def of(spans: Sequence[Span], room: int) -> "Size":
+        """The smallest of the fixed sizes that holds them."""
+        width = max(s.stop - s.start for s in spans)
+        width = _rounded(width) if width <= WIDEST else -(-width // WIDEST) * WIDEST
+        longest = max(s.done + s.first + s.stop - s.start for s in spans)
+        nodes = max(s.first + s.stop - s.start - s.line for s in spans)
+        context = min(max(_rounded(longest), LEAST_CONTEXT), room)
+        return Size(_rounded(len(spans)), width, context, _rounded(nodes) if nodes > 0 else 0)
+
+
+def _rounded(x: int) -> int:
+    """The next power of two."""
+    return 1 << (x - 1).bit_length()
+
+
+def spans_of(x: HostInput, length: Callable[[int], int]) -> list[Span]:
+    """Of a pass whose tokens the host knows. `length`: committed entries of a slot."""
+    found: list[Span] = []
+    start = 0
+    while start < len(x.slots):
+        stop = start
+        while stop < len(x.slots) and x.slots[stop] == x.slots[start]:
+            stop += 1
+        parents, first = x.parents[start:stop], x.entries[start]
+        line = 0
+        if first == 0:
+            while line < len(parents) and parents[line] == line - 1:
+                line += 1
+            line = min([line, *(p + 1 for p in parents[line:])])  # a branch in the middle ends the line there
+        found.append(Span(x.slots[start], start, stop, length(x.slots[start]), first, line))
+        start = stop
+    return found
+
+
+class Buffers:
+    """The input of every pass of one size, at fixed addresses."""
+
+    def __init__(self, size: Size, cache: DeviceCache, hidden: tuple[int, torch.dtype] | None) -> None:
+        shape, device = (size.lines, size.width), cache.device
+        self.size, self.padding = size, cache.padding
+        self.ids, self.positions, self.parents = (
+            torch.zeros(shape, dtype=torch.int64, device=device) for _ in range(3)
+        )
+        self.meta = torch.zeros(4, size.lines, dtype=torch.int64, device=device)
+        self.hidden = None if hidden is None else torch.zeros(*shape, hidden[0], dtype=hidden[1], device=device)
+
+    def fill(self, x: ForwardInput, spans: Sequence[Span], index: Int[Tensor, "lines width"] | None) -> None:
+        """`index`: which token stands where; None: they are a rectangle already."""
+        empty = self.size.lines - len(spans)
+        lines = [(s.slot, s.done, s.first, s.line) for s in spans] + [(self.padding, 0, 0, 1)] * empty
+        self.meta.copy_(put(list(zip(*lines, strict=True)), self.meta.device))
+        for buffer, flat in ((self.ids, x.ids), (self.positions, x.positions), (self.parents, x.parents)):
+            _place(buffer, flat, len(spans), index)
+        if self.hidden is not None and x.hidden is not None:
+            _place(self.hidden, x.hidden, len(spans), index)
+
+
+def _place(buffer: Tensor, flat: Tensor, lines: int, index: Int[Tensor, "lines width"] | None) -> None:
+    if index is None:
+        part = flat.view(lines, -1, *flat.shape[1:])
+        buffer[:lines, : part.shape[1]] = part
+    else:
+        buffer[:lines] = flat[index]
+
+
+def placed(spans: Sequence[Span], size: Size, x: ForwardInput) -> Int[Tensor, "lines width"] | None:
+    """Which token of the pass stands where in the rectangle; padding repeats a line's last. None: the lines are the whole
+    pass and equally long, so no index is needed."""
+    if len({s.stop - s.start for s in spans}) == 1 and sum(s.stop - s.start for s in spans) == x.size:
+        return None
+    return put([[min(s.start + w, s.stop - 1) for w in range(size.width)] for s in spans], x.ids.device)
+
+
+def flat_places(spans: Sequence[Span], size: Size, total: int) -> list[int]:
+    """Where each token of the pass stands in the rectangle, line after line."""
+    places = [0] * total
+    for line, s in enumerate(spans):
+        places[s.start : s.stop] = range(line * size.width, line * size.width + s.stop - s.start)
+    return places
+
+
+class TreeTable:
+    """Who follows whom among the staged entries of every slot, for passes that add a level at a time."""
+
+    def __init__(self, cache: DeviceCache) -> None:
+        shape = (cache.padding + 1, MOST_NODES + 1)  # the last column takes known text
+        self.parents, self.positions = (torch.zeros(shape, dtype=torch.int64, device=cache.device) for _ in range(2))
+
+
+class Attention:
+    """What all layers of one pass share: where new entries go, and which entries each token may look at."""
+
+    def __init__(self, buffers: Buffers, cache: DeviceCache, table: TreeTable, dtype: torch.dtype, window: int | None):
+        slots, done, first, line = buffers.meta
+        size, device = buffers.size, slots.device
+        self.size, self.cache, self.slots = size, cache, slots
+        staged = first[:, None] + torch.arange(size.width, device=device)
+        place = done[:, None] + staged
+        self.places = torch.where(place < cache.room, place, cache.room).flatten()
+        self.lines = slots[:, None].expand(-1, size.width).flatten()
+        node = staged - line[:, None]  # number in the tree; negative in the known text
+        column = torch.arange(size.context, device=device)
+        seen = column <= torch.where(node >= 0, (done + line)[:, None] - 1, place)[..., None]
+        if window is not None:
+            seen = seen & (column > buffers.positions[..., None] - window)
+        if size.nodes:
+            seen = seen | self._tree(buffers, table, node, column - (done + line)[:, None], window)
+        open_ = torch.zeros(seen.shape, dtype=dtype, device=device)
+        self.mask = open_.masked_fill(~seen, -torch.inf)[:, None]
+        self._folded: Tensor | None = None
+
+    def _tree(
+        self, buffers: Buffers, table: TreeTable, node: Tensor, behind: Int[Tensor, "lines context"], window: int | None
+    ) -> Tensor:
+        """Entries behind the known text: those on the token's own path."""
+        slots, _, _, line = buffers.meta
+        nodes = self.size.nodes
+        at = torch.where((node >= 0) & (node < MOST_NODES), node, MOST_NODES)
+        table.parents[slots[:, None], at] = (buffers.parents - line[:, None]).clamp_min(-1)
+        table.positions[slots[:, None], at] = buffers.positions
+        parents = table.parents[slots][:, :nodes]
+        index = torch.arange(nodes, device=slots.device)
+        above = (index == index[:, None]) | (index == parents[..., None])  # itself and its parent
+        path = above.to(torch.float32)
+        for _ in range((nodes - 1).bit_length()):  # each product doubles how far up a row reaches
+            path = (path @ path).clamp_max_(1.0)
+        own = path.gather(1, node.clamp(0, nodes - 1)[..., None].expand(-1, -1, nodes)) > 0
+        own = own & (node >= 0)[..., None]
+        if window is not None:
+            own = own & (table.positions[slots][:, None, :nodes] > buffers.positions[..., None] - window)
+        inside = (behind >= 0) & (behind < nodes)
+        spread = own.gather(2, behind.clamp(0, nodes - 1)[:, None].expand(-1, node.shape[1], -1))
+        return spread & inside[:, None]
+
+    def __call__(
+        self, index: int, q: Float[Tensor, "T heads d"], k: Float[Tensor, "T kv d"], v: Float[Tensor, "T kv d"]
+    ) -> Float[Tensor, "T heads*d"]:
+        """Write the new entries of one layer, then attend."""
+        lines, width, context = self.size.lines, self.size.width, self.size.context
+        total, heads, d = q.shape
+        kv = k.shape[1]
+        group = heads // kv
+        stores = self.cache.store(f"k{index}"), self.cache.store(f"v{index}")
+        for store, new in zip(stores, (k, v), strict=True):
+            store[self.lines, :, self.places] = new
+        keys, values = (store[:, :, :context].index_select(0, self.slots) for store in stores)
+        query = q.view(lines, width, kv, group, d).permute(0, 2, 3, 1, 4).reshape(lines, kv, group * width, d)
+        if self._folded is None:
+            self._folded = self.mask if width == 1 else self.mask.repeat(1, 1, group, 1)
+        attend = few_queries if query.shape[2] <= FEW_QUERIES else F.scaled_dot_product_attention
+        mixed = attend(query, keys, values, self._folded)
+        mixed = mixed.view(lines, kv, group, width, d).permute(0, 3, 1, 2, 4)
+        return mixed.reshape(total, heads * d)
