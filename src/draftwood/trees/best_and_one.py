@@ -19,12 +19,13 @@ from draftwood.core.proposal import Growth, Proposal
 from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
+from draftwood.trees.by_level import ByLevel
 from draftwood.trees.grow import spread
 from draftwood.trees.static import Static, need_widths
 
 
 @dataclass(frozen=True, slots=True)
-class BestAndOne:
+class BestAndOne(ByLevel):
     """Every node at depth d gets widths[d] children, the last of them drawn: width 1 is a plain draw. The shape is that of
     a static tree; only what fills a level is another."""
 
@@ -40,6 +41,9 @@ class BestAndOne:
     @property
     def shape(self) -> Shape:
         return self._plain.shape
+
+    def max_children(self, limit: Limit) -> int:
+        return self._plain.max_children(limit)
 
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
         return self._plain.start(base, limit, rnd)

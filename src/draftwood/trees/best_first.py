@@ -18,6 +18,7 @@ from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.sampling.truncation import top
 from draftwood.core.tree import TokenTree
 from draftwood.errors import need_at_least
+from draftwood.trees.by_level import ByLevel
 from draftwood.trees.grow import best_of
 
 _FEW = 100  # candidates of a level that lists take faster than tensors
@@ -57,7 +58,7 @@ class _Lists:
 
 
 @dataclass(frozen=True, slots=True)
-class BestFirst:
+class BestFirst(ByLevel):
     """Expand, then rank again: every frontier node gets its `beam` most probable children, the `beam` best of them all are
     the next frontier, and in the end the best `limit.nodes` of everything stored are kept.
 
@@ -93,6 +94,9 @@ class BestFirst:
         if self.beam is not None:
             return self.beam
         return 1 if limit.tier.nodes - 1 <= limit.tier.depth else WIDE
+
+    def max_children(self, limit: Limit) -> int:
+        return self.reads(limit)
 
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
         growth = Growth.at_roots(base)

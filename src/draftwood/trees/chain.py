@@ -12,11 +12,12 @@ from draftwood.core.proposal import Growth, Proposal
 from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
+from draftwood.trees.by_level import ByLevel
 from draftwood.trees.grow import by_score, spread
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class Chain(ByLevel):
     """A single line of tokens, as long as the limit says.
 
     draw IID: each token is drawn from q (one draw: with or without replacement is the same).
@@ -30,6 +31,9 @@ class Chain:
 
     def __post_init__(self) -> None:
         need_draw("Chain", self.draw)
+
+    def max_children(self, limit: Limit) -> int:
+        return 1
 
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
         return Growth.at_roots(base)

@@ -20,11 +20,12 @@ from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.errors import need_at_least
+from draftwood.trees.by_level import ByLevel
 from draftwood.trees.grow import by_score, spread
 
 
 @dataclass(frozen=True, slots=True)
-class Delayed:
+class Delayed(ByLevel):
     """`trunk` single draws, then `count` independent paths as long as the limit says. A level is drawn whole or, where it
     does not fit the budget, not at all: how many nodes it takes depends on what was drawn."""
 
@@ -43,6 +44,9 @@ class Delayed:
         if self.count == 1:
             return Shape.CHAIN
         return Shape.TREE if self.trunk else Shape.PATHS
+
+    def max_children(self, limit: Limit) -> int:
+        return self.count
 
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
         return replace(Growth.at_roots(base), carry=0)

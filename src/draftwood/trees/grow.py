@@ -24,7 +24,7 @@ NO_NUMBERS = "propose: the draft's probabilities are not numbers; its weights ma
 
 def grow(base: Proposal, limit: Limit, policy: TreePolicy, rnd: Round, step: Step) -> Proposal:
     """Level by level until the tier's depth or an empty frontier. A sequence that has reached its own depth just waits.
-    Policies that do not grow by levels say themselves how many passes they may ask for: `passes(limit)`.
+    Policies that do not grow by levels say how many passes they may ask for.
 
     A step that fails ends growth, and what was drawn stays: to throw it away because of what came after it would bias
     the output. Where levels are grown, no pass is run over nodes that may not get children.
@@ -33,8 +33,8 @@ def grow(base: Proposal, limit: Limit, policy: TreePolicy, rnd: Round, step: Ste
     growth = policy.start(base, limit, rnd)
     passes, shared = base.passes, min(limit.depths, default=0)
     states: Float[Tensor, "B M H"] | None = None  # hidden states of the nodes that were run, for `proceed`
-    most = getattr(policy, "passes", None)
-    for _ in range(limit.tier.depth if most is None else most(limit)):
+    most = policy.passes(limit)
+    for _ in range(limit.tier.depth if most is None else most):
         if growth.level is None or growth.level >= shared:
             growth = replace(growth, frontier=_open(growth, limit))
         allowed = growth.frontier >= 0

@@ -59,6 +59,12 @@ class MostValuableFirst:
         """Every pass is followed by a draw at least."""
         return limit.tier.nodes - 1
 
+    def reads(self, limit: Limit) -> int | None:
+        return None
+
+    def max_children(self, limit: Limit) -> int:
+        return limit.tier.nodes - 1
+
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
         growth = Growth.at_roots(base)
         one = torch.ones_like(growth.frontier, dtype=torch.float64)

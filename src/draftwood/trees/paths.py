@@ -21,11 +21,12 @@ from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.errors import need_size
+from draftwood.trees.by_level import ByLevel
 from draftwood.trees.grow import by_score, spread
 
 
 @dataclass(frozen=True, slots=True)
-class Paths:
+class Paths(ByLevel):
     """`count` paths, as long as the limit says. A level is drawn whole or, where it does not fit the budget, not at all:
     how many nodes it takes depends on what was drawn, and cutting afterwards would look at that."""
 
@@ -41,6 +42,9 @@ class Paths:
     @property
     def shape(self) -> Shape:
         return Shape.PATHS if self.count > 1 else Shape.CHAIN
+
+    def max_children(self, limit: Limit) -> int:
+        return self.count
 
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
         return replace(Growth.at_roots(base), carry=0)

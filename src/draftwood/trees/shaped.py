@@ -14,11 +14,12 @@ from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.errors import OptionError
 from draftwood.trees.best_shape import Topology
+from draftwood.trees.by_level import ByLevel
 from draftwood.trees.grow import by_score, spread
 
 
 @dataclass(frozen=True, slots=True)
-class Shaped:
+class Shaped(ByLevel):
     """A topology filled with tokens: the i-th child is the i-th draw without replacement, or the i-th best token."""
 
     parents: Topology
@@ -57,6 +58,9 @@ class Shaped:
             levels.append(counts[first : first + width])
             first, width = first + width, sum(levels[-1])
         return levels
+
+    def max_children(self, limit: Limit) -> int:
+        return max((max(counts) for counts in self._levels()[: limit.tier.depth]), default=0)
 
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
         return replace(Growth.at_roots(base), carry=self._levels())

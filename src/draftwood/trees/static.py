@@ -16,11 +16,12 @@ from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.errors import OptionError, need_size
+from draftwood.trees.by_level import ByLevel
 from draftwood.trees.grow import by_score, spread
 
 
 @dataclass(frozen=True, slots=True)
-class Static:
+class Static(ByLevel):
     """Every node at depth d gets widths[d] children: (4, 2, 2) has levels of 4, 8 and 16 nodes."""
 
     widths: tuple[int, ...]
@@ -33,6 +34,9 @@ class Static:
     @property
     def shape(self) -> Shape:
         return Shape.CHAIN if all(width == 1 for width in self.widths) else Shape.TREE
+
+    def max_children(self, limit: Limit) -> int:
+        return max(self.widths[: limit.tier.depth], default=0)
 
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
         return replace(Growth.at_roots(base), carry=0)

@@ -17,6 +17,7 @@ from draftwood.core.round import Round, some
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.errors import OptionError
+from draftwood.trees.by_level import ByLevel
 from draftwood.trees.grow import by_score, tokens_at, with_distributions
 from draftwood.trees.place import place
 
@@ -28,7 +29,7 @@ class _Carry:
 
 
 @dataclass(frozen=True, slots=True)
-class Threshold:
+class Threshold(ByLevel):
     """Draws worth more than `least`, and of them the most valuable where the budget has not room for all: a draw at or below
     the last one that fits is not made. A draw's value is known before its token, so nothing here looks at tokens."""
 
@@ -45,6 +46,9 @@ class Threshold:
     @property
     def shape(self) -> Shape:
         return Shape.TREE
+
+    def max_children(self, limit: Limit) -> int:
+        return limit.tier.nodes - 1
 
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
         growth = Growth.at_roots(base)
