@@ -26,7 +26,8 @@ from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.errors import need_size
 from draftwood.trees.by_level import ByLevel
-from draftwood.trees.grow import by_score, tokens_at, with_distributions
+from draftwood.trees.grow import by_score
+from draftwood.trees.spread import tokens_at, with_distributions
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core import host
 from draftwood.core.legal_draws import Draw, Shape
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Growth, Proposal
@@ -18,8 +19,9 @@ from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.errors import OptionError
 from draftwood.trees.by_level import ByLevel
-from draftwood.trees.grow import by_score, tokens_at, with_distributions
+from draftwood.trees.grow import by_score
 from draftwood.trees.place import place
+from draftwood.trees.spread import tokens_at, with_distributions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +69,9 @@ class Threshold(ByLevel):
         grown = place(tree, at, live, parents=parents, tokens=tokens, score=drawn.value.log().flatten(1))
         # The first child of a new node is worth what the node is.
         goes_on = live & (drawn.reach.flatten(1) > self._floor(drawn.best, limit))
-        order = (~goes_on).long().argsort(dim=1, stable=True)[:, : max(int(goes_on.sum(1).max()), 1)]
+        # Fewer than the budget are worth more than its last place, so no frontier is wider than that.
+        widest = max(int(goes_on.sum(1).max()), 1) if host.on_host(rnd.device) else drawn.best.shape[1]
+        order = (~goes_on).long().argsort(dim=1, stable=True)[:, :widest]
         frontier = torch.where(goes_on, at, -1).gather(1, order)
         then = _Carry(drawn.reach.flatten(1).gather(1, order), drawn.best)
         deeper = with_distributions(growth, q, allowed).deeper(grown, frontier, then)
