@@ -164,7 +164,7 @@ def test_control_a_draw_stored_under_the_whole_distribution_fails(monkeypatch: p
         return type(grown)(
             grown.tree,
             grown.frontier,
-            DraftProbs(torch.tensor(Q, dtype=torch.float64).expand_as(q.prob)),
+            (DraftProbs(torch.tensor(Q, dtype=torch.float64).expand_as(q.prob)),),
             grown.q_index,
             grown.carry,
             grown.level,

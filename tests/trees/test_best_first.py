@@ -17,15 +17,19 @@ from draftwood.testing.table_drafter import TableDrafter
 from draftwood.testing.table_model import Conditional, context_free, random_probs
 from draftwood.trees import best_first
 from draftwood.trees.best_first import BestFirst
+from draftwood.trees.by_level import ByLevel
 from draftwood.trees.grow import by_score, grow
 
 
 @dataclass(frozen=True)
-class FullSearch:
+class FullSearch(ByLevel):
     """The same tree as the paper writes it: everything is stored, the beam is always full."""
 
     beam: int
     draw = Draw.GIVEN
+
+    def max_children(self, limit: Limit) -> int:
+        return self.beam
 
     def start(self, base: Proposal, limit: Limit, rnd: Any) -> Growth:
         return Growth.at_roots(base)

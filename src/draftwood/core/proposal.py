@@ -87,7 +87,7 @@ class Growth:
 
     tree: TokenTree
     frontier: Int[Tensor, "B F"]  # -1 pads; an empty frontier ends growth
-    q: DraftProbs | None
+    q: tuple[DraftProbs, ...]  # one after another
     q_index: Int[Tensor, "B M"]  # nodes beyond M have no distribution
     carry: Any = None
     level: int | None = None  # depth of the frontier, where it is the same for all of it
@@ -95,7 +95,8 @@ class Growth:
     @staticmethod
     def at_roots(base: Proposal) -> "Growth":
         """Start below the root of a bare proposal."""
-        return Growth(base.tree, torch.zeros_like(base.tree.tokens[:, :1]), base.q, base.q_indices(), level=0)
+        q = () if base.q is None else (base.q,)
+        return Growth(base.tree, torch.zeros_like(base.tree.tokens[:, :1]), q, base.q_indices(), level=0)
 
     def deeper(self, tree: TokenTree, frontier: Int[Tensor, "B F"], carry: Any) -> "Growth":
         """One more level of given nodes: a grown tree, whose new nodes have no distribution, and the next frontier in it."""

@@ -159,8 +159,8 @@ class Features:
         staged = limit.tier.depth * limit.tier.nodes  # at most: a level's frontier is never wider than the budget
         state.runner.reserve(list(counts), [count + min(staged, MARGIN) for count in counts.values()])
         # A model ranks faster than its logits become distributions. `proceed` may want to see those whole.
-        reads = getattr(policy, "reads", None) if limit.proceed is always else None
-        most, temperature = (0, None) if reads is None else (reads(limit), rnd.temperature())
+        reads = policy.reads(limit) if limit.proceed is always else None
+        most, temperature = (0, None) if reads is None else (reads, rnd.temperature())
         chain, known = self._chains(state, counts), self._known(state, rnd, counts)
         proposal = None
         if rnd.batch == 1 and (most == 1 or _best_tokens_alone(policy, rnd, limit)) and (divisor := rnd.temperature()):

@@ -116,6 +116,15 @@ class _Begun:
     def shape(self) -> Shape:
         return self.policy.shape
 
+    def passes(self, limit: Limit) -> int | None:
+        return self.policy.passes(limit)
+
+    def reads(self, limit: Limit) -> int | None:
+        return None
+
+    def max_children(self, limit: Limit) -> int:
+        return self.policy.max_children(limit)
+
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
         return self.policy.start(base, limit, rnd)
 

@@ -19,12 +19,13 @@ from draftwood.core.proposal import Growth, Proposal
 from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
-from draftwood.trees.grow import spread
+from draftwood.trees.by_level import ByLevel
+from draftwood.trees.spread import ended, spread
 from draftwood.trees.static import Static, need_widths
 
 
 @dataclass(frozen=True, slots=True)
-class BestAndOne:
+class BestAndOne(ByLevel):
     """Every node at depth d gets widths[d] children, the last of them drawn: width 1 is a plain draw. The shape is that of
     a static tree; only what fills a level is another."""
 
@@ -41,6 +42,9 @@ class BestAndOne:
     def shape(self) -> Shape:
         return self._plain.shape
 
+    def max_children(self, limit: Limit) -> int:
+        return self._plain.max_children(limit)
+
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
         return self._plain.start(base, limit, rnd)
 
@@ -55,7 +59,8 @@ class BestAndOne:
         base = replace(growth, tree=given.tree, q_index=given.q_index)
         grown = spread(base, rest, 1, self.draw, allowed, rnd)
         frontier = torch.cat([given.frontier, grown.frontier], dim=1)
-        return replace(grown, frontier=frontier, carry=level + 1)
+        grown = replace(grown, frontier=frontier, carry=level + 1)
+        return grown if self._plain.draws_level(level + 1, limit) else ended(grown)
 
     def select(self, tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
         return self._plain.select(tree, limit)

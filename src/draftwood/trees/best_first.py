@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core import host as hosts
 from draftwood.core.host import host, put
 from draftwood.core.legal_draws import Draw, Shape
 from draftwood.core.limit import Limit
@@ -18,6 +19,7 @@ from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.sampling.truncation import top
 from draftwood.core.tree import TokenTree
 from draftwood.errors import need_at_least
+from draftwood.trees.by_level import ByLevel
 from draftwood.trees.grow import best_of
 
 _FEW = 100  # candidates of a level that lists take faster than tensors
@@ -30,6 +32,26 @@ class _Carry:
     best: Float[Tensor, "B nodes"]  # the best scores stored so far, in falling order; -inf where there are fewer
     floor: Float[Tensor, "B 1"]  # the last place in `best`: nothing new at or below it is ever selected
     last: Int[Tensor, "B 1"]  # that place
+
+    def after(self, score: Float[Tensor, "B M"], beam: int) -> "tuple[_Carry, Bool[Tensor, 'B G']]":
+        """With the scores of another level, in falling order; also which of its best nodes go on."""
+        budget = self.best.shape[1]
+        best = torch.cat([self.best, score], dim=1).topk(budget, dim=1).values
+        floor = best.gather(1, self.last)
+        goes_on = score[:, :beam] > floor
+        width = int(goes_on.any(0).sum())  # those that go on stand first: no wider than the widest sequence needs
+        return _Carry(score[:, :width], best, floor, self.last), goes_on[:, :width]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Whole:
+    """The same without pruning: where all levels are run in any case, it would only cost operations."""
+
+    score: Float[Tensor, "B F"]
+    floor: float = -math.inf
+
+    def after(self, score: Float[Tensor, "B M"], beam: int) -> "tuple[_Whole, Bool[Tensor, 'B G']]":
+        return _Whole(score[:, :beam]), score[:, :beam] > self.floor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,7 +79,7 @@ class _Lists:
 
 
 @dataclass(frozen=True, slots=True)
-class BestFirst:
+class BestFirst(ByLevel):
     """Expand, then rank again: every frontier node gets its `beam` most probable children, the `beam` best of them all are
     the next frontier, and in the end the best `limit.nodes` of everything stored are kept.
 
@@ -94,17 +116,22 @@ class BestFirst:
             return self.beam
         return 1 if limit.tier.nodes - 1 <= limit.tier.depth else WIDE
 
+    def max_children(self, limit: Limit) -> int:
+        return self.reads(limit)
+
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
         growth = Growth.at_roots(base)
         few = rnd.batch * self._beam(limit) * self.reads(limit) <= _FEW and base.tree.num_nodes == 1
-        if few and rnd.device.type == "cpu":
+        if few and hosts.on_host(rnd.device):
             nodes, score = limit.budgets, host(base.tree.score)
             roots = [[(s, -1, token)] for (s,), (token,) in zip(score, host(base.tree.tokens), strict=True)]
             lists = _Lists(roots, score, [[] for _ in nodes], [max(n - 1, 0) for n in nodes])
             return replace(growth, frontier=put([[0 if n > 0 else -1] for n in nodes], rnd.device), carry=lists)
         score, nodes = base.tree.score[:, :1], limit.nodes[:, None]
-        best = score.new_full((rnd.batch, _budget(limit)), -torch.inf)
         frontier = torch.where(nodes > 0, growth.frontier, -1)
+        if not hosts.on_host(rnd.device):
+            return replace(growth, frontier=frontier, carry=_Whole(score))
+        best = score.new_full((rnd.batch, _budget(limit)), -torch.inf)
         carry = _Carry(score, best, score - torch.inf, (nodes - 1).clamp_min(0))
         return replace(growth, frontier=frontier, carry=carry)
 
@@ -117,7 +144,7 @@ class BestFirst:
             tokens = _tokens(columns, q)
         if isinstance(growth.carry, _Lists):
             return self._expand_few(growth, host(prob.log()), host(tokens), host(allowed), limit)
-        carry: _Carry = growth.carry
+        carry: _Carry | _Whole = growth.carry
         tree = growth.tree
         # A token outside the distribution's support has score -inf, and so has every child of a node that may have none.
         score = prob.log().to(tree.score.dtype).view(*allowed.shape, k) + carry.score[..., None]
@@ -127,11 +154,9 @@ class BestFirst:
         tokens = tokens.view(rnd.batch, -1).gather(1, order)
         parents = growth.frontier.gather(1, order // k)
         grown = tree.append(tokens=tokens, parents=parents, live=score > carry.floor, score=score)
-        best = torch.cat([carry.best, score], dim=1).topk(budget, dim=1).values
-        floor = best.gather(1, carry.last)
-        ahead = score[:, : self._beam(limit)]
-        frontier, ahead = _ahead(ahead, ahead > floor, tree.num_nodes)
-        return growth.deeper(grown, frontier, _Carry(ahead, best, floor, carry.last))
+        then, goes_on = carry.after(score, self._beam(limit))
+        nodes = torch.arange(tree.num_nodes, tree.num_nodes + goes_on.shape[1], device=score.device)
+        return growth.deeper(grown, torch.where(goes_on, nodes, -1), then)
 
     def _expand_few(
         self, growth: Growth, gain: list[list[float]], tokens: list[list[int]], allowed: list[list[bool]], limit: Limit
@@ -180,15 +205,3 @@ def _tokens(columns: Int[Tensor, "R k"], q: DraftProbs) -> Int[Tensor, "R k"]:
     if q.ids is None:
         return columns
     return q.ids[columns] if q.ids.ndim == 1 else q.ids.gather(1, columns)
-
-
-def _ahead(
-    score: Float[Tensor, "B F"], goes_on: Bool[Tensor, "B F"], first: int
-) -> tuple[Int[Tensor, "B G"], Float[Tensor, "B G"]]:
-    """The next frontier and its scores. Those that go on stand first, so on a CPU, where looking is free, the frontier is
-    no wider than the widest sequence needs."""
-    if goes_on.device.type == "cpu":
-        width = int(goes_on.any(0).sum())
-        score, goes_on = score[:, :width], goes_on[:, :width]
-    nodes = torch.arange(first, first + score.shape[1], device=score.device)
-    return torch.where(goes_on, nodes, -1), score

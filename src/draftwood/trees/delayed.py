@@ -20,13 +20,15 @@ from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.errors import need_at_least
-from draftwood.trees.grow import by_score, spread
+from draftwood.trees.by_level import ByLevel
+from draftwood.trees.grow import by_score
+from draftwood.trees.spread import spread, whole_level
 
 
 @dataclass(frozen=True, slots=True)
-class Delayed:
+class Delayed(ByLevel):
     """`trunk` single draws, then `count` independent paths as long as the limit says. A level is drawn whole or, where it
-    does not fit the budget, not at all: how many nodes it takes depends on what was drawn."""
+    does not fit the budget, not at all."""
 
     trunk: int = 2
     count: int = 4
@@ -44,12 +46,15 @@ class Delayed:
             return Shape.CHAIN
         return Shape.TREE if self.trunk else Shape.PATHS
 
+    def max_children(self, limit: Limit) -> int:
+        return self.count
+
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
         return replace(Growth.at_roots(base), carry=0)
 
     def expand(self, growth: Growth, q: DraftProbs, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
         level: int = growth.carry
-        allowed = allowed & (limit.nodes >= self.draws(level + 1))[:, None]
+        allowed = whole_level(allowed, self.draws(level + 1), limit)
         most = self.count if level >= self.trunk else 1
         # Behind the parting every path goes on by itself: a node that c of them go through draws c children.
         counts = growth.tree.copies.gather(1, growth.frontier.clamp_min(0)) if level > self.trunk else None

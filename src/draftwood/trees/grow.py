@@ -7,14 +7,15 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from draftwood.core.host import on_host
+from draftwood.core import host
 from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit, always
 from draftwood.core.proposal import Growth, Proposal
 from draftwood.core.protocols import TreePolicy
-from draftwood.core.round import Round, some
+from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
+from draftwood.trees.spread import joined
 
 Step = Callable[[TokenTree, Int[Tensor, "B F"]], tuple[DraftProbs, Float[Tensor, "B F H"] | None]]
 """(tree, frontier) -> child distributions of the frontier nodes, B * F in row-major order, and the draft's hidden states."""
@@ -24,7 +25,8 @@ NO_NUMBERS = "propose: the draft's probabilities are not numbers; its weights ma
 
 def grow(base: Proposal, limit: Limit, policy: TreePolicy, rnd: Round, step: Step) -> Proposal:
     """Level by level until the tier's depth or an empty frontier. A sequence that has reached its own depth just waits.
-    Policies that do not grow by levels say themselves how many passes they may ask for: `passes(limit)`.
+    Policies that do not grow by levels say how many passes they may ask for. Where looking at a frontier would stop a
+    device, all levels are run, and nodes that get no children are -1 in it.
 
     A step that fails ends growth, and what was drawn stays: to throw it away because of what came after it would bias
     the output. Where levels are grown, no pass is run over nodes that may not get children.
@@ -33,8 +35,11 @@ def grow(base: Proposal, limit: Limit, policy: TreePolicy, rnd: Round, step: Ste
     growth = policy.start(base, limit, rnd)
     passes, shared = base.passes, min(limit.depths, default=0)
     states: Float[Tensor, "B M H"] | None = None  # hidden states of the nodes that were run, for `proceed`
-    most = getattr(policy, "passes", None)
-    for _ in range(limit.tier.depth if most is None else most(limit)):
+    most = policy.passes(limit)
+    # No node is kept without the path to it, so a tree is never deeper than its budget.
+    for _ in range(min(limit.tier.depth, limit.tier.nodes - 1) if most is None else most):
+        if not growth.frontier.shape[1]:
+            break
         if growth.level is None or growth.level >= shared:
             growth = replace(growth, frontier=_open(growth, limit))
         allowed = growth.frontier >= 0
@@ -42,7 +47,7 @@ def grow(base: Proposal, limit: Limit, policy: TreePolicy, rnd: Round, step: Ste
             allowed = allowed & limit.proceed(growth.tree, growth.frontier, _above(growth, states))
             if most is None:  # others must be told which of their nodes were refused
                 growth = replace(growth, frontier=torch.where(allowed, growth.frontier, -1))
-        if not some(growth.frontier >= 0):
+        if host.on_host(rnd.device) and not bool((growth.frontier >= 0).any()):
             break
         try:
             q, hidden = step(growth.tree, growth.frontier)
@@ -64,7 +69,16 @@ def grow(base: Proposal, limit: Limit, policy: TreePolicy, rnd: Round, step: Ste
         greedy = rnd.sampler.greedy()[:, None]
         tree = replace(tree, copies=torch.where(greedy, 0, tree.copies))
         q_index = torch.where(greedy, -1, q_index)
-    return Proposal(tree, policy.draw, growth.q, q_index, passes=passes, fault=fault)
+    return Proposal(
+        tree,
+        policy.draw,
+        joined(growth.q),
+        q_index,
+        passes=passes,
+        fault=fault,
+        max_depth=base.levels + limit.tier.depth,
+        max_children=base.siblings + policy.max_children(limit),
+    )
 
 
 def _above(growth: Growth, states: Float[Tensor, "B M H"] | None) -> Float[Tensor, "B F H"] | None:
@@ -91,68 +105,7 @@ def _no_numbers(q: DraftProbs) -> bool:
     """Whether every distribution is NaN, as broken weights leave them. One number tells: softmax spreads a NaN to its whole
     distribution. On an accelerator looking would stop the device; there the check of proposals finds it."""
     first = q.prob[:, :1]
-    return on_host(first.device) and bool(first.numel()) and bool(first.isnan().all())
-
-
-def spread(
-    growth: Growth,
-    q: DraftProbs,
-    k: int,
-    draw: Draw,
-    allowed: Bool[Tensor, "B F"],
-    rnd: Round,
-    source: int = 0,
-    counts: Int[Tensor, "B F"] | None = None,
-) -> Growth:
-    """k children for every allowed frontier node, or as many as `counts` says, in draw order; the new nodes are the next
-    frontier.
-
-    Equal iid draws become one node that counts its copies. A draw without replacement stops when nothing is left.
-    """
-    frontier, tree = growth.frontier, growth.tree
-    batch, width = frontier.shape
-    probs = q.prob.view(batch, width, -1)
-    columns = rnd.draw(frontier.clamp_min(0), probs, k, draw, allowed)
-    if counts is not None:
-        columns = torch.where(torch.arange(k, device=columns.device) < counts[..., None], columns, -1)
-    starts = torch.arange(width, device=columns.device)[:, None] * probs.shape[-1]
-    tokens = tokens_at(q, torch.where(columns >= 0, columns + starts, -1).flatten(1)).view_as(columns)
-    copies = torch.zeros_like(tokens) if draw is Draw.GIVEN else torch.ones_like(tokens)
-    live = (tokens >= 0) & allowed[..., None]
-    if draw is Draw.IID:
-        copies, first = _merge(tokens)
-        live = live & first
-    parents = frontier[..., None].expand_as(tokens)
-    grown = tree.add(
-        parents.flatten(1), tokens.flatten(1), live=live.flatten(1), copies=copies.flatten(1), source=source
-    )
-    fresh = torch.arange(tree.num_nodes, grown.num_nodes, device=tokens.device).expand(batch, -1)
-    noted = growth if draw is Draw.GIVEN else with_distributions(growth, q, allowed)
-    q_index = torch.nn.functional.pad(noted.q_index, (0, grown.num_nodes - tree.num_nodes), value=-1)
-    deeper = noted.deeper(grown, torch.where(grown.live[:, tree.num_nodes :], fresh, -1), growth.carry)
-    return replace(deeper, q_index=q_index)
-
-
-def with_distributions(growth: Growth, q: DraftProbs, drawn: Bool[Tensor, "B F"]) -> Growth:
-    """The frontier's distributions kept for the rule, as those that children of the `drawn` nodes come from."""
-    first = 0 if growth.q is None else growth.q.num_distributions
-    at = growth.frontier.clamp_min(0)
-    own = first + torch.arange(at.numel(), device=at.device).view_as(at)
-    own = torch.where(drawn, own, growth.q_index.gather(1, at))
-    return replace(growth, q=q if growth.q is None else growth.q.join(q), q_index=growth.q_index.scatter(1, at, own))
-
-
-def tokens_at(q: DraftProbs, places: Int[Tensor, "B M"]) -> Int[Tensor, "B M"]:
-    """Tokens of columns that are counted through all distributions of a sequence, W to a node; -1 stays -1."""
-    at = places.clamp_min(0)
-    width = q.prob.shape[1]
-    if q.ids is None:
-        tokens = at % width
-    elif q.ids.ndim == 1:
-        tokens = q.ids[at % width]
-    else:
-        tokens = q.ids.reshape(len(at), -1).gather(1, at)
-    return torch.where(places >= 0, tokens, -1)
+    return host.on_host(first.device) and bool(first.numel()) and bool(first.isnan().all())
 
 
 def by_score(tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
@@ -184,11 +137,3 @@ def _open(growth: Growth, limit: Limit) -> Int[Tensor, "B F"]:
         return torch.where((growth.level < limit.depth)[:, None], growth.frontier, -1)
     depth = growth.tree.depths().gather(1, growth.frontier.clamp_min(0))
     return torch.where((growth.frontier >= 0) & (depth < limit.depth[:, None]), growth.frontier, -1)
-
-
-def _merge(tokens: Int[Tensor, "B F k"]) -> tuple[Int[Tensor, "B F k"], Bool[Tensor, "B F k"]]:
-    """How often each first appearance was drawn, and which entries are first appearances."""
-    same = tokens[..., :, None] == tokens[..., None, :]
-    earlier = torch.ones_like(same[0, 0]).tril(-1)
-    first = ~(same & earlier).any(-1)
-    return torch.where(first, same.sum(-1), 0), first

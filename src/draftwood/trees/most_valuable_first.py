@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core import host
 from draftwood.core.legal_draws import Draw, Shape
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Growth, Proposal
@@ -22,8 +23,9 @@ from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.errors import need_at_least
-from draftwood.trees.grow import by_score, with_distributions
+from draftwood.trees.grow import by_score
 from draftwood.trees.place import place
+from draftwood.trees.spread import joined, with_distributions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,6 +61,12 @@ class MostValuableFirst:
         """Every pass is followed by a draw at least."""
         return limit.tier.nodes - 1
 
+    def reads(self, limit: Limit) -> int | None:
+        return None
+
+    def max_children(self, limit: Limit) -> int:
+        return limit.tier.nodes - 1
+
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
         growth = Growth.at_roots(base)
         one = torch.ones_like(growth.frontier, dtype=torch.float64)
@@ -76,11 +84,16 @@ class MostValuableFirst:
             worth = torch.where(allowed & rnd.sampler.greedy()[:, None], best, torch.inf)
             value = torch.minimum(value, torch.full_like(value, torch.inf).scatter(1, at, worth))
         growth = with_distributions(replace(growth, carry=replace(old, value=value)), q, allowed)
+        whole = joined(growth.q)
+        growth = replace(growth, q=() if whole is None else (whole,))
         while True:
             node, ready = _top(growth, limit)
-            if not bool(ready.any()):  # a heap has to look
+            on_host = host.on_host(rnd.device)
+            if on_host and not bool(ready.any()):  # a heap has to look
                 break
             growth = _pop(growth, node, ready, limit, rnd)
+            if not on_host:  # one draw a pass: there are as many passes as draws, and a draw that is not ready waits
+                break
         return replace(growth, frontier=self._waiting(growth, limit))
 
     def _waiting(self, growth: Growth, limit: Limit) -> Int[Tensor, "B F"]:
@@ -107,8 +120,7 @@ def _top(growth: Growth, limit: Limit) -> tuple[Int[Tensor, "B"], Bool[Tensor, "
 
 def _pop(growth: Growth, node: Int[Tensor, "B"], ready: Bool[Tensor, "B"], limit: Limit, rnd: Round) -> Growth:
     """One more child of `node` in the ready sequences, and the values of the two draws that it makes possible."""
-    carry, tree, q, at = growth.carry, growth.tree, growth.q, node[:, None]
-    assert q is not None
+    carry, tree, (q,), at = growth.carry, growth.tree, growth.q, node[:, None]
     index = growth.q_index.gather(1, at)[:, 0].clamp_min(0)
     elder = tree.live & (tree.parents == at)
     probs = _without(q.prob[index].double(), torch.where(elder, carry.column, -1))  # [B, W]

@@ -19,6 +19,7 @@ from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.errors import OptionError
 from draftwood.trees.best_first import BestFirst
+from draftwood.trees.by_level import ByLevel
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,7 +29,7 @@ class _Carry:
 
 
 @dataclass(frozen=True, slots=True)
-class OptTree:
+class OptTree(ByLevel):
     """The search of `BestFirst` with a beam as wide as the budget, so that nothing worth keeping is missed. A sequence stops
     when its newest level made its best tree worth at most `delta` tokens more."""
 
@@ -49,6 +50,9 @@ class OptTree:
     def reads(self, limit: Limit) -> int:
         """Columns of a distribution that matter, the best ones."""
         return _search(limit).reads(limit)
+
+    def max_children(self, limit: Limit) -> int:
+        return _search(limit).max_children(limit)
 
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
         growth = _search(limit).start(base, limit, rnd)

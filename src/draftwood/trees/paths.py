@@ -21,13 +21,14 @@ from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.errors import need_size
-from draftwood.trees.grow import by_score, spread
+from draftwood.trees.by_level import ByLevel
+from draftwood.trees.grow import by_score
+from draftwood.trees.spread import spread, whole_level
 
 
 @dataclass(frozen=True, slots=True)
-class Paths:
-    """`count` paths, as long as the limit says. A level is drawn whole or, where it does not fit the budget, not at all:
-    how many nodes it takes depends on what was drawn, and cutting afterwards would look at that."""
+class Paths(ByLevel):
+    """`count` paths, as long as the limit says. A level is drawn whole or, where it does not fit the budget, not at all."""
 
     count: int = 4
 
@@ -42,12 +43,15 @@ class Paths:
     def shape(self) -> Shape:
         return Shape.PATHS if self.count > 1 else Shape.CHAIN
 
+    def max_children(self, limit: Limit) -> int:
+        return self.count
+
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
         return replace(Growth.at_roots(base), carry=0)
 
     def expand(self, growth: Growth, q: DraftProbs, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
         level: int = growth.carry
-        allowed = allowed & (limit.nodes >= self.count * (level + 1))[:, None]
+        allowed = whole_level(allowed, self.count * (level + 1), limit)
         through = growth.tree.copies.gather(1, growth.frontier.clamp_min(0))
         counts = through if level else torch.full_like(through, self.count)
         grown = spread(growth, q, self.count, self.draw, allowed, rnd, counts=counts)

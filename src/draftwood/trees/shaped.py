@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from draftwood.core.host import put
 from draftwood.core.legal_draws import Draw, Shape, need_draw
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Growth, Proposal
@@ -14,11 +15,13 @@ from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.errors import OptionError
 from draftwood.trees.best_shape import Topology
-from draftwood.trees.grow import by_score, spread
+from draftwood.trees.by_level import ByLevel
+from draftwood.trees.grow import by_score
+from draftwood.trees.spread import ended, spread
 
 
 @dataclass(frozen=True, slots=True)
-class Shaped:
+class Shaped(ByLevel):
     """A topology filled with tokens: the i-th child is the i-th draw without replacement, or the i-th best token."""
 
     parents: Topology
@@ -58,29 +61,34 @@ class Shaped:
             first, width = first + width, sum(levels[-1])
         return levels
 
+    def max_children(self, limit: Limit) -> int:
+        return max((max(counts) for counts in self._levels()[: limit.tier.depth]), default=0)
+
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
-        return replace(Growth.at_roots(base), carry=self._levels())
+        levels, growth = self._levels(), Growth.at_roots(base)
+        return replace(growth, carry=levels) if levels else ended(replace(growth, carry=levels))
 
     def expand(self, growth: Growth, q: DraftProbs, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
         levels: list[list[int]] = growth.carry
         if not levels:
-            return replace(growth, frontier=torch.full_like(growth.frontier, -1))
+            return ended(growth)
         counts, most = levels[0], max(levels[0])
-        asked = torch.tensor(counts, device=growth.frontier.device).expand_as(growth.frontier)
+        asked = put(counts, rnd.device).expand_as(growth.frontier)
         grown = spread(growth, q, most, self.draw, allowed & (asked > 0), rnd, counts=asked)
         # Places that the topology does not have are dropped at once: level upon level they would multiply.
         old = growth.tree.num_nodes
         real = [node * most + rank for node, count in enumerate(counts) for rank in range(count)]
-        kept = torch.tensor([*range(old), *(old + place for place in real)], device=asked.device)
-        frontier = grown.frontier[:, real]
-        back = torch.arange(old, old + len(real), device=asked.device)
-        return replace(
+        kept = put([*range(old), *(old + place for place in real)], rnd.device)
+        frontier = grown.frontier[:, put(real, rnd.device)]
+        back = torch.arange(old, old + len(real), device=rnd.device)
+        grown = replace(
             grown,
             tree=grown.tree.take_nodes(kept.expand(rnd.batch, -1)),
             q_index=grown.q_index[:, kept],
             frontier=torch.where(frontier >= 0, back, -1),
             carry=levels[1:],
         )
+        return grown if levels[1:] else ended(grown)
 
     def select(self, tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
         return by_score(tree, limit)

@@ -5,7 +5,6 @@ from itertools import accumulate
 from operator import mul
 from typing import Any
 
-import torch
 from jaxtyping import Bool
 from torch import Tensor
 
@@ -16,11 +15,13 @@ from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.errors import OptionError, need_size
-from draftwood.trees.grow import by_score, spread
+from draftwood.trees.by_level import ByLevel
+from draftwood.trees.grow import by_score
+from draftwood.trees.spread import ended, spread, whole_level
 
 
 @dataclass(frozen=True, slots=True)
-class Static:
+class Static(ByLevel):
     """Every node at depth d gets widths[d] children: (4, 2, 2) has levels of 4, 8 and 16 nodes."""
 
     widths: tuple[int, ...]
@@ -34,18 +35,21 @@ class Static:
     def shape(self) -> Shape:
         return Shape.CHAIN if all(width == 1 for width in self.widths) else Shape.TREE
 
+    def max_children(self, limit: Limit) -> int:
+        return max(self.widths[: limit.tier.depth], default=0)
+
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
-        return replace(Growth.at_roots(base), carry=0)
+        growth = replace(Growth.at_roots(base), carry=0)
+        return growth if self.draws_level(0, limit) else ended(growth)
 
     def expand(self, growth: Growth, q: DraftProbs, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
         level: int = growth.carry
-        if level >= len(self.widths):
-            return replace(growth, frontier=torch.full_like(growth.frontier, -1))
+        if not self.draws_level(level, limit):
+            return ended(growth)
         if self.draw is Draw.IID:
-            # Equal draws share a node, so how many nodes a level takes depends on what was drawn. Cutting afterwards would
-            # look at that; a level is therefore drawn whole or, where its draws do not all fit the budget, not at all.
-            allowed = allowed & (limit.nodes >= self._draws(level + 1))[:, None]
-        return replace(spread(growth, q, self.widths[level], self.draw, allowed, rnd), carry=level + 1)
+            allowed = whole_level(allowed, self._draws(level + 1), limit)
+        grown = replace(spread(growth, q, self.widths[level], self.draw, allowed, rnd), carry=level + 1)
+        return grown if self.draws_level(level + 1, limit) else ended(grown)
 
     def select(self, tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
         return by_score(tree, limit)
@@ -54,6 +58,11 @@ class Static:
     def num_nodes(self) -> int:
         """Drafted nodes of a full tree."""
         return self._draws(len(self.widths))
+
+    def draws_level(self, level: int, limit: Limit) -> bool:
+        """Whether any sequence may draw this level."""
+        there = level < len(self.widths)
+        return there and (self.draw is not Draw.IID or self._draws(level + 1) < limit.tier.nodes)
 
     def _draws(self, levels: int) -> int:
         """Draws that the first levels take."""

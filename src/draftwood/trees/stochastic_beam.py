@@ -25,11 +25,13 @@ from draftwood.core.round import Round, some
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.errors import need_size
-from draftwood.trees.grow import by_score, tokens_at, with_distributions
+from draftwood.trees.by_level import ByLevel
+from draftwood.trees.grow import by_score
+from draftwood.trees.spread import tokens_at, with_distributions
 
 
 @dataclass(frozen=True, slots=True)
-class StochasticBeam:
+class StochasticBeam(ByLevel):
     """`beam` nodes a level, drawn without replacement over the whole level; siblings stand in the order of arrival."""
 
     beam: int = 4
@@ -44,6 +46,9 @@ class StochasticBeam:
     @property
     def shape(self) -> Shape:
         return Shape.CHAIN if self.beam == 1 else Shape.TREE
+
+    def max_children(self, limit: Limit) -> int:
+        return self.beam
 
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
         growth = Growth.at_roots(base)

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core import host
 from draftwood.core.legal_draws import Draw, Shape
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Growth, Proposal
@@ -17,8 +18,10 @@ from draftwood.core.round import Round, some
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.errors import OptionError
-from draftwood.trees.grow import by_score, tokens_at, with_distributions
+from draftwood.trees.by_level import ByLevel
+from draftwood.trees.grow import by_score
 from draftwood.trees.place import place
+from draftwood.trees.spread import tokens_at, with_distributions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,7 +31,7 @@ class _Carry:
 
 
 @dataclass(frozen=True, slots=True)
-class Threshold:
+class Threshold(ByLevel):
     """Draws worth more than `least`, and of them the most valuable where the budget has not room for all: a draw at or below
     the last one that fits is not made. A draw's value is known before its token, so nothing here looks at tokens."""
 
@@ -45,6 +48,9 @@ class Threshold:
     @property
     def shape(self) -> Shape:
         return Shape.TREE
+
+    def max_children(self, limit: Limit) -> int:
+        return limit.tier.nodes - 1
 
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
         growth = Growth.at_roots(base)
@@ -63,7 +69,9 @@ class Threshold:
         grown = place(tree, at, live, parents=parents, tokens=tokens, score=drawn.value.log().flatten(1))
         # The first child of a new node is worth what the node is.
         goes_on = live & (drawn.reach.flatten(1) > self._floor(drawn.best, limit))
-        order = (~goes_on).long().argsort(dim=1, stable=True)[:, : max(int(goes_on.sum(1).max()), 1)]
+        # Fewer than the budget are worth more than its last place, so no frontier is wider than that.
+        widest = max(int(goes_on.sum(1).max()), 1) if host.on_host(rnd.device) else drawn.best.shape[1]
+        order = (~goes_on).long().argsort(dim=1, stable=True)[:, :widest]
         frontier = torch.where(goes_on, at, -1).gather(1, order)
         then = _Carry(drawn.reach.flatten(1).gather(1, order), drawn.best)
         deeper = with_distributions(growth, q, allowed).deeper(grown, frontier, then)
