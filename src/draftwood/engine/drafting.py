@@ -16,7 +16,15 @@ from draftwood.core.forward import ForwardOutput
 from draftwood.core.host import host, put
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
-from draftwood.core.proposal_checks import BAD_PROBS, REASONS, fault_codes, faults, is_valid
+from draftwood.core.proposal_checks import (
+    BAD_PROBS,
+    OVER_BUDGET,
+    REASONS,
+    fault_codes,
+    faults,
+    is_valid,
+    without_faults,
+)
 from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome, Times, Verdict
@@ -81,11 +89,18 @@ def _without_faults(e: "Engine", proposal: Proposal, part: Round, drafting: list
 
 
 def _selected_unread(e: "Engine", proposal: Proposal, part: Round, limit: Limit) -> tuple[Proposal, Int[Tensor, "B"]]:
-    """The same without looking: drafts with faults are cut here, and the faults are read with the verdict."""
-    proposal = proposal.keep(is_valid(proposal) & e.recipe.policy.select(proposal.tree, limit))
+    """The same without looking: drafts with faults are cut where they are, and the faults are read with the verdict."""
+    roots = part.roots()
+    wrong = fault_codes(proposal, roots, e.info.vocab_size)
+    proposal = without_faults(proposal, wrong, roots, e.info.vocab_size)
+    proposal = proposal.keep(e.recipe.policy.select(proposal.tree, limit))
     proposal = proposal.compact(min(limit.tier.nodes, proposal.tree.num_nodes))
-    wrong = fault_codes(proposal, part.roots(), e.info.vocab_size, limit.nodes)
-    return proposal.keep((wrong == 0)[:, None].expand_as(proposal.tree.live)), wrong
+    tree = proposal.tree
+    # Entries are reserved for so many nodes and no more.
+    over = tree.num_drafted() > limit.nodes
+    root = torch.arange(tree.num_nodes, device=roots.device) == 0
+    kept = proposal.keep(~over[:, None] | root)
+    return kept, torch.where(over & (wrong == 0), OVER_BUDGET, wrong)
 
 
 def disable_faulty(e: "Engine", rnd: Round, codes: list[int]) -> None:

@@ -304,8 +304,9 @@ def pass_over(stage: Stage, tree: TokenTree, context: int) -> Callable[[], None]
     parts = [_tokens(stage, tree, b, context) for b in range(tree.batch)]
     starts = [sum(p.size for p in parts[:i]) for i in range(len(parts))]
     names = ("ids", "slots", "positions", "entries", "parents")
-    joined = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
-    x = ForwardInput(**joined, want=torch.cat([part.want + start for part, start in zip(parts, starts, strict=True)]))
+    ids, slots, positions, entries, parents = (torch.cat([getattr(part, name) for part in parts]) for name in names)
+    want = torch.cat([part.want + start for part, start in zip(parts, starts, strict=True)])
+    x = ForwardInput(ids, slots, positions, entries, parents, want)
 
     def run() -> None:
         none = [[] for _ in range(tree.batch)]
