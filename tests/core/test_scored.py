@@ -19,6 +19,7 @@ from draftwood.core.tree import TokenTree
 from draftwood.models.backends.choose import int8_decoder
 from draftwood.models.backends.int8_weights import from_tensors as int8_weights
 from draftwood.models.decoder import Decoder
+from draftwood.testing.host_reads import HostReads, as_if_on_a_device
 from draftwood.testing.runs import make_engine, serve
 from draftwood.testing.tiny import CONFIG, tiny_weights
 
@@ -80,6 +81,21 @@ def test_the_whole_round_decides_over_which_columns_some_sequences_are_told():
         assert torch.allclose(told, every[1:])
         some = scored.probs(torch.tensor([0, 1, 0]), where=torch.tensor([False, True, True])).dense()
         assert torch.equal(some[1:], every[1:])
+
+
+def test_nodes_asked_for_together_are_told_what_each_is_told_alone_without_a_read():
+    scored = target(0.0, 1.0, 0.7, top_p=0.6)
+    nodes, where = torch.tensor([[0, 1], [1, 0], [0, 1]]), torch.tensor([[True, True], [True, True], [False, True]])
+    with as_if_on_a_device(), HostReads() as reads:
+        said, probs = scored.tokens(nodes, nodes, where), scored.dense(nodes, where)
+    assert reads.total == 0
+    for k in range(2):
+        own = [scored.token(nodes[:, k], depth, where[:, k]) for depth in range(2)]  # a node is as deep as its number
+        assert said[:, k].tolist() == [int(own[int(nodes[b, k])][b]) for b in range(3)]
+        asked = where[:, k]
+        assert torch.allclose(probs[asked, k], scored.probs(nodes[:, k]).dense()[asked])
+    with as_if_on_a_device():
+        assert torch.equal(scored.tokens(nodes, 1, where)[:, 1], scored.token(nodes[:, 1], 1, where[:, 1]))
 
 
 def test_logits_are_those_of_the_nodes():
