@@ -1,40 +1,80 @@
-"""What a proposal must look like before a rule may see it. Finds the sequences that break it; never repairs them."""
+"""What a proposal must look like before a rule may see it. Finds the sequences that break it; never repairs them.
+
+Twice: `faults` looks at numbers where that is free, `fault_codes` computes the same where looking would stop a device. Both
+name the first reason that holds, in the order of REASONS, nodes one after another.
+"""
+
+from dataclasses import replace
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from draftwood.core.host import host
 from draftwood.core.legal_draws import Draw
 from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round
+from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import AHEAD
 from draftwood.errors import DrafterError
 
 BAD_PROBS = "a draft distribution is not a probability"
+REASONS = (
+    "",
+    "a node names a distribution that is not stored",
+    "a draft distribution names a token outside the target's vocabulary",
+    "the root is not the newest token",
+    "the root has a parent",
+    "a count of copies is absurd",
+    # of each node
+    "a token id is out of range",
+    "a parent does not stand before its child",
+    "a live node hangs below a dead one",
+    "a node of this pass hangs below one of the next",
+    "two siblings carry the same token",
+    "a drawn node has no distribution",
+    # of the whole tree again
+    "a score is not a number",
+    BAD_PROBS,
+    "more nodes than the limit allows",
+)
+"""By number, 0 being no fault."""
+
+(
+    _ROOT_TOKEN,
+    _ROOT_PARENT,
+    _ABSURD_COPIES,
+    _TOKEN,
+    _ORDER,
+    _DEAD_PARENT,
+    _AHEAD_PARENT,
+    _TWINS,
+    _NO_PROBS,
+    _SCORE,
+    _PROBS,
+) = range(3, 14)
 _SUM = 1e-5  # a float32 softmax is ten times nearer to one; what is farther off biases the output by a third of it
 _COPIES = {Draw.GIVEN: 0, Draw.DISTINCT: 1, Draw.IID: 4096}
 
 
 def faults(proposal: Proposal, rnd: Round, vocab_size: int) -> dict[int, str]:
-    """Sequence -> what is wrong with its draft. Shapes that fit no sequence raise DrafterError instead."""
-    _shapes(proposal, rnd, vocab_size)
+    """Sequence -> what is wrong with its draft. Shapes and distributions that fit no sequence raise DrafterError."""
+    _shapes(proposal, rnd.batch, vocab_size)
+    _numbers(proposal, vocab_size)
     tree = proposal.tree
     columns: list[list[list[int]]] = host(
         torch.stack([tree.tokens, tree.parents, tree.live.long(), tree.role, tree.copies, proposal.q_indices()])
     )
     found: dict[int, str] = {}
+    most = _COPIES[proposal.draw]
     for b, (tokens, parents, live, role, copies, distributions) in enumerate(zip(*columns, strict=True)):
-        reason = _fault(
-            tokens, parents, live, role, copies, distributions, rnd.requests[b].root, vocab_size, _COPIES[proposal.draw]
-        )
-        if reason is not None:
-            found[b] = reason
-    _mark(found, "a score is not a number", tree.live & tree.score.isnan())
+        root = rnd.requests[b].root
+        code = _fault(tokens, parents, live, role, copies, distributions, root, vocab_size, most)
+        if code:
+            found[b] = REASONS[code]
+    _mark(found, REASONS[_SCORE], tree.live & tree.score.isnan())
     if proposal.q is not None and proposal.q.num_distributions:
-        below = tree.live & (tree.copies > 0)
-        below[:, 0] = False
-        _mark(found, BAD_PROBS, below & ~is_valid(proposal))
+        _mark(found, REASONS[_PROBS], _drawn(proposal) & ~is_valid(proposal))
     return found
 
 
@@ -48,39 +88,110 @@ def _fault(
     root: int,
     vocab_size: int,
     most: int,
-) -> str | None:
+) -> int:
     """The first thing that is wrong with one tree."""
     if tokens[0] != root or not live[0]:
-        return "the root is not the newest token"
+        return _ROOT_TOKEN
     if parents[0] != -1:
-        return "the root has a parent"
+        return _ROOT_PARENT
     if min(copies) < 0 or max(copies) > most:
-        return "a count of copies is absurd"
+        return _ABSURD_COPIES
     children: set[tuple[int, int]] = set()
     for i in range(1, len(tokens)):
         if not live[i]:
             continue
         parent, token = parents[i], tokens[i]
         if not 0 <= token < vocab_size:
-            return "a token id is out of range"
+            return _TOKEN
         if not 0 <= parent < i:
-            return "a parent does not stand before its child"
+            return _ORDER
         if not live[parent]:
-            return "a live node hangs below a dead one"
+            return _DEAD_PARENT
         if role[parent] == AHEAD and role[i] != AHEAD:
-            return "a node of this pass hangs below one of the next"
+            return _AHEAD_PARENT
         if (parent, token) in children:
-            return "two siblings carry the same token"
+            return _TWINS
         if copies[i] and distributions[parent] < 0:
-            return "a drawn node has no distribution"
+            return _NO_PROBS
         children.add((parent, token))
-    return None
+    return 0
 
 
 def _mark(found: dict[int, str], reason: str, mask: Bool[Tensor, "B N"]) -> None:
     if bool(mask.any()):
         for b in host(mask.any(1).nonzero()[:, 0]):
             found.setdefault(b, reason)
+
+
+def fault_codes(
+    proposal: Proposal, roots: Int[Tensor, "B"], vocab_size: int, budgets: Int[Tensor, "B"] | None = None
+) -> Int[Tensor, "B"]:
+    """What is wrong with each sequence's draft, as a number of REASONS: `faults` without a look. Called before anything
+    follows the numbers of a tree, because an index out of range stops an accelerator for good; then `without_faults`.
+
+    `budgets`: also whether more nodes were kept than the limit allows. Only what was selected has to fit.
+    """
+    _shapes(proposal, len(roots), vocab_size)
+    tree, q, q_index = proposal.tree, proposal.q, proposal.q_indices()
+    copies, live, nodes = tree.copies, tree.live, tree.num_nodes
+    index = torch.arange(nodes, device=roots.device)
+    below = live & (index > 0)
+    above = tree.parents.clamp(0, nodes - 1)
+    none = torch.zeros_like(live[:, 0])
+    foreign = none if q is None or q.ids is None else _foreign(q.ids, vocab_size).any().expand_as(none)
+    first = [
+        (q_index >= (0 if q is None else q.num_distributions)).any(1),
+        foreign,
+        (tree.tokens[:, 0] != roots) | ~live[:, 0],
+        tree.parents[:, 0] != -1,
+        ((copies < 0) | (copies > _COPIES[proposal.draw])).any(1),
+    ]
+    each = [
+        _foreign(tree.tokens, vocab_size),
+        (tree.parents < 0) | (tree.parents >= index),
+        ~live.gather(1, above),
+        (tree.role.gather(1, above) == AHEAD) & (tree.role != AHEAD),
+        _twins(torch.where(below, above * vocab_size + tree.tokens, -1 - index)),
+        (copies != 0) & (q_index.gather(1, above) < 0),
+    ]
+    last = [
+        (live & tree.score.isnan()).any(1),
+        none if q is None else (_drawn(proposal) & ~is_valid(proposal)).any(1),
+        none if budgets is None else tree.num_drafted() > budgets,
+    ]
+    by_node = torch.stack(each, dim=-1) & below[..., None]  # [B, N, checks]
+    found, place = torch.cat([torch.stack(first, dim=1), by_node.flatten(1)], dim=1).byte().max(dim=1)
+    late, behind = torch.stack(last, dim=1).byte().max(dim=1)
+    code = torch.where(place < len(first), place, len(first) + (place - len(first)) % len(each))
+    return torch.where(found > 0, 1 + code, torch.where(late > 0, 1 + len(first) + len(each) + behind, 0))
+
+
+def _twins(key: Int[Tensor, "B N"]) -> Bool[Tensor, "B N"]:
+    """Nodes whose key an earlier one has. By sorting: of pairs there would be too many."""
+    ordered, order = key.sort(dim=1, stable=True)
+    return torch.zeros_like(key, dtype=torch.bool).scatter(1, order[:, 1:], ordered[:, 1:] == ordered[:, :-1])
+
+
+def without_faults(proposal: Proposal, codes: Int[Tensor, "B"], roots: Int[Tensor, "B"], vocab_size: int) -> Proposal:
+    """Bare roots where something is wrong, and all numbers in range, those of dead nodes too: what follows them on a device
+    need not look. A bad distribution costs only the nodes drawn from it, which was decided before they were drawn."""
+    tree, q = proposal.tree, proposal.q
+    bare = ((codes != 0) & (codes != _PROBS))[:, None]
+    root = (torch.arange(tree.num_nodes, device=roots.device) == 0).expand_as(tree.live)
+    live = torch.where(bare, root, tree.live)
+    used = live & ~root
+    fixed = replace(
+        tree,
+        tokens=torch.where(used, tree.tokens, roots[:, None]),
+        parents=torch.where(root, -1, torch.where(used, tree.parents, 0)),
+        copies=torch.where(used, tree.copies, 0),
+        score=torch.where(bare, 0.0, tree.score),
+        live=live,
+    )
+    if q is not None and q.ids is not None:
+        q = DraftProbs(q.prob, q.ids.clamp(0, vocab_size - 1))
+    clean = replace(proposal, tree=fixed, q=q, q_index=torch.where(bare | ~live, -1, proposal.q_indices()))
+    return clean.keep(is_valid(clean))
 
 
 def is_valid(proposal: Proposal) -> Bool[Tensor, "B N"]:
@@ -92,12 +203,20 @@ def is_valid(proposal: Proposal) -> Bool[Tensor, "B N"]:
     wrong = ~(q.prob >= 0).all(1) | ~((q.prob.sum(1) - 1).abs() < _SUM)
     parent = tree.parents.clamp(0, max(tree.num_nodes - 1, 0))
     probs = proposal.q_indices().gather(1, parent)
-    return (tree.copies == 0) | (probs < 0) | ~wrong[probs.clamp_min(0)]
+    return (tree.copies == 0) | (probs < 0) | ~wrong[probs.clamp(0, q.num_distributions - 1)]
 
 
-def _shapes(proposal: Proposal, rnd: Round, vocab_size: int) -> None:
+def _drawn(proposal: Proposal) -> Bool[Tensor, "B N"]:
     tree = proposal.tree
-    want = (rnd.batch, tree.tokens.shape[-1])
+    below = tree.live & (tree.copies > 0)
+    below[:, 0] = False
+    return below
+
+
+def _shapes(proposal: Proposal, batch: int, vocab_size: int) -> None:
+    """What can be known without a look."""
+    tree, q = proposal.tree, proposal.q
+    want = (batch, tree.tokens.shape[-1])
     for name in ("tokens", "parents", "live", "role", "copies", "score", "source"):
         shape = tuple(getattr(tree, name).shape)
         if shape != want:
@@ -112,25 +231,27 @@ def _shapes(proposal: Proposal, rnd: Round, vocab_size: int) -> None:
     for name, kind in (("passes", int), ("pass_seconds", int | float)):
         if not isinstance(getattr(proposal, name), kind):
             raise DrafterError(f"{name} cannot be {getattr(proposal, name)!r}, a number is expected")
-    _distributions(proposal, vocab_size)
-    if proposal.q_index is None:
-        return
-    if tuple(proposal.q_index.shape) != want:
+    if proposal.q_index is not None and tuple(proposal.q_index.shape) != want:
         raise DrafterError(f"q_index has shape {tuple(proposal.q_index.shape)}, expected {want}")
-    highest = int(proposal.q_index.max()) if proposal.q_index.numel() else -1
-    stored = 0 if proposal.q is None else proposal.q.num_distributions
-    if highest >= stored:
-        raise DrafterError(f"q_index names distribution {highest}, only {stored} are stored")
-
-
-def _distributions(proposal: Proposal, vocab_size: int) -> None:
-    """Distributions over the target's own tokens."""
-    q = proposal.q
-    if q is None:
-        return
-    if q.ids is None and q.prob.shape[1] != vocab_size:
+    if q is not None and q.ids is None and q.prob.shape[1] != vocab_size:
         raise DrafterError(f"a draft distribution has {q.prob.shape[1]} columns, the target {vocab_size} tokens")
-    if q.ids is not None:
+    if q is not None and q.ids is not None:
         fits = q.ids.shape[-1] == q.prob.shape[1] and (q.ids.ndim == 1 or len(q.ids) == q.num_distributions)
-        if not fits or bool(((q.ids < 0) | (q.ids >= vocab_size)).any()):
-            raise DrafterError(f"the columns of a draft distribution name tokens outside the target's {vocab_size}")
+        if not fits:
+            raise DrafterError(f"distributions of shape {tuple(q.prob.shape)} name tokens {tuple(q.ids.shape)}")
+
+
+def _numbers(proposal: Proposal, vocab_size: int) -> None:
+    """Distributions over the target's own tokens, and no others are named."""
+    q = proposal.q
+    if q is not None and q.ids is not None and bool(_foreign(q.ids, vocab_size).any()):
+        raise DrafterError(f"the columns of a draft distribution name tokens outside the target's {vocab_size}")
+    if proposal.q_index is not None:
+        highest = int(proposal.q_index.max()) if proposal.q_index.numel() else -1
+        stored = 0 if q is None else q.num_distributions
+        if highest >= stored:
+            raise DrafterError(f"q_index names distribution {highest}, only {stored} are stored")
+
+
+def _foreign(ids: Int[Tensor, "..."], vocab_size: int) -> Bool[Tensor, "..."]:
+    return (ids < 0) | (ids >= vocab_size)

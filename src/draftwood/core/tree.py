@@ -59,10 +59,14 @@ class TokenTree:
     def num_nodes(self) -> int:
         return self.tokens.shape[1]
 
+    def _above(self) -> Int[Tensor, "B N"]:
+        """Parents as indices; the root is above itself. A dead node may name any number, and it must not lead outside."""
+        return self.parents.clamp(0, max(self.num_nodes - 1, 0))
+
     def depths(self) -> Int[Tensor, "B N"]:
         """Distance from the root, by pointer doubling: log2(N) gathers instead of N steps."""
         depth = (self.parents >= 0).long()
-        jump = self.parents.clamp_min(0)
+        jump = self._above()
         for _ in range(_doublings(self.num_nodes)):
             depth = depth + depth.gather(1, jump)
             jump = jump.gather(1, jump)
@@ -76,7 +80,7 @@ class TokenTree:
         own = torch.zeros(nodes, words, dtype=torch.int64, device=self.tokens.device)
         own[index, index // _WORD] = torch.ones_like(index) << (index % _WORD)
         bits = own.expand(batch, nodes, words)
-        jump = self.parents.clamp_min(0)
+        jump = self._above()
         for _ in range(_doublings(nodes)):
             bits = bits | bits.gather(1, jump[..., None].expand(-1, -1, words))
             jump = jump.gather(1, jump)
@@ -157,7 +161,7 @@ class TokenTree:
         """Cut the nodes outside `mask` and all that hangs below them; numbers stay. The root always stays."""
         live = self.live & mask
         live[:, 0] = True
-        jump = self.parents.clamp_min(0)
+        jump = self._above()
         for _ in range(_doublings(self.num_nodes)):
             live = live & live.gather(1, jump)
             jump = jump.gather(1, jump)
@@ -168,7 +172,7 @@ class TokenTree:
         order = torch.argsort((~self.live).long(), dim=1, stable=True)
         back = torch.argsort(order, dim=1)
         moved = self.take_nodes(order)
-        parents = torch.where(moved.parents >= 0, back.gather(1, moved.parents.clamp_min(0)), -1)
+        parents = torch.where(moved.parents >= 0, back.gather(1, moved._above()), -1)
         parents = torch.where(moved.live, parents, 0)
         parents[:, 0] = -1
         return replace(moved, parents=parents).resize(nodes), _fit(order, nodes, 0)
