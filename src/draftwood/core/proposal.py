@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from draftwood.core.host import put
 from draftwood.core.legal_draws import Draw
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
@@ -56,18 +57,18 @@ class Proposal:
         if width == 0:
             return self
         device = self.tree.tokens.device
-        given = torch.tensor(_padded(tokens, width, -1), device=device)
+        given = put(_padded(tokens, width, -1), device)
         tree = self.tree.append(
             tokens=given.clamp_min(0),
-            parents=torch.tensor(_padded(parents, width, 0), device=device),
+            parents=put(_padded(parents, width, 0), device),
             live=given >= 0,
-            score=torch.tensor(_padded(score, width, 0.0), dtype=self.tree.score.dtype, device=device),
+            score=put(_padded(score, width, 0.0), device, self.tree.score.dtype),
         )
         return Proposal(tree, Draw.GIVEN, q_index=torch.full_like(tree.tokens, -1))
 
     def keep(self, mask: Bool[Tensor, "B N"]) -> "Proposal":
         """Cut nodes; numbers stay."""
-        return replace(self, tree=self.tree.keep(mask))
+        return replace(self, tree=self.tree.keep(mask, self.levels))
 
     def compact(self, nodes: int) -> "Proposal":
         """Live nodes to the front, exactly `nodes` columns; the distributions follow their nodes."""
