@@ -37,9 +37,7 @@ def test_the_most_frequent_and_the_control_tokens_are_kept_in_rising_order(targe
     assert most_frequent(counts, 2, target).tolist() == [7, 200, 256, 257], "equal counts: the smaller id"
     assert most_frequent(counts, 4, target).tolist() == [0, 7, 9, 200, 256, 257]
     assert most_frequent(counts, 10_000, target).tolist() == list(range(258))
-    assert most_frequent(torch.arange(61), 3, tiny_runner()).tolist() == [58, 59, 60], (
-        "no tokenizer, no control tokens"
-    )
+    assert most_frequent(torch.arange(61), 3, tiny_runner()).tolist() == [58, 59, 60], "no tokenizer, no control tokens"
     with pytest.raises(OptionError, match="vocab_size"):
         most_frequent(counts, 0, target)
 
