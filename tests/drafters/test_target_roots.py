@@ -61,7 +61,9 @@ def test_what_is_left_goes_with_its_text() -> None:
         leave()
         assert not state.left
     assert drafter.draws == drafter.drafter.draws
-    assert drafter.needs == replace(drafter.drafter.needs, trims=False), "its first tokens come from the whole vocabulary"
+    assert drafter.needs == replace(drafter.drafter.needs, trims=False), (
+        "its first tokens come from the whole vocabulary"
+    )
 
 
 def test_what_is_kept_is_the_policys_own_choice() -> None:
