@@ -138,11 +138,12 @@ def test_pass_without_trees_is_its_chains():
 
 
 @pytest.mark.parametrize("tree", TREES[:20])
-def test_rows_kept_are_the_chain_and_the_path(tree: TokenTree):
+def test_entries_kept_are_the_chain_and_the_path(tree: TokenTree):
     host_tree = HostTree.of(tree)
     chains = [KnownTokens(b, 0, [7] * b + [int(tree.tokens[b, 0])]) for b in range(tree.batch)]
     x, place = assemble(chains, host_tree, CPU)
     kept = host_tree.follow(tree.tokens.roll(-1, 1).tolist(), CPU)
-    for b, rows in enumerate(staged_entries(chains, host_tree, kept)):
+    for b, (entries, tokens) in enumerate(zip(*staged_entries(chains, host_tree, kept), strict=True)):
         path = [n for n in kept.path[b].tolist() if n >= 0]
-        assert rows == [*range(b), *(int(x.entries[place[b, n]]) for n in path)]
+        assert entries == [*range(b), *(int(x.entries[place[b, n]]) for n in path)]
+        assert tokens == [*[7] * b, *(int(tree.tokens[b, n]) for n in path)], "each entry with the token it is of"

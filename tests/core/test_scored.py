@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import pytest
 import torch
@@ -19,6 +18,7 @@ from draftwood.core.tree import TokenTree
 from draftwood.models.backends.choose import int8_decoder
 from draftwood.models.backends.int8_weights import from_tensors as int8_weights
 from draftwood.models.decoder import Decoder
+from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.host_reads import HostReads, as_if_on_a_device
 from draftwood.testing.runs import make_engine, serve
 from draftwood.testing.tiny import CONFIG, tiny_weights
@@ -110,15 +110,15 @@ def test_a_best_token_is_none_where_logits_are_not_numbers():
 
 
 @cache
-def broken(backend: str) -> Any:
-    """A decoder with a weight that is not a number, behind the embedding of token 60."""
+def broken(backend: str) -> CpuRunner:
+    """A model with a weight that is not a number, behind the embedding of token 60."""
     weights = tiny_weights()
     weights["model.embed_tokens.weight"][60, 3] = torch.nan
     config = replace(CONFIG, tie_embeddings=False)
     weights["lm_head.weight"] = tiny_weights()["model.embed_tokens.weight"]
     if backend == "float32":
-        return Decoder.from_tensors(config, weights, dtype=torch.float32)
-    return int8_decoder(config, int8_weights(config, weights))
+        return CpuRunner(Decoder.from_tensors(config, weights, dtype=torch.float32))
+    return CpuRunner(int8_decoder(config, int8_weights(config, weights)))
 
 
 @pytest.mark.parametrize("options", [{}, {"repetition_penalty": 1.2}, {"temperature": 1.0}], ids=str)
