@@ -136,9 +136,7 @@ def _among(bare: Proposal, part: Proposal, sequences: Int[Tensor, "R"]) -> Propo
         column[sequences] = getattr(part.tree, name).to(column.dtype)
     q_index = torch.full_like(fields["tokens"], -1)
     q_index[sequences] = part.q_indices()
-    return Proposal(
-        type(tree)(**fields), part.draw, part.q, q_index, passes=part.passes, pass_seconds=part.pass_seconds
-    )
+    return replace(part, tree=type(tree)(**fields), q_index=q_index)
 
 
 def admit_draft(e: "Engine", slot: int, request: Request) -> int | None:
