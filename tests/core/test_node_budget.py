@@ -230,8 +230,7 @@ def both(policy: Any, total: int, p: Any, q: Any, vocab_size: int, depth: int, n
         recipe = Recipe(drafter=TableDrafter(q), policy=within, verifier=Rejection(), controller=Always(depth, nodes))
         config = EngineConfig(max_num_seqs=2, disable_slow_drafts=False)
         engine = Engine(
-            target,
-            target.make_cache(2),
+            target.runner(2),
             recipe,
             cost_model=Free(),
             config=config,

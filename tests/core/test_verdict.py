@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from draftwood import controllers
-from draftwood.controllers import heuristic, sized
 from draftwood.controllers.acceptance import NODES, Acceptance, Table
 from draftwood.controllers.fixed import Fixed
 from draftwood.controllers.heuristic import Heuristic
@@ -169,10 +168,9 @@ def test_of_the_ways_to_count_a_cut_round_this_one_errs_least() -> None:
 
 
 @pytest.mark.parametrize("controller", CONTROLLERS, ids=name)
-def test_no_controller_looks_at_a_device(controller: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (heuristic, sized):
-        monkeypatch.setattr(module, "slots_of", lambda rnd: list(range(rnd.batch)))
+def test_no_controller_looks_at_a_device(controller: Any) -> None:
     state, rnd = controller.init(1), toy_round([[1]], 5)
+    assert (rnd.host_slots, rnd.host_lengths) == ([0], [1])  # read here, as the engine has them
     load = Load(cost_model=FREE, batch_size=1, waiting=0, context=1)
     with as_if_on_a_device(), HostReads() as reads:
         for count in (1, 4, 0):
@@ -194,7 +192,7 @@ def test_the_engine_says_where_it_cut() -> None:
         return [float(t == (text[-1] + 1) % 5) for t in range(5)]
 
     recipe = Recipe(drafter=TableDrafter(cyclic), policy=Chain(Draw.GIVEN), verifier=Match(), controller=Noting(DEPTH))
-    engine = make_engine(TableModel(5, cyclic), recipe, slots=1)
+    engine = make_engine(TableModel(5, cyclic).runner(), recipe, slots=1)
     engine.add(Request(0, [0], SamplingParams(max_tokens=50), 5, eos=(3,)))
     while engine.has_work:
         engine.step()

@@ -138,13 +138,13 @@ def test_equality_has_teeth(model: CpuRunner, monkeypatch: pytest.MonkeyPatch) -
     wanted, drafter = answers(model, texts, params), oracle(model, texts, params)
     from draftwood.engine import step
 
-    real = step.staged_entries
+    real = step._kept
 
     def misplaced(*given: Any) -> Any:
         kept, tokens = real(*given)
         return [list(range(len(entries))) for entries in kept], tokens
 
-    monkeypatch.setattr(step, "staged_entries", misplaced)
+    monkeypatch.setattr(step, "_kept", misplaced)
     got = serve(make_engine(model, with_drafter(drafter)), texts, params)
     assert [r.output for r in got] != wanted
 
@@ -385,12 +385,11 @@ def test_a_crowd_is_refused_not_lost(model: CpuRunner) -> None:
 
 
 def test_failed_round_ends_its_requests_and_closes_the_engine(model: CpuRunner) -> None:
-    class Failing(Fixed):
-        def plan(self, state: Any, rnd: Any, load: Any) -> Any:
-            raise MemoryError("no room")
+    def fail(*given: Any, **more: Any) -> Any:
+        raise MemoryError("no room")
 
-    recipe = Recipe(drafter=Nothing(), policy=Chain(Draw.GIVEN), verifier=Match(), controller=Failing(0))
-    engine, request = make_engine(model, recipe), Request(0, [1, 2], SamplingParams(), V)
+    engine, request = make_engine(model, plain()), Request(0, [1, 2], SamplingParams(), V)
+    engine.runner.execute = fail  # type: ignore[method-assign]
     engine.add(request)
     with pytest.raises(MemoryError):
         engine.step()

@@ -145,14 +145,15 @@ def test_round_cut_off_by_a_second_interrupt_leaves_a_fresh_engine(model: CpuRun
 
 
 def test_failed_round_is_raised_to_its_caller_told_to_the_others_and_over(model: CpuRunner) -> None:
-    def fail() -> None:
+    def fail(*given: Any, **more: Any) -> None:
         raise MemoryError("no room")
 
     wanted = outputs(shared(model), running(2))
-    engine = shared(model, Trap("plan", fail), slots=4)
+    engine = shared(model, slots=4)
     mine, other = running(2, tokens=40)
     stream = engine.rounds(other)
     next(stream)
+    engine.engine.runner.execute = fail  # type: ignore[method-assign]
     with pytest.raises(MemoryError):
         engine.run([mine], lambda done: None)
     assert next(stream) is None and list(stream) == []
