@@ -177,3 +177,33 @@ def in_one_call(
         pass_seconds=perf_counter() - started,
         fault=fault,
     )
+
+
+def unread_lines(
+    model: FeatureModel, base: Proposal, limit: Limit, chain: ForwardInput, only: Int[Tensor, "W"] | None
+) -> Proposal | None:
+    """The same for all texts of a batch, where nobody looks at the tokens. None where the model cannot."""
+    steps = min(limit.tier.depth, limit.tier.nodes - 1)
+    if steps < 1 or base.tree.num_nodes > 1:
+        return None
+    started = perf_counter()
+    found = model.lines(chain, steps, only)
+    if found is None:
+        return None
+    tokens, prob = found
+    index = torch.arange(steps, device=tokens.device)
+    most = torch.minimum(limit.depth, limit.nodes)[:, None]
+    score = base.tree.score + prob.log().cumsum(1).to(base.tree.score.dtype)
+    tree = base.tree.append(
+        tokens=tokens, parents=index.expand_as(tokens), live=(score <= 0) & (index < most), score=score
+    )
+    return replace(
+        base,
+        tree=tree,
+        draw=Draw.GIVEN,
+        q_index=torch.full_like(tree.tokens, -1),
+        passes=base.passes + steps,
+        pass_seconds=perf_counter() - started,
+        max_depth=steps,
+        max_children=1,
+    )

@@ -25,7 +25,7 @@ from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.score_and_verify import KnownTokens
 from draftwood.core.verdict import Outcome
-from draftwood.drafters.feature_draft import Draft, in_one_call
+from draftwood.drafters.feature_draft import Draft, in_one_call, unread_lines
 from draftwood.drafters.nets.runner import FeatureModel
 from draftwood.trees.grow import grow
 
@@ -163,8 +163,11 @@ class Features:
         most, temperature = (0, None) if reads is None else (reads, rnd.temperature())
         chain, known = self._chains(state, counts), self._known(state, rnd, counts)
         proposal = None
-        if rnd.batch == 1 and (most == 1 or _best_tokens_alone(policy, rnd, limit)) and (divisor := rnd.temperature()):
+        divisor = rnd.temperature() if most == 1 or _best_tokens_alone(policy, rnd, limit) else None
+        if divisor and rnd.batch == 1:
             proposal = in_one_call(state.runner, base, limit, chain, divisor[0], only)
+        if proposal is None and divisor and set(divisor) == {1.0} and len(counts) == rnd.batch:
+            proposal = unread_lines(state.runner, base, limit, chain, only)
         kept = list(counts.values())
         if proposal is None:
             draft = Draft(state.runner, rnd, chain, known, policy.draw.ranked, temperature, most, only)

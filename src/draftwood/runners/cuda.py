@@ -84,27 +84,37 @@ class Rectangles(WithCache):
         self.cache.keep(slots, entries, tokens)
 
     def rectangle(
-        self, x: ForwardInput, spans: Sequence[Span], key: Any, run: Callable[[Buffers, Attention], Any]
+        self,
+        x: ForwardInput,
+        spans: Sequence[Span],
+        key: Any,
+        run: Callable[[Buffers, Attention], Any],
+        more: int = 0,
     ) -> tuple[Any, Size]:
-        """One rectangle. `key`: whatever besides its size tells two captured passes apart."""
-        cache, table = self.cache, self._table
-        assert table is not None
-        moved = [cache.note(s.slot, s.first + s.stop - s.start) for s in spans]
+        """One rectangle. `key`: whatever besides its size tells two captured passes apart. `more`: entries that `run` writes
+        behind those of its tokens."""
+        cache = self.cache
+        moved = [cache.note(s.slot, s.first + s.stop - s.start + more) for s in spans]
         if any(moved):
             self._captured.clear()  # the stores lie elsewhere now
-        size = Size.of(spans, cache.room)
+        size = Size.of(spans, cache.room, more)
         wide = None if x.hidden is None else (x.hidden.shape[-1], x.hidden.dtype)
         found = self._captured.get((size, key))
         if found is None:
 
             def whole(buffers: Buffers) -> Any:
-                return run(buffers, Attention(buffers, cache, table, self._dtype, self._window))
+                return run(buffers, self.attention(buffers))
 
-            found = Captured(Buffers(size, cache, wide), whole, self._pool)
+            found = Captured(Buffers.empty(size, cache, wide), whole, self._pool)
             if size.width <= WIDEST:
                 self._captured[size, key] = found
-        found.buffers.fill(x, spans, placed(spans, size, x))
+        found.buffers.fill(x, spans, placed(spans, size, x), cache.padding)
         return found(), size
+
+    def attention(self, buffers: Buffers) -> Attention:
+        """Over this runner's entries."""
+        assert self._table is not None
+        return Attention(buffers, self.cache, self._table, self._dtype, self._window)
 
     def spans(self, x: ForwardInput) -> tuple[Span, ...]:
         return x.spans or tuple(spans_of(x.to_host(), self.cache.length))

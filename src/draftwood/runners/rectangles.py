@@ -36,11 +36,11 @@ class Size:
     slot: int
 
     @staticmethod
-    def of(spans: Sequence[Span], room: int) -> "Size":
-        """The smallest of the fixed sizes that holds them."""
+    def of(spans: Sequence[Span], room: int, more: int = 0) -> "Size":
+        """The smallest of the fixed sizes that holds them, and `more` entries behind them."""
         width = max(s.stop - s.start for s in spans)
         width = _rounded(width) if width <= WIDEST else -(-width // WIDEST) * WIDEST
-        longest = max(s.done + s.first + s.stop - s.start for s in spans)
+        longest = more + max(s.done + s.first + s.stop - s.start for s in spans)
         nodes = max(s.first + s.stop - s.start - s.line for s in spans)
         step = max(LEAST_CONTEXT, _rounded(longest) // 8)
         context = min(-(-longest // step) * step, room)
@@ -73,22 +73,31 @@ def spans_of(x: HostInput, length: Callable[[int], int]) -> list[Span]:
     return found
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Buffers:
     """The input of every pass of one size, at fixed addresses."""
 
-    def __init__(self, size: Size, cache: DeviceCache, hidden: tuple[int, torch.dtype] | None) -> None:
-        shape, device = (size.lines, size.width), cache.device
-        self.size, self.padding = size, cache.padding
-        self.ids, self.positions, self.parents = (
-            torch.zeros(shape, dtype=torch.int64, device=device) for _ in range(3)
-        )
-        self.meta = torch.zeros(4, size.lines, dtype=torch.int64, device=device)
-        self.hidden = None if hidden is None else torch.zeros(*shape, hidden[0], dtype=hidden[1], device=device)
+    size: Size
+    ids: Int[Tensor, "lines width"]
+    positions: Int[Tensor, "lines width"]
+    parents: Int[Tensor, "lines width"]
+    meta: Int[Tensor, "4 lines"]  # slot, committed entries, first staged entry, known ones: as in Span
+    hidden: Float[Tensor, "lines width d"] | None = None
 
-    def fill(self, x: ForwardInput, spans: Sequence[Span], index: Int[Tensor, "lines width"] | None) -> None:
-        """`index`: which token stands where; None: they are a rectangle already."""
+    @staticmethod
+    def empty(size: Size, cache: DeviceCache, hidden: tuple[int, torch.dtype] | None) -> "Buffers":
+        shape, device = (size.lines, size.width), cache.device
+        ids, positions, parents = (torch.zeros(shape, dtype=torch.int64, device=device) for _ in range(3))
+        meta = torch.zeros(4, size.lines, dtype=torch.int64, device=device)
+        given = None if hidden is None else torch.zeros(*shape, hidden[0], dtype=hidden[1], device=device)
+        return Buffers(size, ids, positions, parents, meta, given)
+
+    def fill(
+        self, x: ForwardInput, spans: Sequence[Span], index: Int[Tensor, "lines width"] | None, padding: int
+    ) -> None:
+        """`index`: which token stands where; None: they are a rectangle already. `padding`: the slot of empty lines."""
         empty = self.size.lines - len(spans)
-        lines = [(s.slot, s.done, s.first, s.line) for s in spans] + [(self.padding, 0, 0, 1)] * empty
+        lines = [(s.slot, s.done, s.first, s.line) for s in spans] + [(padding, 0, 0, 1)] * empty
         self.meta.copy_(put(list(zip(*lines, strict=True)), self.meta.device))
         for buffer, flat in ((self.ids, x.ids), (self.positions, x.positions), (self.parents, x.parents)):
             _place(buffer, flat, len(spans), index)

@@ -1,6 +1,7 @@
 """A feature net on an accelerator: draft passes as rectangles of fixed sizes, each captured once and replayed."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -102,5 +103,40 @@ class DeviceRunner(Rectangles):
     def line(
         self, x: ForwardInput, temperature: float, steps: int, only: Int[Tensor, "W"] | None = None
     ) -> tuple[list[int], list[float]] | None:
-        """Not on a device: tokens would have to be read."""
+        """Not on a device: tokens would have to be read. `lines` leaves them there."""
         return None
+
+    @torch.inference_mode()
+    def lines(
+        self, x: ForwardInput, steps: int, only: Int[Tensor, "W"] | None = None
+    ) -> tuple[Int[Tensor, "B steps"], Float[Tensor, "B steps"]]:
+        """Of every text `steps` tokens one behind the other, each the most probable after those before it, and their
+        probabilities: all steps in one captured pass. One token after another, each would wait for its launches."""
+        rows, spans = self.rows(only), self.spans(x)
+        ids = self.ids if only is None else only
+
+        def run(buffers: Buffers, attention: Attention) -> tuple[Tensor, Tensor]:
+            lines, width = buffers.ids.shape
+            slot, done, _, line = buffers.meta
+            a, _ = self._pass(buffers, attention, None)
+            last = line - 1 + width * torch.arange(lines, device=line.device)
+            a = a.index_select(0, last)
+            position = buffers.positions.flatten().index_select(0, last)
+            size = replace(buffers.size, width=1, nodes=0)
+            tokens: list[Tensor] = []
+            probs: list[Tensor] = []
+            for step in range(steps):
+                # Every guess is known text to the next one: it follows the line, and nothing branches.
+                logits = F.linear(self.net.read(a), rows).float()
+                prob, column = logits.softmax(-1).max(-1)
+                tokens.append(column if ids is None else ids[column])
+                probs.append(prob)
+                if step + 1 < steps:
+                    meta = torch.stack([slot, done, line + step, line + step + 1])
+                    at = (position + step + 1)[:, None]
+                    one = Buffers(size, tokens[-1][:, None], at, at, meta, a[:, None])
+                    a, _ = self._pass(one, self.attention(one), None)
+            return torch.stack(tokens, dim=1), torch.stack(probs, dim=1)
+
+        (tokens, prob), _ = self.rectangle(x, spans, ("lines", steps, id(rows)), run, more=steps)
+        return tokens[: len(spans)].clone(), prob[: len(spans)].clone()

@@ -114,6 +114,9 @@ class Int8Runner(WithCache):
             )
         return list(tokens), list(prob)
 
+    def lines(self, x: ForwardInput, steps: int, only: Int[Tensor, "W"] | None = None) -> None:
+        """One text at a time: `line`."""
+
     def _trimmed(self, only: Int[Tensor, "W"]) -> native.Reader:
         """The same head over fewer rows, packed once: a trimmed vocabulary stays the same from pass to pass."""
         held = self._only

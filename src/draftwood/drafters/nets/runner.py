@@ -72,6 +72,12 @@ class FeatureModel(Protocol):
         call; with their probabilities. None if it cannot."""
         ...
 
+    def lines(
+        self, x: ForwardInput, steps: int, only: Int[Tensor, "W"] | None = None
+    ) -> tuple[Int[Tensor, "B steps"], Float[Tensor, "B steps"]] | None:
+        """The same for all texts of a pass at temperature 1, left on the device. None if it cannot."""
+        ...
+
 
 class FloatRunner(WithCache):
     """The net's own modules, in float."""
@@ -127,6 +133,9 @@ class FloatRunner(WithCache):
 
     def line(self, x: ForwardInput, temperature: float, steps: int, only: Int[Tensor, "W"] | None = None) -> None:
         """Step by step: no call of several steps would save anything here."""
+
+    def lines(self, x: ForwardInput, steps: int, only: Int[Tensor, "W"] | None = None) -> None:
+        """As above."""
 
 
 def places(ids: Int[Tensor, "V"] | None, only: Int[Tensor, "W"]) -> Int[Tensor, "W"]:
