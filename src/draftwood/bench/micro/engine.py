@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from draftwood.bench.micro.target_pass import order
 from draftwood.bench.statistics import Ratio, ratio_of_means
 from draftwood.controllers.fixed import Fixed
+from draftwood.core import host
 from draftwood.core.config import EngineConfig
-from draftwood.core.host import on_host
 from draftwood.core.legal_draws import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.core.sampling.params import SamplingParams
@@ -140,5 +140,5 @@ class Meter:
             self.emitted / max(self.passes, 1),
             mean,
             draft,
-            ratio_of_means(outside, total) if on_host(self.llm.device) else None,
+            ratio_of_means(outside, total) if host.on_host(self.llm.device) else None,
         )

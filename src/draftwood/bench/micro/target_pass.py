@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from draftwood.bench.statistics import Ratio, percentile, ratio_of_pairs
+from draftwood.core import host
 from draftwood.core.forward import ALL, ForwardInput, HostInput, LayerPlan
-from draftwood.core.host import on_host
 from draftwood.core.model_info import CPU
 from draftwood.core.protocols import Runner
 from draftwood.errors import OptionError
@@ -109,7 +109,7 @@ def measure(
         for name, plan, head in without(info.num_layers):
             runs[case, name] = stage.runner(case, plan, head=head)
     size = weight_bytes(loaded)
-    probes = {"memory": Probe(max(probe, 3 * size)), "cache": Probe(size)} if on_host(info.device) else {}
+    probes = {"memory": Probe(max(probe, 3 * size)), "cache": Probe(size)} if host.on_host(info.device) else {}
     times: dict[Any, list[float]] = {key: [] for key in [*runs, *probes]}
     say(0, repeats)
     for turn in range(-WARM_UP, repeats):

@@ -13,8 +13,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.bench.micro.target_pass import clock, order
+from draftwood.core import host
 from draftwood.core.forward import ForwardOutput, Needs
-from draftwood.core.host import on_host
 from draftwood.core.legal_draws import Draw, Shape
 from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import Verifier
@@ -104,7 +104,7 @@ class PairedRules:
 
     def watch(self, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
         """Add the time of the round's target pass, where it is known."""
-        if outcome.drafted and outcome.drafted[0] and not outcome.seconds.prompt_tokens and on_host(rnd.device):
+        if outcome.drafted and outcome.drafted[0] and not outcome.seconds.prompt_tokens and host.on_host(rnd.device):
             self.rounds[-1].pass_seconds = outcome.seconds["score"]
 
 

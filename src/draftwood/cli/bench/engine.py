@@ -37,7 +37,7 @@ def engine(
 ) -> None:
     """The time of a decoding round by part, and the share of it outside the model, greedy and at temperature 1."""
     from draftwood.bench.micro.engine import Case, measure, replay
-    from draftwood.core.host import on_host
+    from draftwood.core import host
     from draftwood.core.sampling.params import SamplingParams
 
     shared.writable(out)
@@ -61,7 +61,7 @@ def engine(
         f"decoding rounds, {len(prompts)} prompts, {max_tokens} tokens, {loaded.info.backend}; milliseconds per round"
     )
     show(screen, found)
-    if not on_host(loaded.info.device):
+    if not host.on_host(loaded.info.device):
         screen.line("on a GPU a pass is enqueued, and its time falls into the part in which the host waits for it")
     screen.lines(shared.source_lines(source))
     shared.save(out, {"provenance": source, "rows": [asdict(cost) for cost in found]})

@@ -40,7 +40,7 @@ class Peer(Protocol):
     """Runs in a worker process."""
 
     def open(self, settings: Settings) -> dict[str, Any]:
-        """Load the model. Returns facts for the record: "precision", what it computes in, its "device", versions, threads."""
+        """Load the model. Returns facts for the record: "precision", what it computes in, "device", versions, threads."""
         ...
 
     def answer(self, method: str, prompt: Sequence[int], index: int) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from draftwood.bench.spec.answer import DIFFERS, IDENTICAL, NEAR, UNJUDGED
 from draftwood.bench.spec.peers import Settings
 from draftwood.bench.spec.text_equality import difference, following, not_compared
 from draftwood.controllers.cost import CostModel
+from draftwood.core import host
 from draftwood.core.config import EngineConfig
-from draftwood.core.host import on_host
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
@@ -99,7 +99,7 @@ class Ours:
             "accepted_by_position": s.accepted,
             "rounds": [s.rounds_all, s.rounds_some, s.rounds_none],
             # On a GPU passes are enqueued, so their times by part are not known.
-            "parts": {**parts, "draft": totals.draft_seconds - drafted} if on_host(llm.device) else {},
+            "parts": {**parts, "draft": totals.draft_seconds - drafted} if host.on_host(llm.device) else {},
             "finish": request.finish_reason,
             "counted": "ids of the request's output",
         }
