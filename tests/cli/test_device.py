@@ -1,4 +1,4 @@
-"""--device: every command that runs a model has it, alike, and refuses a device that is not there before it reads a model."""
+"""--device: every command that runs a model has it, and refuses a device that is not there before it reads the model."""
 
 import json
 from collections.abc import Iterator
