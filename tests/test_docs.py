@@ -19,6 +19,7 @@ from draftwood.cli.main import app
 from draftwood.cli.open_llm import recipe_options
 from draftwood.errors import DraftwoodError, OptionError
 from draftwood.models.loading.load import load
+from draftwood.runners.open import runner_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
@@ -146,7 +147,7 @@ def test_a_page_without_its_command_or_with_a_strange_option_is_found() -> None:
 @pytest.mark.long
 def test_recipes_can_be_built_as_their_pages_show_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)  # a page may name README.md as a text
-    target = load("smollm2").model
+    target = runner_of(load("smollm2"))
     for name in recipes.names():
         for recipe, options in shown(name, (ROOT / "docs" / "papers" / f"{name}.md").read_text()):
             if not any("=heads/" in option for option in options):  # those are trained one line before
@@ -155,7 +156,7 @@ def test_recipes_can_be_built_as_their_pages_show_them(monkeypatch: pytest.Monke
 
 @pytest.mark.long
 def test_the_readme_marks_the_recipes_that_need_something_to_be_given() -> None:
-    target, lacking = load("smollm2").model, set[str]()
+    target, lacking = runner_of(load("smollm2")), set[str]()
     for name in recipes.names():
         try:
             recipes.build(name, target)

@@ -247,8 +247,7 @@ def test_the_first_two_tokens_pass_a_chi_square_with_real_noise() -> None:
     )
     count = 2500
     engine = Engine(
-        target,
-        target.make_cache(512),
+        target.runner(512),
         recipe,
         cost_model=exact.Free(),
         config=exact.EngineConfig(max_num_seqs=512, max_num_waiting=count),

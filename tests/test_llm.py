@@ -41,7 +41,7 @@ def plain(loaded: Loaded) -> LLM:
 def llm(loaded: Loaded) -> Iterator[LLM]:
     with LLM(loaded, "prompt_lookup", config=EngineConfig(max_num_seqs=4)) as made:
         yield made
-        made.engine.cache.check_integrity()
+        made.engine.runner.check_integrity()
 
 
 def test_five_lines_answer_and_account_for_every_token(llm: LLM, plain: LLM) -> None:
@@ -250,7 +250,7 @@ def test_interrupt_cancels_and_the_model_stays_usable(llm: LLM, plain: LLM, toke
             call()
         assert not llm.engine.has_work and not llm.engine.closed
         assert llm.chat(COPY, max_tokens=8).text == wanted
-        llm.engine.cache.check_integrity()
+        llm.engine.runner.check_integrity()
 
 
 def test_interrupt_at_a_random_moment_too(llm: LLM, plain: LLM) -> None:

@@ -16,17 +16,18 @@ from draftwood.cache.dense import DenseCache
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.forward import FINAL, CacheSpec, ForwardInput
 from draftwood.core.legal_draws import Draw
-from draftwood.core.protocols import Cache
+from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.draft_model import DraftModel
-from draftwood.drafters.features import MARGIN, Features
+from draftwood.drafters.features import Features
 from draftwood.drafters.heads import Heads
 from draftwood.drafters.nothing import Nothing
+from draftwood.runners.with_cache import WithCache
 from draftwood.testing.runs import make_engine, serve
 from draftwood.testing.tiny import CONFIG, tiny_runner
-from draftwood.train.loop.teacher import decoder_features
+from draftwood.train.loop.teacher import read_features
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
@@ -35,10 +36,10 @@ PROMPTS = [[5, 7, 1, 3], list(range(1, 40)), [9, 9, 2], [5, 7, 1, 3, 8, 8]]
 DEPTH, LENGTH = 3, 21  # one token from the prompt's own pass, then five whole rounds
 
 
-def final(target: Any, text: Sequence[int]) -> Tensor:
+def final(target: Runner, text: Sequence[int]) -> Tensor:
     """The target's last features of a whole text. [T, H]"""
     ids = torch.tensor([list(text)])
-    return decoder_features(target, ids, torch.ones_like(ids, dtype=torch.bool), frozenset({FINAL}))[FINAL][0]
+    return read_features(target, ids, torch.ones_like(ids, dtype=torch.bool), frozenset({FINAL}))[FINAL][0]
 
 
 def run(target: Any, drafter: Any, policy: Any, nodes: int = DEPTH) -> list[Request]:
@@ -60,7 +61,7 @@ def plain(target: Any) -> list[list[int]]:
     return [r.output for r in run(target, Nothing(), Chain(draw=Draw.GIVEN))]
 
 
-class FeatureCopy:
+class FeatureCopy(WithCache):
     """A feature net that is the target: from its rows it reads off the text, and runs the target on it.
 
     It is shown embeddings as features, so a row knows the token before it too: both must tell the same text.
@@ -68,20 +69,23 @@ class FeatureCopy:
 
     taps = (0,)
     ids = None
+    max_positions = CONFIG.max_positions
 
-    def __init__(self, target: Any, late: int = 0) -> None:
+    def __init__(self, target: Runner, late: int = 0, held: DenseCache | None = None) -> None:
+        super().__init__(held)
         self.target, self.late = target, late
         self.table = target.embed(torch.arange(CONFIG.vocab_size))
 
-    @property
-    def cache_specs(self) -> tuple[CacheSpec, ...]:
-        return tuple(CacheSpec(name, 1, 1, torch.float64) for name in ("before", "token"))
+    def open(self, slots: int, capacity: int) -> "FeatureCopy":
+        specs = [CacheSpec(name, 1, 1, torch.float64) for name in ("before", "token")]
+        return FeatureCopy(self.target, self.late, DenseCache(specs, slots=slots, capacity=capacity))
 
     def fuse(self, features: Sequence[Tensor]) -> Tensor:
         return features[0]
 
-    def forward(self, x: ForwardInput, cache: Cache, only: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def execute(self, x: ForwardInput, only: Tensor | None = None) -> tuple[Tensor, Tensor]:
         assert x.hidden is not None and only is None
+        cache = self.cache
         before = torch.cdist(x.hidden, self.table).argmin(1)
         distributions: dict[int, Tensor] = {}
         for s in cache.stage(x):
@@ -109,14 +113,12 @@ class FeatureCopy:
         prob, tokens = logits.softmax(-1).topk(k)
         return prob, tokens
 
+    def line(self, x: ForwardInput, temperature: float, steps: int, only: Tensor | None = None) -> None:
+        """Step by step."""
+
 
 def feature_copy(target: Any, late: int = 0) -> Features:
-    model = FeatureCopy(target, late)
-    return Features(model, partial(_rows, model))
-
-
-def _rows(model: FeatureCopy, slots: int) -> DenseCache:
-    return DenseCache(model.cache_specs, slots=slots, capacity=CONFIG.max_positions + MARGIN)
+    return Features(FeatureCopy(target, late))
 
 
 @dataclass
@@ -150,12 +152,8 @@ def stage_copy(target: Any, *, late: int = 0, reads_tokens: bool = False) -> Hea
     return Heads(StageCopy(torch.cat(features), torch.cat(ahead), late, reads_tokens))  # type: ignore[arg-type]
 
 
-def model_copy(target: Any) -> DraftModel:
-    return DraftModel(target, lambda slots: DenseCache(target.cache_specs, slots=slots, capacity=2048))
-
-
 COPIES = {
-    "draft model": model_copy,
+    "draft model": DraftModel,
     "feature head": feature_copy,
     "independent heads": stage_copy,
     "heads that read tokens": partial(stage_copy, reads_tokens=True),

@@ -16,6 +16,7 @@ from draftwood.drafters.ngram import NGram
 from draftwood.drafters.nothing import Nothing
 from draftwood.errors import CompositionError, OptionError, UnknownNameError
 from draftwood.models.loading.load import load
+from draftwood.runners.open import runner_of
 from draftwood.testing.folder import write_folder
 from draftwood.testing.heads import random_head, write_head
 from draftwood.testing.tiny import tiny_runner
@@ -35,7 +36,7 @@ KINDS = {
 
 def needed(name: str, target: Any, folder: Path) -> dict[str, Any]:
     """Options that a recipe cannot do without on a small target, and the files that they name."""
-    np.save(folder / "counts.npy", np.arange(target.vocab_size))
+    np.save(folder / "counts.npy", np.arange(target.info.vocab_size))
     (folder / "text.txt").write_text("some text")
     inner = "speculative_sampling:draft=first:2"
     texts = (str(folder / "text.txt"),)
@@ -51,7 +52,7 @@ def needed(name: str, target: Any, folder: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", recipes.names())
 def test_every_recipe_builds_for_a_target_and_names_its_paper(name: str, tmp_path: Path) -> None:
-    target = load(str(write_folder(tmp_path / "model")), dtype="float32").model
+    target = runner_of(load(str(write_folder(tmp_path / "model")), dtype="float32"))
     options = needed(name, target, tmp_path)
     recipe = recipes.build(name, target, **options)
     assert isinstance(recipe, Recipe) and recipe.lossless == recipes.paper(name).lossless
@@ -85,7 +86,7 @@ def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
                 verifier=Match(),
                 controller=Fixed(1),
             ),
-            "Nothing.*Decoder",
+            r"Nothing taps layers \[99\], the target has taps 0 to 4",
         ),
     ],
 )
@@ -105,7 +106,7 @@ def test_what_a_hint_names_can_be_built(drafter: NGram, policy: Chain | BestFirs
 
 
 def test_a_recipe_that_borrows_a_drafter_without_distributions_names_others(tmp_path: Path) -> None:
-    target = load(str(write_folder(tmp_path / "model")), dtype="float32").model
+    target = runner_of(load(str(write_folder(tmp_path / "model")), dtype="float32"))
     with pytest.raises(CompositionError, match="or another inner: inner=auto, inner=eagle3, inner=fast_draft"):
         recipes.build("dyspec:inner=prompt_lookup", target)
     for inner in ("fast_draft", "eagle3"):

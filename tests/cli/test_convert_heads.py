@@ -6,20 +6,21 @@ import pytest
 from typer.testing import CliRunner
 
 from draftwood.cli.main import app
-from draftwood.models.loading.load import load_weights
+from draftwood.models.loading.load import load
+from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.folder import write_folder
 from draftwood.testing.heads import random_head, write_head
 from draftwood.train.formats import roundtrip
 
 
-class Shape:
-    def __init__(self, folder: Path) -> None:
-        self.config = load_weights(str(folder))[0]
-
-
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     return write_folder(tmp_path / "model")
+
+
+def target_in(folder: Path) -> CpuRunner:
+    """Without a name, so that its heads are nobody's."""
+    return CpuRunner(load(str(folder), dtype="float32").model)
 
 
 def run(*words: str | Path) -> tuple[int, str]:
@@ -28,7 +29,7 @@ def run(*words: str | Path) -> tuple[int, str]:
 
 
 def test_a_head_goes_out_and_comes_back(tmp_path: Path, model: Path):
-    source = write_head(tmp_path / "head.safetensors", random_head("mlp", Shape(model), rows=100))
+    source = write_head(tmp_path / "head.safetensors", random_head("mlp", target_in(model), rows=100))
     status, said = run(source, "--to", "mlp_speculator", "--out", tmp_path / "there", "--target", model)
     assert status == 0 and "largest difference of logits" in said and "multiplied out" in said
     status, said = run(tmp_path / "there", "--to", "draftwood", "--out", tmp_path / "b.safetensors", "--float", "32")
@@ -36,7 +37,7 @@ def test_a_head_goes_out_and_comes_back(tmp_path: Path, model: Path):
 
 
 def test_rounding_is_said(tmp_path: Path, model: Path):
-    source = write_head(tmp_path / "head.safetensors", random_head("eagle3", Shape(model)))
+    source = write_head(tmp_path / "head.safetensors", random_head("eagle3", target_in(model)))
     run(source, "--to", "eagle3", "--out", tmp_path / "there")
     status, said = run(
         tmp_path / "there", "--to", "draftwood", "--out", tmp_path / "b.safetensors", "--layer-ids", "sglang"
@@ -45,7 +46,7 @@ def test_rounding_is_said(tmp_path: Path, model: Path):
 
 
 def test_a_head_that_changed_is_not_kept(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch):
-    source = write_head(tmp_path / "head.safetensors", random_head("eagle", Shape(model)))
+    source = write_head(tmp_path / "head.safetensors", random_head("eagle", target_in(model)))
     monkeypatch.setattr(roundtrip, "largest_difference", lambda *_: (0.5, 7))
     status, said = run(source, "--to", "eagle", "--out", tmp_path / "there")
     assert status == 1 and "was not kept" in said and not (tmp_path / "there").exists()
@@ -61,6 +62,6 @@ def test_a_head_that_changed_is_not_kept(tmp_path: Path, model: Path, monkeypatc
     ],
 )
 def test_mistakes_are_refused(tmp_path: Path, model: Path, words: list[str], why: str):
-    source = write_head(tmp_path / "head.safetensors", random_head("eagle", Shape(model)))
+    source = write_head(tmp_path / "head.safetensors", random_head("eagle", target_in(model)))
     status, said = run(source, "--out", tmp_path / "there", *words)
     assert status == 2 and why in said and not (tmp_path / "there").exists()

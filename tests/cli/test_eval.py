@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from draftwood.bench import other_processes
 from draftwood.cli.main import app
 from draftwood.models.loading.load import load
+from draftwood.runners.open import runner_of
 from draftwood.testing.folder import write_folder
 from draftwood.testing.heads import random_head, write_head
 
@@ -42,7 +43,7 @@ def run(model: Path, tmp_path: Path) -> Callable[..., Any]:
 
 
 def test_a_reader_gets_acceptance_text_speeds_and_terms(run, model: Path, tmp_path: Path):
-    head = write_head(tmp_path / "head.safetensors", random_head("eagle3", load(str(model)).model))
+    head = write_head(tmp_path / "head.safetensors", random_head("eagle3", runner_of(load(str(model)))))
     done = run("eagle3", "--option", f"weights={head}", "--count", "2")
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith("eagle3: 2 prompts, 12 tokens")

@@ -7,6 +7,7 @@ import pytest
 from draftwood import recipes
 from draftwood.cli import catalog, open_llm
 from draftwood.models.loading.load import Loaded
+from draftwood.runners.open import runner_of
 
 
 def test_list_shows_every_recipe_with_its_title(draftwood):
@@ -57,7 +58,7 @@ def test_the_example_can_be_typed_as_it_stands(draftwood, tmp_path: Path, weight
     text = tmp_path / "text.txt"
     text.write_text("some plain text")
     chosen = open_llm.recipe_options(name, words.replace("FILE", str(text)).split()[1::2])
-    assert recipes.build(name, weights.model, **chosen).lossless
+    assert recipes.build(name, runner_of(weights), **chosen).lossless
 
 
 def test_tree_says_where_everything_lives(draftwood):

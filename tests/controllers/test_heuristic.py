@@ -43,7 +43,7 @@ def rounds(controller: Heuristic, slope: float, keep: float, count: int) -> list
                 torch.tensor([[tree.num_nodes - 1]]), torch.ones(1, 1).long(), live=torch.ones(1, 1).bool(), copies=0
             )
         kept = torch.tensor([int(depth * keep)])
-        verdict = Verdict(torch.zeros(1, 1).long(), kept, kept)
+        verdict = Verdict(torch.arange(int(kept) + 1)[None], kept, kept)
         controller.update(state, rnd, Outcome(Proposal(tree), verdict, kept[:, None], Times(), (depth,), (depth,)))
     return depths
 

@@ -15,6 +15,7 @@ from draftwood.core.round import Round
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.verdict import Times
 from draftwood.engine.engine import Engine
+from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.contracts import check_controller, toy_round
 from draftwood.testing.exact import Free, joint_error, leaves
 from draftwood.testing.runs import make_engine
@@ -57,7 +58,7 @@ class Costs:
 
 def run(costs: Costs, chance: float, drafts: Any, rounds: int = 60) -> tuple[list[Size], list[int]]:
     """The sizes that were planned round by round for one sequence of a cyclic text, and its tokens."""
-    cyclic = TableModel(V, lambda text: [float(t == (text[-1] + 1) % V) for t in range(V)])
+    cyclic = CpuRunner(TableModel(V, lambda text: [float(t == (text[-1] + 1) % V) for t in range(V)]))
     controller = Sized(acceptance(chance), SIZES, costs)
     recipe = Recipe(drafter=TableDrafter(drafts), policy=BestFirst(), verifier=Match(), controller=controller)
     engine: Engine = make_engine(cyclic, recipe, slots=1, capacity=2048)

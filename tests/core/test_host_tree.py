@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from draftwood.core.host_tree import HostTree, verdict
-from draftwood.core.score_and_verify import KnownTokens, assemble, staged_entries
+from draftwood.core.score_and_verify import KnownTokens, assemble_lists, assemble_unread
 from draftwood.core.tree import AHEAD, PROBE, SCORED, TokenTree
 from draftwood.verifiers.walk import walk
 
@@ -109,7 +109,8 @@ def test_every_node_finds_its_place_in_the_pass(tree: TokenTree):
         *(KnownTokens(slot=9 - b, done=3 * b, tokens=[7] * b + [int(tree.tokens[b, 0])]) for b in range(tree.batch)),
         KnownTokens(slot=1, done=5, tokens=[11, 12, 13]),  # a prompt that only fills the cache
     ]
-    x, place = assemble(chains, host_tree, CPU)
+    x, places = assemble_lists(chains, host_tree, CPU)
+    place = torch.tensor(places)
     assert place.shape == tree.tokens.shape
     wanted: list[int] = []
     for b, chain in enumerate(chains[:-1]):
@@ -133,16 +134,31 @@ def test_every_node_finds_its_place_in_the_pass(tree: TokenTree):
 
 def test_pass_without_trees_is_its_chains():
     empty = HostTree.of(TokenTree.roots(torch.zeros(0, dtype=torch.int64)))
-    x, place = assemble([KnownTokens(2, 4, [5, 6])], empty, CPU)
-    assert place.shape == (0, 1) and x.ids.tolist() == [5, 6] and len(x.want) == 0
+    x, places = assemble_lists([KnownTokens(2, 4, [5, 6])], empty, CPU)
+    assert places == [] and x.ids.tolist() == [5, 6] and len(x.want) == 0
 
 
-@pytest.mark.parametrize("tree", TREES[:20])
-def test_rows_kept_are_the_chain_and_the_path(tree: TokenTree):
-    host_tree = HostTree.of(tree)
-    chains = [KnownTokens(b, 0, [7] * b + [int(tree.tokens[b, 0])]) for b in range(tree.batch)]
-    x, place = assemble(chains, host_tree, CPU)
-    kept = host_tree.follow(tree.tokens.roll(-1, 1).tolist(), CPU)
-    for b, rows in enumerate(staged_entries(chains, host_tree, kept)):
-        path = [n for n in kept.path[b].tolist() if n >= 0]
-        assert rows == [*range(b), *(int(x.entries[place[b, n]]) for n in path)]
+@pytest.mark.parametrize("tree", TREES)
+def test_pass_that_nobody_read_has_every_node_in_its_place(tree: TokenTree):
+    """Known text as in a pass of lists; below it all nodes ride, dead ones too, in their own order."""
+    tree = tree.keep(tree.live).compact(tree.num_nodes)[0]
+    for longer in (0, 1):
+        chains = [KnownTokens(9 - b, 3 * b, [7] * b * longer + [int(tree.tokens[b, 0])]) for b in range(tree.batch)]
+        chains += [KnownTokens(1, 5, [11, 12, 13])] * longer
+        x, places = assemble_unread(chains, tree)
+        assert x.want.tolist() == [place for each in places for place in each]
+        for b, (chain, span) in enumerate(zip(chains, x.spans, strict=True)):
+            own, line = slice(span.start, span.stop), len(chain.tokens)
+            assert (span.slot, span.done, span.first, span.line) == (chain.slot, chain.done, 0, line)
+            assert set(x.slots[own].tolist()) == {chain.slot}
+            assert x.entries[own].tolist() == list(range(span.stop - span.start))
+            known = slice(span.start, span.start + line)
+            assert x.ids[known].tolist() == chain.tokens and x.parents[known].tolist() == list(range(-1, line - 1))
+            assert x.positions[known].tolist() == list(range(chain.done, chain.done + line))
+            if b < tree.batch:
+                at = torch.tensor(places[b])
+                assert x.ids[at].tolist() == tree.tokens[b].tolist()
+                deep = chain.done + line - 1 + tree.depths()[b]
+                assert x.positions[at].tolist() == deep.tolist()
+                above = torch.where(tree.parents[b] >= 0, tree.parents[b] + line - 1, line - 2)
+                assert x.parents[at].tolist() == above.tolist()

@@ -29,7 +29,7 @@ class OnlyChains(Rejection):
 
 def check(policy: Any, verifier: Any) -> None:
     recipe = Recipe(drafter=TableDrafter(PROBS), policy=policy, verifier=verifier, controller=Always(1, 4))
-    recipe.check(TableModel(3, PROBS))
+    recipe.check(TableModel(3, PROBS).runner())
 
 
 def test_match_is_exact_for_every_draft_and_somebody_always_is() -> None:

@@ -5,15 +5,19 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given as with_any
+from hypothesis import settings
+from hypothesis import strategies as st
 
 from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
-from draftwood.core.proposal_checks import BAD_PROBS, faults, is_valid
+from draftwood.core.proposal_checks import BAD_PROBS, REASONS, fault_codes, faults, is_valid, without_faults
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import AHEAD, TokenTree
 from draftwood.errors import DrafterError
 from draftwood.testing.contracts import toy_round
+from draftwood.testing.host_reads import HostReads, as_if_on_a_device
 from draftwood.testing.table_drafter import TableDrafter
 from draftwood.testing.table_model import random_probs
 from draftwood.trees.static import Static
@@ -133,7 +137,7 @@ def test_distribution_that_is_no_probability_is_found_where_something_was_drawn_
         (lambda: replace(drawn(), q_index=drawn().q_indices() + 1), "q_index names distribution 6, only 6 are stored"),
         (lambda: replace(drawn(), q=DraftProbs(torch.ones(6, 4) / 4)), "distribution has 4 columns, the target 7 tokens"),
         (lambda: replace(drawn(), q=DraftProbs(torch.ones(6, 2) / 2, torch.tensor([0, 7]))), "outside the target's 7"),
-        (lambda: replace(drawn(), q=DraftProbs(torch.ones(6, 2) / 2, torch.tensor([0, 1, 2]))), "outside the target's 7"),
+        (lambda: replace(drawn(), q=DraftProbs(torch.ones(6, 2) / 2, torch.tensor([0, 1, 2]))), r"name tokens \(3,\)"),
     ],
 )  # fmt: skip
 def test_shape_that_fits_no_row_is_the_drafters_error(changed, message):
@@ -145,3 +149,104 @@ def test_node_of_this_pass_below_one_of_the_next_is_found():
     wrong = broken("role", 1, AHEAD, given())
     assert faults(wrong, RND, VOCAB) == {1: "a node of this pass hangs below one of the next"}
     assert faults(broken("role", 3, AHEAD, given()), RND, VOCAB) == {}
+
+
+# --- the same without a look
+
+NUMBERS = st.sampled_from([-2, -1, 0, 1, 2, 3, 4, 5, 6, 7, 50, 5000])
+
+
+@st.composite
+def proposals(draw: st.DrawFn) -> Proposal:
+    """Good trees of two sequences with up to four numbers changed into any others."""
+    proposal = draw(st.sampled_from([drawn(Draw.IID), drawn(Draw.DISTINCT), given()]))
+    columns = {name: getattr(proposal.tree, name).clone() for name in ("tokens", "parents", "live", "role", "copies")}
+    columns |= {"score": proposal.tree.score.clone(), "q_index": proposal.q_indices().clone()}
+    prob = None if proposal.q is None else proposal.q.prob.clone()
+    for _ in range(draw(st.integers(0, 4))):
+        name, b, i = draw(st.sampled_from([*columns, "prob"])), draw(st.integers(0, 1)), draw(st.integers(0, 5))
+        if name == "prob":
+            if prob is not None:
+                prob[draw(st.integers(0, 5)), i] = draw(st.sampled_from([torch.nan, -0.1, 0.9]))
+        elif name == "live":
+            columns[name][b, i] = draw(st.booleans())
+        elif name == "score":
+            columns[name][b, i] = draw(st.sampled_from([torch.nan, -1.0]))
+        else:
+            most = 5 if name == "q_index" and prob is not None else -1 if name == "q_index" else 5000
+            columns[name][b, i] = min(draw(NUMBERS), most)
+    q_index = columns.pop("q_index")
+    tree = replace(proposal.tree, **columns)
+    return replace(proposal, tree=tree, q=None if prob is None else DraftProbs(prob), q_index=q_index)
+
+
+def codes_of(proposal: Proposal, budgets: torch.Tensor | None = None) -> dict[int, str]:
+    found = fault_codes(proposal, RND.roots(), VOCAB, budgets).tolist()
+    return {b: REASONS[code] for b, code in enumerate(found) if code}
+
+
+@with_any(proposals())
+@settings(max_examples=400, deadline=None)
+def test_both_ways_name_the_same_first_reason(proposal: Proposal) -> None:
+    assert codes_of(proposal) == faults(proposal, RND, VOCAB)
+
+
+@pytest.mark.parametrize(
+    "proposal", [drawn(), given(), Proposal.roots(RND.roots()), no_probs(), broken("parents", 1, 4)]
+)
+def test_codes_need_no_look(proposal: Proposal) -> None:
+    roots, budgets = RND.roots(), torch.tensor([9, 9])
+    with as_if_on_a_device(), HostReads() as reads:
+        codes = fault_codes(proposal, roots, VOCAB, budgets)
+        without_faults(proposal, codes, roots, VOCAB)
+    assert reads.total == 0, reads.by_name
+
+
+def test_every_reason_has_a_case() -> None:
+    """The twin of the comparison above: what both ways could overlook together."""
+    q = drawn().q
+    assert q is not None
+    spoilt = replace(drawn(), q=DraftProbs(q.prob * 2))
+    ahead = broken("role", 1, AHEAD, given())
+    nowhere = replace(drawn(), q_index=torch.where(drawn().q_indices() == 5, 6, drawn().q_indices()))
+    foreign = replace(drawn(), q=DraftProbs(torch.ones(6, 2) / 2, torch.tensor([0, 7])))
+    cases = [
+        nowhere, foreign, broken("tokens", 0, 5), broken("parents", 0, 0), broken("copies", 2, -1), broken("tokens", 4, -1),
+        broken("parents", 1, 4), broken("live", 1, False), ahead, broken("tokens", 2, 4), no_probs(),
+        broken("score", 3, torch.nan), spoilt, drawn(),
+    ]  # fmt: skip
+    budgets = [None] * 13 + [torch.tensor([4, 3])]
+    assert [codes_of(*case)[1] for case in zip(cases, budgets, strict=True)] == list(REASONS[1:])
+
+
+def test_more_nodes_than_the_budget_are_found_where_they_are() -> None:
+    assert codes_of(drawn(), torch.tensor([3, 4])) == {0: "more nodes than the limit allows"}
+    assert codes_of(drawn(), torch.tensor([4, 4])) == {}
+    probes = broken("role", 4, 2)  # rides along and is not drafted
+    assert codes_of(probes, torch.tensor([4, 3])) == {}
+
+
+@with_any(proposals())
+@settings(max_examples=200, deadline=None)
+def test_what_is_left_is_good_and_in_range_everywhere(proposal: Proposal) -> None:
+    roots = RND.roots()
+    codes = fault_codes(proposal, roots, VOCAB)
+    clean = without_faults(proposal, codes, roots, VOCAB)
+    assert faults(clean, RND, VOCAB) == {}
+    tree = clean.tree
+    assert bool(((tree.tokens >= 0) & (tree.tokens < VOCAB)).all()) and tree.parents[:, 0].tolist() == [-1, -1]
+    assert bool(((tree.parents[:, 1:] >= 0) & (tree.parents[:, 1:] < tree.num_nodes)).all())
+    for b, reason in enumerate(REASONS[code] for code in codes.tolist()):
+        if reason and reason != BAD_PROBS:
+            assert tree.live[b].tolist() == [True] + [False] * 5
+        else:  # only what was drawn from a bad distribution goes, with all that hangs below it
+            kept = proposal.tree.keep(is_valid(proposal)) if proposal.q is not None else proposal.tree
+            assert tree.live[b].tolist() == kept.live[b].tolist()
+
+
+def test_tokens_outside_the_vocabulary_are_kept_out_of_reach() -> None:
+    wild = replace(drawn(), q=DraftProbs(torch.ones(6, 2) / 2, torch.tensor([0, 70])))
+    codes = fault_codes(wild, RND.roots(), VOCAB)
+    clean = without_faults(wild, codes, RND.roots(), VOCAB)
+    assert clean.q is not None and clean.q.ids is not None and int(clean.q.ids.max()) < VOCAB
+    assert clean.tree.num_drafted().tolist() == [0, 0] and bool((clean.q_indices() == -1).all())

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import pytest
 import torch
@@ -19,6 +18,8 @@ from draftwood.core.tree import TokenTree
 from draftwood.models.backends.choose import int8_decoder
 from draftwood.models.backends.int8_weights import from_tensors as int8_weights
 from draftwood.models.decoder import Decoder
+from draftwood.runners.cpu import CpuRunner
+from draftwood.testing.host_reads import HostReads, as_if_on_a_device
 from draftwood.testing.runs import make_engine, serve
 from draftwood.testing.tiny import CONFIG, tiny_weights
 
@@ -82,6 +83,21 @@ def test_the_whole_round_decides_over_which_columns_some_sequences_are_told():
         assert torch.equal(some[1:], every[1:])
 
 
+def test_nodes_asked_for_together_are_told_what_each_is_told_alone_without_a_read():
+    scored = target(0.0, 1.0, 0.7, top_p=0.6)
+    nodes, where = torch.tensor([[0, 1], [1, 0], [0, 1]]), torch.tensor([[True, True], [True, True], [False, True]])
+    with as_if_on_a_device(), HostReads() as reads:
+        said, probs = scored.tokens(nodes, nodes, where), scored.dense(nodes, where)
+    assert reads.total == 0
+    for k in range(2):
+        own = [scored.token(nodes[:, k], depth, where[:, k]) for depth in range(2)]  # a node is as deep as its number
+        assert said[:, k].tolist() == [int(own[int(nodes[b, k])][b]) for b in range(3)]
+        asked = where[:, k]
+        assert torch.allclose(probs[asked, k], scored.probs(nodes[:, k]).dense()[asked])
+    with as_if_on_a_device():
+        assert torch.equal(scored.tokens(nodes, 1, where)[:, 1], scored.token(nodes[:, 1], 1, where[:, 1]))
+
+
 def test_logits_are_those_of_the_nodes():
     scored = target(1.0, 1.0)
     assert torch.equal(scored.logits(torch.tensor([[1, 0], [0, 1]])), scored.output.logits[[1, 0, 2, 3]].view(2, 2, -1))
@@ -94,15 +110,15 @@ def test_a_best_token_is_none_where_logits_are_not_numbers():
 
 
 @cache
-def broken(backend: str) -> Any:
-    """A decoder with a weight that is not a number, behind the embedding of token 60."""
+def broken(backend: str) -> CpuRunner:
+    """A model with a weight that is not a number, behind the embedding of token 60."""
     weights = tiny_weights()
     weights["model.embed_tokens.weight"][60, 3] = torch.nan
     config = replace(CONFIG, tie_embeddings=False)
     weights["lm_head.weight"] = tiny_weights()["model.embed_tokens.weight"]
     if backend == "float32":
-        return Decoder.from_tensors(config, weights, dtype=torch.float32)
-    return int8_decoder(config, int8_weights(config, weights))
+        return CpuRunner(Decoder.from_tensors(config, weights, dtype=torch.float32))
+    return CpuRunner(int8_decoder(config, int8_weights(config, weights)))
 
 
 @pytest.mark.parametrize("options", [{}, {"repetition_penalty": 1.2}, {"temperature": 1.0}], ids=str)

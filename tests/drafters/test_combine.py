@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 
-from draftwood.cache.dense import DenseCache
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
@@ -18,7 +17,9 @@ from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.combine import VocabTrim
 from draftwood.drafters.draft_model import DraftModel
 from draftwood.drafters.ngram import NGram
+from draftwood.drafters.target_roots import TargetRoots
 from draftwood.errors import CompositionError, OptionError
+from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.contracts import Always, check_drafter, toy_round
 from draftwood.testing.exact import acceptance, distance, first_token, joint_error, leaves, probs_of
 from draftwood.testing.runs import make_engine, serve
@@ -37,10 +38,6 @@ KEEP = torch.tensor([0, 2])
 
 def recipe(drafter: Any, policy: Any, verifier: Any, depth: int = 2, nodes: int = 4) -> Any:
     return lambda: Recipe(drafter=drafter, policy=policy, verifier=verifier, controller=Always(depth, nodes))
-
-
-def draft_of(model: Any) -> DraftModel:
-    return DraftModel(model, lambda slots: DenseCache(model.cache_specs, slots=slots, capacity=300))
 
 
 def test_the_contract_of_drafters_holds() -> None:
@@ -99,7 +96,7 @@ def test_keeping_every_token_changes_nothing(keep: Any) -> None:
     target = tiny_runner(1)
     params = [SamplingParams(temperature=t, seed=i, max_tokens=20) for i, t in enumerate((0.0, 1.0, 0.7))]
     runs: list[Any] = []
-    for drafter in (draft_of(target.first_layers(3)), VocabTrim(draft_of(target.first_layers(3)), keep)):
+    for drafter in (DraftModel(target.first_layers(3)), VocabTrim(DraftModel(target.first_layers(3)), keep)):
         made = Recipe(drafter=drafter, policy=Static((2, 2)), verifier=Rejection(), controller=Fixed(2, 6))
         got = serve(make_engine(target, made), [[1, 2, 3], [4], [5, 6]], params)
         assert all(r.stats.disabled is None for r in got)
@@ -109,19 +106,16 @@ def test_keeping_every_token_changes_nothing(keep: Any) -> None:
 
 def test_a_drafting_model_multiplies_the_kept_rows_of_its_head_alone() -> None:
     draft, keep = tiny_runner(1), torch.tensor([3, 7, 20, 41, 60])
-    asked: list[Any] = []
+    asked: list[int] = []
 
-    class Watched:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(draft, name)
-
-        def forward(self, x: Any, cache: Any, **plan: Any) -> Any:
+    class Watched(CpuRunner):
+        def execute(self, x: Any, **plan: Any) -> Any:
             asked.append(len(x.want))
-            return draft.forward(x, cache, **plan)
+            return CpuRunner.execute(self, x, **plan)
 
     rnd, limit = toy_round([[1, 2, 3], [4]], 61), Limit.of([2, 2], [6, 6])
     distributions: list[DraftProbs] = []
-    for drafter in (draft_of(draft), VocabTrim(draft_of(Watched()), keep)):
+    for drafter in (DraftModel(draft), VocabTrim(DraftModel(Watched(draft.model)), keep)):
         proposal = drafter.propose(drafter.init(2), rnd, Proposal.roots(rnd.roots()), limit, Static((2, 2)))
         assert proposal.fault is None and proposal.q is not None
         distributions.append(proposal.q)
@@ -133,14 +127,14 @@ def test_a_drafting_model_multiplies_the_kept_rows_of_its_head_alone() -> None:
 
 def test_a_token_outside_can_still_be_emitted() -> None:
     target = tiny_runner(1)
-    plain = Recipe(drafter=draft_of(target), policy=Chain(Draw.GIVEN), verifier=Match(), controller=Fixed(0))
+    plain = Recipe(drafter=DraftModel(target), policy=Chain(Draw.GIVEN), verifier=Match(), controller=Fixed(0))
     params = [SamplingParams(temperature=t, seed=i, max_tokens=20) for i, t in enumerate((0.0, 1.0))]
     want = [r.output for r in serve(make_engine(target, plain), [[1, 2], [3]], params)]
     keep = torch.tensor(sorted({*want[0][::2], *want[1][::2]}))
     assert {*want[0], *want[1]} - {*keep.tolist()}
     for policy in (Chain(Draw.GIVEN), BestFirst(3)):
         made = Recipe(
-            drafter=VocabTrim(draft_of(target), keep), policy=policy, verifier=Match(), controller=Fixed(3, 6)
+            drafter=VocabTrim(DraftModel(target), keep), policy=policy, verifier=Match(), controller=Fixed(3, 6)
         )
         got = serve(make_engine(target, made), [[1, 2], [3]], params)
         assert [r.output for r in got] == want and sum(r.stats.rounds_all for r in got)
@@ -148,7 +142,7 @@ def test_a_token_outside_can_still_be_emitted() -> None:
 
 def test_where_every_kept_token_is_banned_nothing_is_guessed_and_nobody_is_disabled() -> None:
     target = tiny_runner(1)
-    drafter = VocabTrim(draft_of(target), torch.tensor([1, 2, 3]))
+    drafter = VocabTrim(DraftModel(target), torch.tensor([1, 2, 3]))
     params = SamplingParams(temperature=1.0, seed=0, max_tokens=8, bad_words=((1,), (2,), (3,)))
     for policy, verifier in ((Chain(), Rejection()), (BestFirst(2), Match())):
         made = Recipe(drafter=drafter, policy=policy, verifier=verifier, controller=Fixed(2))
@@ -174,6 +168,8 @@ def test_trims_inside_trims_meet() -> None:
 def test_what_cannot_be_trimmed_is_refused() -> None:
     with pytest.raises(CompositionError, match=r"VocabTrim.*NGram"):
         VocabTrim(NGram(), KEEP)
+    with pytest.raises(CompositionError, match=r"VocabTrim.*TargetRoots"):
+        VocabTrim(TargetRoots(TableDrafter(context_free(Q))), KEEP)
     for wrong in ([], [2, 1], [1, 1]):
         with pytest.raises(OptionError, match="rise"):
             VocabTrim(TableDrafter(context_free(Q)), torch.tensor(wrong, dtype=torch.int64))

@@ -19,6 +19,7 @@ from draftwood.drafters.nets.native_runner import Int8Runner
 from draftwood.engine import drafting
 from draftwood.models.backends import int8_weights
 from draftwood.models.backends.int8_native import NativeDecoder
+from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.heads import random_head
 from draftwood.testing.runs import make_engine, serve
 from draftwood.testing.tiny import CONFIG
@@ -40,16 +41,20 @@ SHAPE = replace(CONFIG, num_heads=6, num_kv_heads=2, head_dim=48, hidden_size=96
 NOTHING: Any = None
 
 
+def native_target() -> CpuRunner:
+    return CpuRunner(NativeDecoder(SHAPE, int8_weights.from_tensors(SHAPE, kept_weights(SHAPE)), opened(BEST)))
+
+
 def said(probabilities: list[float], depth: int = 4, nodes: int = 8) -> Any:
     """What becomes of a model's line."""
 
     class Model:
-        def line(self, x: ForwardInput, cache: Any, temperature: float, steps: int, only: Any) -> Any:
+        def line(self, x: ForwardInput, temperature: float, steps: int, only: Any) -> Any:
             return [7, 8, 9, 10][:steps], probabilities[:steps]
 
     base = Proposal.roots(torch.tensor([3]))
     model: Any = Model()
-    return in_one_call(model, NOTHING, base, Limit.of([depth], [nodes]), NOTHING, 1.0, None)
+    return in_one_call(model, base, Limit.of([depth], [nodes]), NOTHING, 1.0, None)
 
 
 def test_tokens_hang_one_below_the_other_scored_by_their_product() -> None:
@@ -76,7 +81,7 @@ def test_depth_and_budget_are_kept() -> None:
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])
 def test_text_and_accounts_are_those_of_the_loop(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = NativeDecoder(SHAPE, int8_weights.from_tensors(SHAPE, kept_weights(SHAPE)), opened(BEST))
+    target = native_target()
     head = random_head(kind, target, rows=37)
     calls: list[int] = []
     line = Int8Runner.line
@@ -120,7 +125,7 @@ def test_text_and_accounts_are_those_of_the_loop(kind: str, monkeypatch: pytest.
 def test_chains_that_would_be_drawn_take_the_one_call_for_greedy_requests_alone(
     policy: Any, rule: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = NativeDecoder(SHAPE, int8_weights.from_tensors(SHAPE, kept_weights(SHAPE)), opened(BEST))
+    target = native_target()
     head = random_head("eagle3", target, rows=37)
     monkeypatch.setattr(drafting, "SLOW_SECONDS", float("inf"))  # a busy machine is no reason to stop here
     calls: list[int] = []

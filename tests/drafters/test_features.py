@@ -32,7 +32,6 @@ PROMPTS = [[5, 7, 1, 3], list(range(1, 40)), [9, 9, 2], [5, 7, 1, 3, 8, 8], [4]]
 def engine(
     target: Any, drafter: Any, policy: Any = None, *, depth: int = 3, rule: Any = None, slots: int = 4
 ) -> Engine:
-    cache = DenseCache(target.cache_specs, slots=slots, capacity=CONFIG.max_positions)
     recipe = Recipe(
         drafter=drafter,
         policy=policy or Static((3, 2, 1), draw=Draw.GIVEN),
@@ -41,7 +40,7 @@ def engine(
     )
     recipe.check(target)
     config = EngineConfig(max_num_seqs=slots, max_model_len=CONFIG.max_positions, max_prefill_tokens=16)
-    return Engine(target, cache, recipe, cost_model=CostModel(), config=config)
+    return Engine(target.open(slots, CONFIG.max_positions), recipe, cost_model=CostModel(), config=config)
 
 
 def run(e: Engine, prompts: list[list[int]], *, temperature: float = 0.0, tokens: int = 24) -> list[Request]:
@@ -80,15 +79,15 @@ def test_rows_after_every_round_are_those_of_a_fresh_head(target: Any, kind: str
         e.step()
         if not e.drafter_state.slots:
             break
-        size = e.drafter_state.cache.length(0)
+        size = e.drafter_state.runner.length(0)
         if not size:
             continue
         fresh = engine(target, drafter, depth=0)
         fresh.add(Request(1, request.known[: size + 2], SamplingParams(max_tokens=1), CONFIG.vocab_size))
-        while not fresh.drafter_state.cache.length(0) >= size:
+        while not fresh.drafter_state.runner.length(0) >= size:
             fresh.step()
         for name in ("k0", "v0"):
-            ours, theirs = (x.drafter_state.cache.store(name)[0, :, :size] for x in (e, fresh))
+            ours, theirs = (x.drafter_state.runner.cache.store(name)[0, :, :size] for x in (e, fresh))
             torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
         rounds += 1
     assert rounds > 3
@@ -101,13 +100,13 @@ def test_a_shared_prefix_is_shown_again_as_far_as_the_head_lacks_it(target: Any)
     run(e, [PROMPTS[1] + [4, 4, 4]])
     alone = engine(target, drafter, slots=2)
     run(alone, [PROMPTS[1] + [4, 4, 4]])
-    size = alone.drafter_state.cache.length(0)
-    texts = [e.drafter_state.cache.text(s) for s in range(2)]
-    slot = texts.index(alone.drafter_state.cache.text(0))
+    size = alone.drafter_state.runner.length(0)
+    texts = [e.drafter_state.runner.cache.text(s) for s in range(2)]
+    slot = texts.index(alone.drafter_state.runner.cache.text(0))
     for name in ("k0", "v0"):
         ours, theirs = (
-            e.drafter_state.cache.store(name)[slot, :, :size],
-            alone.drafter_state.cache.store(name)[0, :, :size],
+            e.drafter_state.runner.cache.store(name)[slot, :, :size],
+            alone.drafter_state.runner.cache.store(name)[0, :, :size],
         )
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
 
@@ -121,7 +120,7 @@ def shared_rows(target: Any, drafter: Any, first: int) -> tuple[int, list[tuple[
     spared = drafter.admit(e.drafter_state, 2, late)
     alone = engine(target, drafter, slots=3)
     run(alone, [late.prompt], tokens=4)
-    stores = [x.drafter_state.cache.store for x in (e, alone)]
+    stores = [x.drafter_state.runner.cache.store for x in (e, alone)]
     return spared, [(stores[0](name)[2, :, :spared], stores[1](name)[0, :, :spared]) for name in ("k0", "v0")]
 
 
@@ -165,10 +164,10 @@ def test_texts_that_are_read_together_are_fused_in_one_call_and_have_their_own_r
         other.step()
         ours, theirs = e.drafter_state, other.drafter_state
         size = len(prompts[slot]) - 1
-        assert ours.cache.text(slot) == theirs.cache.text(0) == prompts[slot][1:]
+        assert ours.runner.cache.text(slot) == theirs.runner.cache.text(0) == prompts[slot][1:]
         torch.testing.assert_close(ours.slots[slot].waiting, theirs.slots[0].waiting, rtol=1e-9, atol=1e-9)
         for name in ("k0", "v0"):
-            pair = ours.cache.store(name)[slot, :, :size], theirs.cache.store(name)[0, :, :size]
+            pair = ours.runner.cache.store(name)[slot, :, :size], theirs.runner.cache.store(name)[0, :, :size]
             torch.testing.assert_close(*pair, rtol=1e-9, atol=1e-9)
 
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 
-from draftwood.cache.dense import DenseCache
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.forward import FINAL
 from draftwood.core.legal_draws import Draw
@@ -96,20 +95,14 @@ def test_drawn_chains_and_trees_run_under_rejection(target: Any, kind: str) -> N
 )
 def test_the_emitted_distribution_is_the_targets(kind: str, policy: Any) -> None:
     """I2: every outcome of whole requests, against plain decoding. The first round has no feature; the later ones draft."""
-    target = small(3)
+    target = tiny_runner(config=replace(CONFIG, vocab_size=3, num_layers=1))
     drafter = heads_drafter(random_head(kind, target, rows=2), target)
     plain = Recipe(drafter=Nothing(), policy=Chain(), verifier=Match(), controller=Always(0, 0))
     drafting = Recipe(drafter=drafter, policy=policy, verifier=Rejection(), controller=Always(2, 4))
-    found = exact.leaves(target, lambda: drafting, tokens=4)
+    found = exact.leaves(target.model, lambda: drafting, tokens=4)
     assert max(leaf.accepted for leaf in found) == 2
-    fast, slow = exact.probs_of(found), exact.probs_of(exact.leaves(target, lambda: plain, tokens=4))
+    fast, slow = exact.probs_of(found), exact.probs_of(exact.leaves(target.model, lambda: plain, tokens=4))
     assert max(abs(fast.get(z, 0) - slow.get(z, 0)) for z in {*fast, *slow}) < 1e-12
-
-
-def small(vocab_size: int) -> Any:
-    model: Any = tiny_runner(config=replace(CONFIG, vocab_size=vocab_size, num_layers=1))
-    model.make_cache = lambda slots: DenseCache(model.cache_specs, slots=slots, capacity=32)
-    return model
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -18,8 +18,9 @@ from draftwood.drafters.draft_model import DraftModel
 from draftwood.drafters.ngram import NGram
 from draftwood.drafters.nothing import Nothing
 from draftwood.engine import drafting
+from draftwood.engine.engine import Engine
 from draftwood.errors import EngineError, OptionError
-from draftwood.models.decoder import Decoder
+from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.oracle_drafter import NoisyOracle
 from draftwood.testing.runs import make_engine, serve
 from draftwood.testing.tiny import tiny_runner
@@ -28,11 +29,11 @@ from draftwood.verifiers.match import Match
 from draftwood.verifiers.rejection import Rejection
 
 V = 61
-KNOWN: dict[tuple[Decoder, str], tuple[int, ...]] = {}
+KNOWN: dict[tuple[CpuRunner, str], tuple[int, ...]] = {}
 
 
 @pytest.fixture(scope="module")
-def model() -> Decoder:
+def model() -> CpuRunner:
     return tiny_runner(1)
 
 
@@ -54,18 +55,15 @@ def with_drafter(drafter: Any, depth: int = 4, nodes: int = 8, verifier: Any = N
     return Recipe(drafter=drafter, policy=Chain(draw), verifier=verifier or Match(), controller=Fixed(depth, nodes))
 
 
-def small_model(model: Decoder) -> DraftModel:
-    cut = model.first_layers(3)
-    from draftwood.cache.dense import DenseCache
-
-    return DraftModel(cut, lambda slots: DenseCache(cut.cache_specs, slots=slots, capacity=320))
+def small_model(model: CpuRunner) -> DraftModel:
+    return DraftModel(model.first_layers(3))
 
 
 def sampled(count: int, **options: Any) -> list[SamplingParams]:
     return [SamplingParams(**{"temperature": 1.0, "seed": 10 + i, "max_tokens": 24, **options}) for i in range(count)]
 
 
-def answers(model: Decoder, texts: list[list[int]], params: list[SamplingParams]) -> list[list[int]]:
+def answers(model: CpuRunner, texts: list[list[int]], params: list[SamplingParams]) -> list[list[int]]:
     """Plain decoding, one request at a time in an engine of its own. Many tests ask for the same: each is decoded once."""
     found: list[list[int]] = []
     for text, p in zip(texts, params, strict=True):
@@ -76,9 +74,15 @@ def answers(model: Decoder, texts: list[list[int]], params: list[SamplingParams]
     return found
 
 
-def oracle(model: Decoder, texts: list[list[int]], params: list[SamplingParams], right: float = 0.7) -> NoisyOracle:
+def oracle(model: CpuRunner, texts: list[list[int]], params: list[SamplingParams], right: float = 0.7) -> NoisyOracle:
     known = answers(model, texts, params)
     return NoisyOracle({tuple(t): a for t, a in zip(texts, known, strict=True)}, V, right)
+
+
+def store(engine: Engine, name: str) -> torch.Tensor:
+    """The entries of a cache, of all slots."""
+    assert isinstance(engine.runner, CpuRunner)
+    return engine.runner.cache.store(name)
 
 
 def counts(requests: list[Request]) -> tuple[int, int, int]:
@@ -97,7 +101,7 @@ def counts(requests: list[Request]) -> tuple[int, int, int]:
     ],
 )
 def test_a_ragged_batch_with_arrivals_and_preemption_equals_each_request_alone(
-    model: Decoder, name: str, temperature: float
+    model: CpuRunner, name: str, temperature: float
 ) -> None:
     texts, params = prompts(), sampled(8, temperature=temperature)
     wanted = answers(model, texts, params)
@@ -114,7 +118,7 @@ def test_a_ragged_batch_with_arrivals_and_preemption_equals_each_request_alone(
         assert sum(counts(got)) > 0
 
 
-def test_requests_that_leave_do_not_touch_those_that_stay(model: Decoder) -> None:
+def test_requests_that_leave_do_not_touch_those_that_stay(model: CpuRunner) -> None:
     texts, params = prompts(), sampled(8)
     wanted = answers(model, texts, params)
     drafter = oracle(model, texts, params)
@@ -125,17 +129,22 @@ def test_requests_that_leave_do_not_touch_those_that_stay(model: Decoder) -> Non
             assert request.finish_reason == "cancelled" and request.output == text[: len(request.output)]
         else:
             assert request.output == text
-    engine.cache.check_integrity()
+    engine.runner.check_integrity()
 
 
-def test_equality_has_teeth(model: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equality_has_teeth(model: CpuRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     """The twin: commit the accepted entries in the wrong places, and the texts differ."""
     texts, params = prompts(), sampled(8)
     wanted, drafter = answers(model, texts, params), oracle(model, texts, params)
     from draftwood.engine import step
 
-    real = step.staged_entries
-    monkeypatch.setattr(step, "staged_entries", lambda *a: [list(range(len(rows))) for rows in real(*a)])
+    real = step._kept
+
+    def misplaced(*given: Any) -> Any:
+        kept, tokens = real(*given)
+        return [list(range(len(entries))) for entries in kept], tokens
+
+    monkeypatch.setattr(step, "_kept", misplaced)
     got = serve(make_engine(model, with_drafter(drafter)), texts, params)
     assert [r.output for r in got] != wanted
 
@@ -181,7 +190,7 @@ def test_options_and_logprobs_under_speculation_equal_plain_decoding(
         assert fast.stats.rounds_all + fast.stats.rounds_some > 0 or len(fast.output) < 3
 
 
-def test_the_cache_after_a_tree_commit_is_a_fresh_prefill(model: Decoder) -> None:
+def test_the_cache_after_a_tree_commit_is_a_fresh_prefill(model: CpuRunner) -> None:
     texts, params = prompts(4), sampled(4, max_tokens=12)
     engine = make_engine(model, with_drafter(oracle(model, texts, params)), slots=4)
     requests = [Request(i, t, p, V) for i, (t, p) in enumerate(zip(texts, params, strict=True))]
@@ -190,23 +199,23 @@ def test_the_cache_after_a_tree_commit_is_a_fresh_prefill(model: Decoder) -> Non
     for _ in range(3):
         engine.step()
     for slot, request in engine.scheduler.running.items():
-        length = engine.cache.length(slot)
+        length = engine.runner.length(slot)
         fresh = make_engine(model, plain())
         fresh.add(Request(0, [*request.known[:length], 0], SamplingParams(max_tokens=2), V))
         fresh.step()
-        for spec in model.cache_specs:
-            have, want = engine.cache.store(spec.name)[slot, :, :length], fresh.cache.store(spec.name)[0, :, :length]
+        for spec in model.model.cache_specs:
+            have, want = store(engine, spec.name)[slot, :, :length], store(fresh, spec.name)[0, :, :length]
             assert torch.allclose(have, want, atol=1e-11), f"{spec.name} of slot {slot}"
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 64])
-def test_a_prompt_in_chunks_is_the_same_prompt(model: Decoder, chunk: int) -> None:
+def test_a_prompt_in_chunks_is_the_same_prompt(model: CpuRunner, chunk: int) -> None:
     texts, params = prompts(4), sampled(4)
     got = serve(make_engine(model, plain(), chunk=chunk), texts, params)
     assert [r.output for r in got] == answers(model, texts, params)
 
 
-def test_a_text_that_is_still_in_the_cache_is_not_computed_again(model: Decoder) -> None:
+def test_a_text_that_is_still_in_the_cache_is_not_computed_again(model: CpuRunner) -> None:
     engine = make_engine(model, plain(), slots=2)
     (first,) = serve(engine, [[1, 2, 3, 4, 5]], sampled(1, max_tokens=6))
     longer = [*first.known, 9, 9]
@@ -287,7 +296,7 @@ class Broken:
         "NaN distributions",
     ],
 )
-def test_a_broken_drafter_is_disabled_and_the_requests_go_on(model: Decoder, how: str) -> None:
+def test_a_broken_drafter_is_disabled_and_the_requests_go_on(model: CpuRunner, how: str) -> None:
     texts, params = prompts(4), sampled(4)
     wanted = answers(model, texts, params)
     inner = small_model(model) if how == "NaN distributions" else oracle(model, texts, params)
@@ -300,12 +309,12 @@ def test_a_broken_drafter_is_disabled_and_the_requests_go_on(model: Decoder, how
         assert [bool(b) for b in disabled] == [True, False, False, False]
     elif how != "free raises":
         assert all(disabled) or how == "begin raises"
-    engine.cache.check_integrity()
+    engine.runner.check_integrity()
 
 
 @pytest.mark.parametrize(("seconds", "disabled"), [(0.2, True), (0.0, False)])
 def test_a_drafter_far_slower_than_the_target_is_disabled_with_the_reason(
-    model: Decoder, seconds: float, disabled: bool, monkeypatch: pytest.MonkeyPatch
+    model: CpuRunner, seconds: float, disabled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drafting, "SLOW", 2)  # the pass of a tiny model takes long while others use the machine
     texts, params = prompts(2), sampled(2)
@@ -326,7 +335,7 @@ def test_a_drafter_far_slower_than_the_target_is_disabled_with_the_reason(
         assert all(r.stats.drafted[0] < r.stats.target_passes for r in got), "the rest is undrafted"
 
 
-def test_options_that_leave_no_token_end_that_request_alone(model: Decoder) -> None:
+def test_options_that_leave_no_token_end_that_request_alone(model: CpuRunner) -> None:
     params = sampled(2)
     nothing = SamplingParams(temperature=1.0, grammar=lambda tokens: torch.zeros(V).bool())
     got = serve(make_engine(model, plain()), prompts(3), [params[0], nothing, params[1]])
@@ -334,21 +343,21 @@ def test_options_that_leave_no_token_end_that_request_alone(model: Decoder) -> N
     assert got[0].finish_reason == got[2].finish_reason == "length"
 
 
-def test_a_full_context_ends_the_answer_with_length(model: Decoder) -> None:
+def test_a_full_context_ends_the_answer_with_length(model: CpuRunner) -> None:
     engine = make_engine(model, with_drafter(NGram(n_min=1)), capacity=30)
     (got,) = serve(engine, [[1, 2] * 5], [SamplingParams(max_tokens=200)])
     assert (got.finish_reason, got.finish_detail) == ("length", "context")
     assert got.num_known == 31, "the last token needs no cache entry of its own"
 
 
-def test_the_last_request_alone_in_a_full_cache_ends_with_length(model: Decoder) -> None:
+def test_the_last_request_alone_in_a_full_cache_ends_with_length(model: CpuRunner) -> None:
     engine = make_engine(model, plain(), slots=2, max_cache_tokens=20)
     got = serve(engine, [[1, 2, 3]] * 2, SamplingParams(max_tokens=100))
     assert {(r.finish_reason, r.finish_detail) for r in got} == {("length", "context")}
     assert max(r.num_known for r in got) >= 20
 
 
-def test_bad_requests_are_refused_at_the_door(model: Decoder) -> None:
+def test_bad_requests_are_refused_at_the_door(model: CpuRunner) -> None:
     engine = make_engine(model, plain(), capacity=20)
     for prompt, word in (([], "empty"), ([1] * 20, "20 tokens"), ([V], "vocabulary"), ([-1], "vocabulary")):
         with pytest.raises(OptionError, match=word):
@@ -360,13 +369,11 @@ def test_bad_requests_are_refused_at_the_door(model: Decoder) -> None:
         engine.add(Request(0, [1], SamplingParams(), V))
 
 
-def test_a_crowd_is_refused_not_lost(model: Decoder) -> None:
-    from draftwood.cache.dense import DenseCache
-    from draftwood.engine.engine import Engine
+def test_a_crowd_is_refused_not_lost(model: CpuRunner) -> None:
     from draftwood.testing.exact import Free
 
-    cache = DenseCache(model.cache_specs, slots=1, capacity=64)
-    engine = Engine(model, cache, plain(), cost_model=Free(), config=EngineConfig(max_num_seqs=1, max_num_waiting=2))
+    config = EngineConfig(max_num_seqs=1, max_num_waiting=2)
+    engine = Engine(model.open(1, 64), plain(), cost_model=Free(), config=config)
     requests = [Request(i, [1, 2], SamplingParams(max_tokens=3), V) for i in range(4)]
     engine.add(requests[0])
     engine.add(requests[1])
@@ -377,13 +384,12 @@ def test_a_crowd_is_refused_not_lost(model: Decoder) -> None:
     assert requests[0].finished and requests[1].finished
 
 
-def test_failed_round_ends_its_requests_and_closes_the_engine(model: Decoder) -> None:
-    class Failing(Fixed):
-        def plan(self, state: Any, rnd: Any, load: Any) -> Any:
-            raise MemoryError("no room")
+def test_failed_round_ends_its_requests_and_closes_the_engine(model: CpuRunner) -> None:
+    def fail(*given: Any, **more: Any) -> Any:
+        raise MemoryError("no room")
 
-    recipe = Recipe(drafter=Nothing(), policy=Chain(Draw.GIVEN), verifier=Match(), controller=Failing(0))
-    engine, request = make_engine(model, recipe), Request(0, [1, 2], SamplingParams(), V)
+    engine, request = make_engine(model, plain()), Request(0, [1, 2], SamplingParams(), V)
+    engine.runner.execute = fail  # type: ignore[method-assign]
     engine.add(request)
     with pytest.raises(MemoryError):
         engine.step()
@@ -393,7 +399,7 @@ def test_failed_round_ends_its_requests_and_closes_the_engine(model: Decoder) ->
         engine.add(Request(1, [1, 2], SamplingParams(), V))
 
 
-def test_draws_without_a_seed_differ_and_their_seeds_repeat_them(model: Decoder) -> None:
+def test_draws_without_a_seed_differ_and_their_seeds_repeat_them(model: CpuRunner) -> None:
     free = SamplingParams(temperature=1.0, max_tokens=12)
     first, second = serve(make_engine(model, plain()), [[1, 2, 3]] * 2, free)
     assert first.output != second.output and first.seed != second.seed
@@ -401,7 +407,7 @@ def test_draws_without_a_seed_differ_and_their_seeds_repeat_them(model: Decoder)
     assert again.output == second.output
 
 
-def test_features_of_the_position_that_produced_each_root_are_handed_on(model: Decoder) -> None:
+def test_features_of_the_position_that_produced_each_root_are_handed_on(model: CpuRunner) -> None:
     seen: list[tuple[list[int], torch.Tensor]] = []
 
     class Curious(NGram):
@@ -423,23 +429,22 @@ def test_features_of_the_position_that_produced_each_root_are_handed_on(model: D
     from draftwood.testing.contracts import toy_round
 
     for known, feature in seen[:6]:
-        cache = make_engine(model, plain()).cache
-        cache.admit(0, known)
+        runner = model.open(1, 64)
+        runner.admit(0, known)
         rnd = toy_round([known[:-1]], V)
-        scored = score(
-            model, cache, [KnownTokens(0, 0, known[:-1])], Proposal.roots(rnd.roots()), rnd, taps=frozenset({4})
-        )
+        chain, roots = KnownTokens(0, 0, known[:-1]), Proposal.roots(rnd.roots())
+        scored = score(runner, [chain], roots, rnd, taps=frozenset({4}))
         assert torch.allclose(scored.feature(4, torch.zeros(1, 1, dtype=torch.int64))[0, 0], feature, atol=1e-11)
 
 
-def test_watchers_see_every_round(model: Decoder) -> None:
+def test_watchers_see_every_round(model: CpuRunner) -> None:
     seen: list[int] = []
     recipe = replace(plain(), watch=(lambda rnd, outcome, what: seen.append(rnd.batch),))
     serve(make_engine(model, recipe), prompts(2), sampled(2, max_tokens=5))
     assert seen == [2] * 5
 
 
-def test_rejection_runs_in_ragged_batches_with_a_real_small_model(model: Decoder) -> None:
+def test_rejection_runs_in_ragged_batches_with_a_real_small_model(model: CpuRunner) -> None:
     texts = prompts()
     recipe = with_drafter(small_model(model), verifier=Rejection(), draw=Draw.IID)
     together = serve(make_engine(model, recipe, slots=3), texts, sampled(8))
@@ -448,7 +453,7 @@ def test_rejection_runs_in_ragged_batches_with_a_real_small_model(model: Decoder
     assert min(counts(together)) > 0
 
 
-def test_a_grammar_is_never_asked_what_follows_an_end(model: Decoder) -> None:
+def test_a_grammar_is_never_asked_what_follows_an_end(model: CpuRunner) -> None:
     end = 7
 
     def grammar(tokens: Any) -> torch.Tensor:
@@ -464,7 +469,7 @@ def test_a_grammar_is_never_asked_what_follows_an_end(model: Decoder) -> None:
         assert (fast.output, fast.finish_reason, fast.stats.disabled) == (slow.output, "stop", None)
 
 
-def test_a_dead_end_is_reached_with_the_same_tokens(model: Decoder) -> None:
+def test_a_dead_end_is_reached_with_the_same_tokens(model: CpuRunner) -> None:
     params = SamplingParams(max_tokens=8, grammar=lambda tokens: torch.full((V,), len(tokens) < 3))
     (slow,) = serve(make_engine(model, plain()), [[1, 2, 3]], params)
     assert slow.finish_reason == "error" and len(slow.output) == 3
@@ -473,7 +478,7 @@ def test_a_dead_end_is_reached_with_the_same_tokens(model: Decoder) -> None:
     assert (fast.output, fast.finish_reason) == (slow.output, "error")
 
 
-def test_a_grammar_that_breaks_ends_its_own_request_and_nobody_elses(model: Decoder) -> None:
+def test_a_grammar_that_breaks_ends_its_own_request_and_nobody_elses(model: CpuRunner) -> None:
     def broken(tokens: Any) -> torch.Tensor:
         if len(tokens) == 2:
             raise KeyError("lost")
@@ -490,14 +495,14 @@ def test_a_grammar_that_breaks_ends_its_own_request_and_nobody_elses(model: Deco
 
 
 @pytest.mark.parametrize("temperature", [1e-7, 1e-38, 1e-300, 1e6])
-def test_extreme_temperatures_are_just_temperatures(model: Decoder, temperature: float) -> None:
+def test_extreme_temperatures_are_just_temperatures(model: CpuRunner, temperature: float) -> None:
     got = serve(make_engine(model, plain()), prompts(2), sampled(2, temperature=temperature))
     assert all(len(r.output) == 24 for r in got)
     if temperature < 1:
         assert [r.output for r in got] == answers(model, prompts(2), sampled(2, temperature=0.0))
 
 
-def test_drafter_with_scores_of_another_precision_drafts_for_some_of_the_batch(model: Decoder) -> None:
+def test_drafter_with_scores_of_another_precision_drafts_for_some_of_the_batch(model: CpuRunner) -> None:
     class Double(NGram):
         def propose(self, *given: Any) -> Any:
             made = NGram.propose(self, *given)

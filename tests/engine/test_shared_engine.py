@@ -19,7 +19,7 @@ from draftwood.engine.engine import Engine
 from draftwood.engine.interrupt import HeldInterrupt
 from draftwood.engine.shared_engine import Running, SharedEngine
 from draftwood.errors import EngineError
-from draftwood.models.decoder import Decoder
+from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.runs import make_engine
 from draftwood.testing.tiny import tiny_runner
 from draftwood.trees.chain import Chain
@@ -31,7 +31,7 @@ Act = Callable[[], None]
 
 
 @pytest.fixture(scope="module")
-def model() -> Decoder:
+def model() -> CpuRunner:
     return tiny_runner(1)
 
 
@@ -66,7 +66,7 @@ class Trapped:
         return call
 
 
-def shared(model: Decoder, trap: Trap | None = None, slots: int = 2) -> SharedEngine:
+def shared(model: CpuRunner, trap: Trap | None = None, slots: int = 2) -> SharedEngine:
     recipe = Recipe(drafter=NGram(n_min=1), policy=Chain(Draw.GIVEN), verifier=Match(), controller=Fixed(3))
     if trap is not None:
         recipe = replace(
@@ -94,7 +94,7 @@ def interrupt() -> None:
 
 
 @pytest.mark.parametrize("where", WHERE)
-def test_interrupt_anywhere_in_a_round_cancels_and_the_engine_goes_on(model: Decoder, where: str) -> None:
+def test_interrupt_anywhere_in_a_round_cancels_and_the_engine_goes_on(model: CpuRunner, where: str) -> None:
     wanted = outputs(shared(model), running(4))
     engine, stopped = shared(model, Trap(where, interrupt)), running(4, tokens=40)
     made = engine.engine
@@ -102,12 +102,12 @@ def test_interrupt_anywhere_in_a_round_cancels_and_the_engine_goes_on(model: Dec
         engine.run(stopped, lambda done: None)
     assert {each.request.finish_reason for each in stopped} == {"cancelled"}
     assert not engine.engine.has_work and engine.engine is made, "the round was whole"
-    engine.engine.cache.check_integrity()
+    engine.engine.runner.check_integrity()
     assert outputs(engine, running(4)) == wanted
 
 
 @pytest.mark.parametrize("where", WHERE)
-def test_interrupt_of_one_round_of_a_stream_cancels_it(model: Decoder, where: str) -> None:
+def test_interrupt_of_one_round_of_a_stream_cancels_it(model: CpuRunner, where: str) -> None:
     wanted = outputs(shared(model), running(2))
     engine = shared(model, Trap(where, interrupt))
     (only,) = running(1, tokens=40)
@@ -118,7 +118,7 @@ def test_interrupt_of_one_round_of_a_stream_cancels_it(model: Decoder, where: st
     assert outputs(engine, running(2)) == wanted
 
 
-def test_without_holding_the_round_would_be_cut_off(model: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_holding_the_round_would_be_cut_off(model: CpuRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     """The twin: an interrupt that is not held costs the engine, cache included."""
     for method in ("__enter__", "__exit__"):
         monkeypatch.setattr(HeldInterrupt, method, lambda self, *_: self if not _ else None)
@@ -129,7 +129,7 @@ def test_without_holding_the_round_would_be_cut_off(model: Decoder, monkeypatch:
     assert made.closed and engine.engine is not made
 
 
-def test_round_cut_off_by_a_second_interrupt_leaves_a_fresh_engine(model: Decoder) -> None:
+def test_round_cut_off_by_a_second_interrupt_leaves_a_fresh_engine(model: CpuRunner) -> None:
     def twice() -> None:
         interrupt()
         interrupt()
@@ -144,15 +144,16 @@ def test_round_cut_off_by_a_second_interrupt_leaves_a_fresh_engine(model: Decode
     assert outputs(engine, running(3)) == wanted
 
 
-def test_failed_round_is_raised_to_its_caller_told_to_the_others_and_over(model: Decoder) -> None:
-    def fail() -> None:
+def test_failed_round_is_raised_to_its_caller_told_to_the_others_and_over(model: CpuRunner) -> None:
+    def fail(*given: Any, **more: Any) -> None:
         raise MemoryError("no room")
 
     wanted = outputs(shared(model), running(2))
-    engine = shared(model, Trap("plan", fail), slots=4)
+    engine = shared(model, slots=4)
     mine, other = running(2, tokens=40)
     stream = engine.rounds(other)
     next(stream)
+    engine.engine.runner.execute = fail  # type: ignore[method-assign]
     with pytest.raises(MemoryError):
         engine.run([mine], lambda done: None)
     assert next(stream) is None and list(stream) == []
@@ -160,7 +161,7 @@ def test_failed_round_is_raised_to_its_caller_told_to_the_others_and_over(model:
     assert outputs(engine, running(2)) == wanted
 
 
-def test_more_requests_than_may_wait_are_queued(model: Decoder) -> None:
+def test_more_requests_than_may_wait_are_queued(model: CpuRunner) -> None:
     engine, several, finished = shared(model, slots=3), running(40, tokens=2), []
     longest = 0
 
@@ -174,7 +175,7 @@ def test_more_requests_than_may_wait_are_queued(model: Decoder) -> None:
     assert 0 < longest <= 3, "others find a short queue"
 
 
-def test_request_that_another_thread_finished_still_yields_its_end(model: Decoder) -> None:
+def test_request_that_another_thread_finished_still_yields_its_end(model: CpuRunner) -> None:
     engine = shared(model)
     stream, other = running(2, tokens=3)
     rounds = engine.rounds(stream)
@@ -185,7 +186,7 @@ def test_request_that_another_thread_finished_still_yields_its_end(model: Decode
     assert len(list(rounds)) == 1
 
 
-def test_closing_while_a_request_runs_is_said(model: Decoder) -> None:
+def test_closing_while_a_request_runs_is_said(model: CpuRunner) -> None:
     engine = shared(model)
     rounds = engine.rounds(running(1, tokens=40)[0])
     next(rounds)
@@ -195,7 +196,7 @@ def test_closing_while_a_request_runs_is_said(model: Decoder) -> None:
         engine.run(running(1), lambda done: None)
 
 
-def test_threads_run_rounds_for_each_other(model: Decoder) -> None:
+def test_threads_run_rounds_for_each_other(model: CpuRunner) -> None:
     wanted = outputs(shared(model), running(6))
     engine, several = shared(model), running(6)
     threads = [threading.Thread(target=engine.run, args=([each], lambda done: None)) for each in several]
@@ -208,7 +209,7 @@ def test_threads_run_rounds_for_each_other(model: Decoder) -> None:
 
 @pytest.mark.parametrize("held", [True, False])
 def test_interrupt_while_a_stream_is_closed_leaves_nothing_behind(
-    model: Decoder, held: bool, monkeypatch: pytest.MonkeyPatch
+    model: CpuRunner, held: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The twin does not hold it: the request stays in the engine."""
     if not held:
@@ -233,7 +234,7 @@ def test_interrupt_while_a_stream_is_closed_leaves_nothing_behind(
         assert outputs(engine, running(2)) == wanted and engine.engine is made
 
 
-def test_third_interrupt_that_hits_the_replacement_of_the_engine_does_no_harm(model: Decoder) -> None:
+def test_third_interrupt_that_hits_the_replacement_of_the_engine_does_no_harm(model: CpuRunner) -> None:
     def twice() -> None:
         interrupt()
         interrupt()
@@ -263,7 +264,7 @@ def test_interrupt_in_a_round_that_fails_is_delivered() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_child_of_a_fork_during_a_round_is_refused_and_does_not_wait(model: Decoder) -> None:
+def test_child_of_a_fork_during_a_round_is_refused_and_does_not_wait(model: CpuRunner) -> None:
     def forked() -> int:
         child = os.fork()
         if not child:

@@ -22,7 +22,9 @@ def test_plain_round_asks_the_device_a_few_times_whatever_the_number_of_rows(row
     engine = make_engine(model, autoregressive.build(model), slots=rows)
     for i in range(rows):
         engine.add(
-            Request(i, [1 + i % 7, 2], SamplingParams(temperature=temperature, top_p=0.98, seed=i), model.vocab_size)
+            Request(
+                i, [1 + i % 7, 2], SamplingParams(temperature=temperature, top_p=0.98, seed=i), model.info.vocab_size
+            )
         )
     engine.step()
     with HostReads() as reads:

@@ -63,11 +63,11 @@ def _same_bits(a: Tensor, b: Tensor) -> bool:
 
 
 def _words(model: Model, rng: random.Random, size: int) -> list[int]:
-    return [rng.randrange(model.vocab_size) for _ in range(size)]
+    return [rng.randrange(model.info.vocab_size) for _ in range(size)]
 
 
 def _cache(model: Model) -> DenseCache:
-    cache = DenseCache(model.cache_specs, slots=_SLOTS, capacity=min(model.max_positions, 256))
+    cache = DenseCache(model.cache_specs, slots=_SLOTS, capacity=min(model.info.max_positions, 256))
     for slot in range(_SLOTS):
         cache.admit(slot, [])
     return cache
@@ -78,10 +78,10 @@ def _run(model: Model, cache: DenseCache, *parts: ForwardInput) -> list[Computed
     columns = {
         f: torch.cat([getattr(p, f) for p in parts]) for f in ("ids", "slots", "positions", "entries", "parents")
     }
-    taps = frozenset({FINAL, *range(model.num_layers + 1)})
+    taps = frozenset({FINAL, *range(model.info.num_layers + 1)})
     x = ForwardInput(**columns, want=torch.arange(len(columns["ids"])))
     output = model.forward(x, cache, taps=taps)
-    order = [*range(model.num_layers + 1), FINAL]
+    order = [*range(model.info.num_layers + 1), FINAL]
     return [{**{tap: output.features[tap][i] for tap in order}, _LOGITS: output.logits[i]} for i in range(x.size)]
 
 

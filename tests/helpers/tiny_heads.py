@@ -1,14 +1,13 @@
 """Tiny heads on a tiny target, float64."""
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
 
-from draftwood.cache.dense import DenseCache
 from draftwood.core.forward import FINAL
-from draftwood.drafters.features import MARGIN, Features
+from draftwood.core.protocols import Runner
+from draftwood.drafters.features import Features
 from draftwood.drafters.nets.build import net
 from draftwood.drafters.nets.config import HeadConfig
 from draftwood.drafters.nets.runner import FloatRunner
@@ -34,10 +33,5 @@ def random_net(kind: str, seed: int = 0, dtype: torch.dtype = torch.float64, **m
     return module
 
 
-def features(module: Any, target: Any, ids: torch.Tensor | None = KEEP) -> Features:
-    runner = FloatRunner(module, target, ids)
-    return Features(runner, partial(_cache, runner, target))
-
-
-def _cache(runner: FloatRunner, target: Any, slots: int) -> DenseCache:
-    return DenseCache(runner.cache_specs, slots=slots, capacity=target.max_positions + MARGIN)
+def features(module: Any, target: Runner, ids: torch.Tensor | None = KEEP) -> Features:
+    return Features(FloatRunner(module, target, ids))

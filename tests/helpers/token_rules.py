@@ -62,8 +62,7 @@ def _served(
     target: TableModel, recipe: Recipe, asked: list[tuple[int, tuple[list[int], int, float]]], top_p: float = 1.0
 ) -> list[Request]:
     engine = Engine(
-        target,
-        target.make_cache(len(asked), 128),
+        target.runner(len(asked), 128),
         recipe,
         cost_model=Free(),
         config=EngineConfig(max_num_seqs=len(asked)),

@@ -15,8 +15,8 @@ from draftwood.testing.tiny import tiny_runner
 
 TARGET = tiny_runner(2)
 PROMPTS = [[1, 2, 3], [4], [5, 6]]
-WHOLE = f"speculative_sampling:draft=first:{TARGET.num_layers}"  # a draft that is the target
-HALF = f"speculative_sampling:draft=first:{TARGET.num_layers - 1}"
+WHOLE = f"speculative_sampling:draft=first:{TARGET.info.num_layers}"  # a draft that is the target
+HALF = f"speculative_sampling:draft=first:{TARGET.info.num_layers - 1}"
 HEADS = {
     "eagle3": "eagle3",
     "medusa": "medusa",

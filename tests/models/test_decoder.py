@@ -312,7 +312,7 @@ def test_taps_are_the_hidden_states_of_transformers(name):
     hook = net.model.layers[-1].register_forward_hook(lambda module, args, out: last.append(out))
     states = [h[0] for h in net(torch.tensor([PROMPT]), output_hidden_states=True, use_cache=False).hidden_states]
     hook.remove()
-    right = {**dict(enumerate(states[:-1])), model.num_layers: last[0][0], FINAL: states[-1]}
+    right = {**dict(enumerate(states[:-1])), model.info.num_layers: last[0][0], FINAL: states[-1]}
     seen = model.forward(tokens(PROMPT), new_cache(model), taps=frozenset(right))
     assert seen.features.keys() == right.keys()
     for tap, state in right.items():
@@ -387,7 +387,7 @@ def test_first_layers_are_a_model_of_their_own(count):
     short = theirs("llama", count)
     short.load_state_dict(theirs("llama").state_dict(), strict=False)
     model = ours("llama").first_layers(count)
-    assert model.num_layers == count
+    assert model.info.num_layers == count
     assert len(model.cache_specs) == 2 * count
     assert gap(model.forward(tokens(PROMPT), new_cache(model)).logits, logits(short, PROMPT)) < 1e-9
     assert model.embedding is ours("llama").embedding

@@ -14,7 +14,7 @@ from draftwood.models.attention import torch_attention, visible_masks
 from draftwood.models.stacked_attention import few_queries, stacked, stacked_attention, stacking_pays
 from draftwood.recipes import autoregressive
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import tiny_decoder
+from draftwood.testing.tiny import tiny_runner
 
 HEADS, KV, WIDTH = 6, 2, 16
 
@@ -193,7 +193,7 @@ def test_an_engine_writes_the_same_text_together_or_one_by_one(temperature, monk
     rng = random.Random(5)
     prompts = [[rng.randrange(61) for _ in range(rng.choice([1, 3, 20, 90]))] for _ in range(30)]
     params = [SamplingParams(temperature=temperature, top_p=0.98, seed=i, max_tokens=4 + i) for i in range(30)]
-    model = tiny_decoder(2)
+    model = tiny_runner(2)
     texts: list[list[list[int]]] = []
     for together in (False, True):
         monkeypatch.setattr(module, "stacking_pays", lambda segments, device, on=together: on)

@@ -10,9 +10,10 @@ from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.draft_model import DraftModel
 from draftwood.errors import CompositionError, OptionError
 from draftwood.recipes import speculative_sampling
+from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.heads import random_head, write_head
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import tiny_runner
+from draftwood.testing.tiny import tiny_decoder, tiny_runner
 from tree_recipes import PROMPTS, TARGET, plain_texts
 
 SHARED = [
@@ -43,7 +44,7 @@ def test_greedy_text_is_that_of_plain_decoding(name: str) -> None:
 def test_sampled_requests_of_any_length_are_served_and_a_perfect_draft_is_kept(name: str) -> None:
     target = tiny_runner(2)
     params = [SamplingParams(temperature=1.0, max_tokens=n, seed=n, top_p=0.9) for n in (1, 9, 30)]
-    got = run(name, target, params, inner=f"speculative_sampling:draft=first:{target.num_layers}")
+    got = run(name, target, params, inner=f"speculative_sampling:draft=first:{target.info.num_layers}")
     assert [len(r.output) for r in got] == [1, 9, 30]
     assert not sum(r.stats.rounds_none for r in got), "q is p: something is accepted in every round"
 
@@ -67,8 +68,8 @@ def test_one_option_names_what_drafts_and_a_drafter_without_distributions_is_ref
 
 
 def test_the_cache_of_a_small_model_lies_where_the_model_does() -> None:
-    here, elsewhere = tiny_runner(2).first_layers(1), tiny_runner(2).to("meta").first_layers(1)
-    name = here.cache_specs[0].name
-    for model, device in ((here, "cpu"), (elsewhere, "meta")):
-        made: Any = speculative_sampling._cache(model, 1)
-        assert made.store(name).device.type == device
+    here, elsewhere = tiny_runner(2), CpuRunner(tiny_decoder(2).to("meta"))
+    name = here.model.cache_specs[0].name
+    for target, device in ((here, "cpu"), (elsewhere, "meta")):
+        state: Any = speculative_sampling.small_model("first:1", target).init(1)
+        assert state.runner.cache.store(name).device.type == device

@@ -28,7 +28,8 @@ def test_a_recipe_with_an_inner_one_leaves_it_open(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in OPEN if name not in ("vocab_trim", "fr_spec", "dynamic_mcsd")])
 def test_without_a_trained_drafter_the_first_layers_draft_and_the_notes_say_it(name: str) -> None:
     recipe: Any = recipes.build(name, TARGET)
-    assert isinstance(recipe.drafter, DraftModel) and recipe.drafter.model.num_layers == max(1, TARGET.num_layers // 3)
+    assert isinstance(recipe.drafter, DraftModel)
+    assert recipe.drafter.model.info.num_layers == max(1, TARGET.info.num_layers // 3)
     assert "first 1 of" in recipe.notes[0] and "draftwood train eagle3" in recipe.notes[0]
     assert same_as_plain(name) >= 0
 

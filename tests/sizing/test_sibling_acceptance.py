@@ -24,7 +24,7 @@ def drafter(target: Any, layers: int) -> Any:
 
 def test_a_draft_that_is_the_target_is_always_accepted() -> None:
     target = tiny_runner(2)
-    whole = drafter(target, target.num_layers)
+    whole = drafter(target, target.info.num_layers)
     assert measured_acceptance(target, whole, "whole", 0.0) == (1.0,)
     sampled = measured_acceptance(target, drafter(target, 1), "part", 1.0)
     assert 0 < sum(sampled) <= 1 and list(sampled) == sorted(sampled, reverse=True)

@@ -25,6 +25,13 @@ def test_the_contract_has_teeth() -> None:
     with pytest.raises(AssertionError, match=r"cut parent|earlier one"):
         check_policy(Careless((2, 2)))
 
+    class Modest(Static):
+        def max_children(self, limit: Limit) -> int:
+            return 1
+
+    with pytest.raises(AssertionError, match="more children than max_children"):
+        check_policy(Modest((2, 2)))
+
 
 def propose(policy: Static, nodes: int = 100) -> Proposal:
     rnd = toy_round([[1], [2]], 8)

@@ -8,10 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from draftwood.core.legal_draws import Draw
+from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round
+from draftwood.core.tree import TokenTree
 from draftwood.testing.contracts import toy_round
 from draftwood.verifiers import draws
-from draftwood.verifiers.draws import of, order
+from draftwood.verifiers.draws import most_draws, of, order, ratio
 
 
 def test_of_says_one_child_per_row() -> None:
@@ -29,6 +32,38 @@ def test_nobody_drew_anything_and_an_accelerator_does_not_ask(monkeypatch: pytes
     monkeypatch.setattr(draws, "some", lambda mask: True)
     nothing, one = torch.zeros(1, 2, dtype=torch.int64), torch.ones(1, dtype=torch.bool)
     assert order(nothing, toy_round([[1]], 9), torch.zeros(1, dtype=torch.int64), one).shape == (1, 0)
+
+
+def test_a_bound_that_is_too_high_changes_no_order() -> None:
+    copies = torch.tensor([[2, 0, 1, 1], [0, 3, 1, 0], [0, 0, 0, 0]])
+    rnd, node = toy_round([[1]] * 3, 9), torch.tensor([0, 4, 0])
+    yes = torch.ones(3, dtype=torch.bool)
+    found, wide = order(copies, rnd, node, yes), order(copies, rnd, node, yes, 7)
+    assert found.shape == (3, 4) and wide.shape == (3, 7) and torch.equal(wide[:2, :4], found[:2])
+
+
+def test_draws_at_several_nodes_of_a_sequence_are_ordered_like_those_of_each() -> None:
+    copies = torch.tensor([[[2, 0, 1, 1], [0, 3, 1, 0]], [[1, 1, 0, 0], [2, 2, 0, 0]]])
+    rnd, node = toy_round([[1]] * 2, 9), torch.tensor([[0, 4], [2, 3]])
+    yes = torch.ones(2, 2, dtype=torch.bool)
+    together = order(copies, rnd, node, yes, 4)
+    for k in range(2):
+        assert torch.equal(together[:, k], order(copies[:, k], rnd, node[:, k], yes[:, k], 4))
+
+
+def test_merged_draws_are_counted_where_no_bound_was_said() -> None:
+    tree = TokenTree.roots(torch.tensor([0, 0]))
+    yes = torch.ones(2, 1, dtype=torch.bool)
+    for token, copies in ((3, 4), (5, 2), (6, 1)):
+        tree = tree.add(torch.zeros(2, 1, dtype=torch.int64), torch.full((2, 1), token), live=yes, copies=copies)
+    tree = tree.keep(torch.tensor([[True, True, True, True], [True, True, True, False]]))
+    assert most_draws(Proposal(tree, Draw.IID)) == 7
+    assert most_draws(Proposal(tree, Draw.IID, max_children=9)) == 9
+    assert most_draws(Proposal(tree, Draw.DISTINCT)) == 3
+
+
+def test_a_token_that_could_not_have_been_drawn_is_never_kept() -> None:
+    assert ratio(torch.tensor([0.2, 0.4, 0.3]), torch.tensor([0.4, 0.2, 0.0])).tolist() == [0.5, 1.0, 0.0]
 
 
 def test_every_order_of_merged_draws_is_equally_likely() -> None:

@@ -9,6 +9,7 @@ from draftwood.core.recipe import Recipe
 from draftwood.core.sampling.probs import TokenProbs
 from draftwood.drafters.target_roots import TargetRoots
 from draftwood.errors import CompositionError
+from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.contracts import Always
 from draftwood.testing.exact import Leaf, joint_error, leaves
 from draftwood.testing.table_drafter import TableDrafter
@@ -94,13 +95,13 @@ def test_it_says_what_it_is_and_what_it_is_defined_for() -> None:
     even = context_free((1 / 3,) * 3)
     recipe = Recipe(drafter=TableDrafter(even), policy=Static((2,)), verifier=LongestRun(), controller=Always(1, 2))
     assert not recipe.lossless
-    recipe.check(TableModel(3, even))
+    recipe.check(CpuRunner(TableModel(3, even)))
     from draftwood.core.legal_draws import Draw
 
     with pytest.raises(CompositionError, match="LongestRun"):
         Recipe(
             drafter=TableDrafter(even), policy=Static((2,), Draw.IID), verifier=LongestRun(), controller=Always(1, 2)
-        ).check(TableModel(3, even))
+        ).check(CpuRunner(TableModel(3, even)))
 
 
 def test_rows_with_and_without_beginnings_share_a_round() -> None:
@@ -109,7 +110,7 @@ def test_rows_with_and_without_beginnings_share_a_round() -> None:
     from draftwood.testing.runs import make_engine, serve
 
     probs = random_probs(3, 9)
-    target = TableModel(3, probs)
+    target = CpuRunner(TableModel(3, probs))
 
     def written(prompts: list[list[int]], arrive: dict[int, int], seeds: list[int]) -> list[list[int]]:
         policy = Static((2, 1))

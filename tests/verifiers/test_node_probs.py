@@ -14,6 +14,7 @@ from draftwood.core.sampling import draft_probs
 from draftwood.core.sampling.draft_probs import Aligned, DraftProbs
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.models.backends.kernel_sampling import Nucleus
+from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.contracts import Always
 from draftwood.testing.exact import first_token, joint_error, leaves
 from draftwood.testing.runs import make_engine, serve
@@ -124,9 +125,9 @@ def test_a_sequence_gets_the_same_in_a_batch_with_other_options(rule: Any, polic
     made = Recipe(drafter=TableDrafter(q), policy=policy, verifier=rule, controller=Always(depth, 6))
     params = [SamplingParams(**{"temperature": 1.0, "max_tokens": 16, "seed": i, **x}) for i, x in enumerate(MIXED * 2)]
     prompts = [[i % 7] for i in range(len(params))]
-    together = serve(make_engine(TableModel(7, p), made, slots=len(params)), prompts, params)
+    together = serve(make_engine(CpuRunner(TableModel(7, p)), made, slots=len(params)), prompts, params)
     for prompt, param, found in zip(prompts, params, together, strict=True):
-        (alone,) = serve(make_engine(TableModel(7, p), made), [prompt], param)
+        (alone,) = serve(make_engine(CpuRunner(TableModel(7, p)), made), [prompt], param)
         assert alone.output == found.output, param
 
 

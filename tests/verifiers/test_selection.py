@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from draftwood.core.legal_draws import Draw
 from draftwood.errors import CompositionError, OptionError
+from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.exact import acceptance, distance, first_token, joint_error, probs_of
 from draftwood.testing.table_model import TableModel, context_free
 from draftwood.trees.static import Static
@@ -87,7 +88,7 @@ def test_options_are_checked_and_a_missing_solver_is_named(monkeypatch: pytest.M
 
 def test_draws_without_replacement_are_refused() -> None:
     with pytest.raises(CompositionError, match="Selection is defined for iid draws"):
-        recipe_of(RANK, Static((2,)), context_free(Q))().check(TableModel(4, context_free(P)))
+        recipe_of(RANK, Static((2,)), context_free(Q))().check(CpuRunner(TableModel(4, context_free(P))))
 
 
 # Planted mistakes.

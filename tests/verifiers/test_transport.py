@@ -15,6 +15,7 @@ from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round
 from draftwood.errors import CompositionError, OptionError
+from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.exact import acceptance, distance, first_token, joint_error, leaves, probs_of
 from draftwood.testing.table_drafter import TableDrafter
 from draftwood.testing.table_model import TableModel, context_free
@@ -67,7 +68,7 @@ def test_any_two_distributions_come_out_exactly_and_near_the_optimum(
 
 def test_draws_without_replacement_are_refused() -> None:
     with pytest.raises(CompositionError, match="Transport is defined for iid draws"):
-        recipe_of(Transport(), Static((2,)), context_free(Q))().check(TableModel(4, context_free(P)))
+        recipe_of(Transport(), Static((2,)), context_free(Q))().check(CpuRunner(TableModel(4, context_free(P))))
 
 
 # Planted mistakes.

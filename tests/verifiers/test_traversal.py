@@ -11,6 +11,7 @@ from draftwood.core.recipe import Recipe
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.sampling.probs import TokenProbs
 from draftwood.core.scored import Scored
+from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.contracts import Always
 from draftwood.testing.exact import joint_error
 from draftwood.testing.runs import make_engine, serve
@@ -74,7 +75,9 @@ def test_distributions_are_made_only_where_a_sequence_has_been(monkeypatch: pyte
     shape = Static((2, 2, 2, 2))
     recipe = Recipe(drafter=TableDrafter(even), policy=shape, verifier=Traversal(), controller=Always(4, 30))
     (request,) = serve(
-        make_engine(TableModel(4, even), recipe), [[1]], SamplingParams(temperature=1.0, seed=0, max_tokens=5)
+        make_engine(CpuRunner(TableModel(4, even)), recipe),
+        [[1]],
+        SamplingParams(temperature=1.0, seed=0, max_tokens=5),
     )
     assert len(request.output) == 5 and sum(asked) == 5 and request.stats.draft_tokens == 30
 
@@ -91,7 +94,7 @@ def test_rows_with_and_without_trees_stand_side_by_side() -> None:
     def run(prompts: list[list[int]], first: int) -> list[list[int]]:
         recipe = Recipe(drafter=TableDrafter(q), policy=Static((2, 1)), verifier=Traversal(), controller=Uneven(2, 4))
         each = [SamplingParams(temperature=1.0, seed=first + i, max_tokens=12) for i in range(len(prompts))]
-        return [r.output for r in serve(make_engine(TableModel(5, p), recipe), prompts, each)]
+        return [r.output for r in serve(make_engine(CpuRunner(TableModel(5, p)), recipe), prompts, each)]
 
     prompts = [[1], [2, 3], [4, 0, 1]]
     assert run(prompts, 0)[:1] == run(prompts[:1], 0), "row 0 never drafts"
@@ -107,7 +110,7 @@ def test_chains_beside_trees_under_top_p_are_judged_as_alone(rule: Any) -> None:
     made = Recipe(
         drafter=TableDrafter(near(probs, 80, 4, 0.3)), policy=Paths(2), verifier=rule, controller=Always(3, 6)
     )
-    model, prompts = TableModel(80, probs), [[i, 2 * i] for i in range(6)]
+    model, prompts = CpuRunner(TableModel(80, probs)), [[i, 2 * i] for i in range(6)]
     options = [SamplingParams(temperature=0.8, top_p=0.6, seed=i, max_tokens=12) for i in range(6)]
     together = serve(make_engine(model, made), prompts, options)
     assert [r.error or r.stats.disabled for r in together] == [None] * 6

@@ -7,6 +7,8 @@ entries 0 .. capacity-1, and one more that tokens without room write to; nobody 
 from collections.abc import Sequence
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from draftwood.cache.dense import DenseCache
 from draftwood.core.forward import CacheSpec
@@ -41,6 +43,18 @@ class DeviceCache(DenseCache):
     def room(self) -> int:
         """Entries of a slot that can be read now; the one behind them takes what has no room."""
         return self._allocated - 1
+
+    def pair(self, layer: int) -> Tensor:
+        """Keys and values of one layer: [2, slots, heads, entries, width]."""
+        (joined,) = self._joined.values()
+        return joined[2 * layer : 2 * layer + 2]
+
+    def rows(self, slots: Int[Tensor, "B W"], places: Int[Tensor, "B W"]) -> Int[Tensor, "rows"]:
+        """Where the entries of tokens lie among all rows of a `pair`: of every token its keys, then its values."""
+        _, count, heads, entries, _ = self.pair(0).shape
+        head = torch.arange(heads, device=self.device)
+        keys = (slots[..., None] * heads + head) * entries + places[..., None]
+        return torch.cat([keys, keys + count * heads * entries], dim=-1).flatten()
 
     def note(self, slot: int, staged: int) -> bool:
         """A pass is about to write staged entries up to `staged`, those without room left out. Whether the stores moved."""

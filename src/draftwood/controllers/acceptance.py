@@ -78,10 +78,10 @@ class Outlook:
         """[S]"""
         return self._accepted(self.greedy, self.sampled, self.depth, temperature, np.exp(-shift))
 
-    def accepted_by(self, size: int, temperature: float, shift: float) -> float:
-        """The same for one size, by its place."""
+    def accepted_by(self, size: int, temperature: float, shift: float, levels: int) -> float:
+        """The same for one size, by its place, of which only so many levels are judged."""
         chances = float(self.greedy[size]), float(self.sampled[size])
-        return self._accepted(*chances, int(self.depth[size]), temperature, exp(-shift))
+        return self._accepted(*chances, levels, temperature, exp(-shift))
 
     @staticmethod
     def _accepted(greedy: Any, sampled: Any, depth: Any, temperature: float, odds: float) -> Any:

@@ -53,27 +53,27 @@ class Heuristic:
     def plan(self, state: _State, rnd: Round, load: Load) -> Limit:
         state.cost_model = load.cost_model
         depth: list[int] = []
-        for slot in rnd.slots.tolist():
+        for slot in rnd.host_slots:
             own = state.sequences.setdefault(slot, _Sequence(min(self.start, self.most)))
             depth.append(0 if own.pause else own.depth)
         return Limit.of(depth, [self.nodes] * rnd.batch, rnd.device)
 
     def update(self, state: _State, rnd: Round, outcome: Outcome) -> None:
-        for slot, nodes, deep, kept in zip(
-            rnd.slots.tolist(), outcome.drafted, outcome.deepest, outcome.verdict.count.tolist(), strict=True
+        for slot, nodes, levels, kept in zip(
+            rnd.host_slots, outcome.drafted, outcome.judged, outcome.accepted, strict=True
         ):
             own = state.sequences.get(slot)
             if own is None:
                 continue
             if own.pause:
                 own.pause -= 1
-            elif nodes:
-                self._learn(own, state, rnd.batch, outcome, nodes, deep, kept)
+            elif nodes and levels:
+                self._learn(own, state, rnd.batch, outcome, nodes, levels, kept)
 
     def _learn(
-        self, own: _Sequence, state: _State, batch: int, outcome: Outcome, nodes: int, deep: int, kept: int
+        self, own: _Sequence, state: _State, batch: int, outcome: Outcome, nodes: int, levels: int, kept: int
     ) -> None:
-        own.depth = min(own.depth + 2, self.most) if kept == deep else max(own.depth - 1, self.least)
+        own.depth = min(own.depth + 2, self.most) if kept == levels else max(own.depth - 1, self.least)
         assert state.cost_model is not None
         context = outcome.seconds.context
         plain = state.cost_model.pass_seconds(batch, context)

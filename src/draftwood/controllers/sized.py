@@ -66,7 +66,7 @@ class Sized:
     def plan(self, state: _State, rnd: Round, load: Load) -> Limit:
         if not rnd.batch:
             return Limit.of([], [], rnd.device)
-        slots = tuple(rnd.slots.tolist())
+        slots = tuple(rnd.host_slots)
         if slots != state.slots:
             state.slots, state.left, state.best = slots, 0, None
         if not state.left:
@@ -78,7 +78,7 @@ class Sized:
 
     def _choose(self, state: _State, rnd: Round) -> Size:
         accepted = np.zeros(len(self.sizes))
-        for slot, request in zip(rnd.slots.tolist(), rnd.requests, strict=True):
+        for slot, request in zip(rnd.host_slots, rnd.requests, strict=True):
             known = state.sequences.setdefault(slot, _Sequence(state.shift))
             accepted += state.outlook.accepted(request.params.temperature, known.shift)
         found = gains(self.sizes, accepted, self.cost_model, max(rnd.batch, 1))
@@ -95,22 +95,24 @@ class Sized:
 
     def update(self, state: _State, rnd: Round, outcome: Outcome) -> None:
         if not state.size[0]:
-            for slot in rnd.slots.tolist():
+            for slot in rnd.host_slots:
                 if slot in state.sequences:
                     state.sequences[slot].shift += 0.02 * (state.shift - state.sequences[slot].shift)
             state.shift *= 0.99
             return
         at = self.sizes.index(state.size)
-        counts = outcome.verdict.count.tolist()
-        for slot, request, nodes, kept in zip(rnd.slots.tolist(), rnd.requests, outcome.drafted, counts, strict=True):
+        judged = zip(outcome.deepest, outcome.judged, outcome.accepted, strict=True)
+        for slot, request, (deepest, levels, kept) in zip(rnd.host_slots, rnd.requests, judged, strict=True):
             known = state.sequences.get(slot)
-            if known is None or not nodes:
+            if known is None or not levels:
                 continue
+            # The table knows whole drafts: one that was cut is a shorter one with the same chance per level.
+            levels = levels if levels < deepest else state.size[0]
             for each in (known, state):
-                expected = state.outlook.accepted_by(at, request.params.temperature, each.shift)
+                expected = state.outlook.accepted_by(at, request.params.temperature, each.shift, levels)
                 least, most = self.settle
                 gain = self.step / min(least + each.rounds, most)
-                each.shift = min(max(each.shift + gain * (kept - expected) / state.size[0], -4.0), 4.0)
+                each.shift = min(max(each.shift + gain * (kept - expected) / levels, -4.0), 4.0)
                 each.rounds += 1
 
     def free(self, state: _State, slots: Sequence[int]) -> None:

@@ -45,12 +45,18 @@ class Limit:
     budgets: tuple[int, ...]  # drafted nodes, the root not counted
     device: torch.device | str = "cpu"
     proceed: Proceed = always
+    total: int | None = None  # drafted nodes of the whole batch; None: what the sequences may have together
 
     @staticmethod
     def of(
-        depth: Sequence[int], nodes: Sequence[int], device: torch.device | str = "cpu", proceed: Proceed = always
+        depth: Sequence[int],
+        nodes: Sequence[int],
+        device: torch.device | str = "cpu",
+        proceed: Proceed = always,
+        total: int | None = None,
     ) -> "Limit":
-        return Limit(tuple(depth), tuple(n if d else 0 for d, n in zip(depth, nodes, strict=True)), device, proceed)
+        budgets = tuple(n if d else 0 for d, n in zip(depth, nodes, strict=True))
+        return Limit(tuple(depth), budgets, device, proceed, total)
 
     @cached_property
     def tier(self) -> Tier:
@@ -72,13 +78,14 @@ class Limit:
             tuple(self.budgets[b] for b in sequences),
             self.device,
             self.proceed,
+            self.total,
         )
 
     def at_most(self, depth: Sequence[int], nodes: Sequence[int]) -> "Limit":
         """The same limit, no larger than this per sequence: what the request or the cache still has room for."""
         deep = [max(min(a, b), 0) for a, b in zip(self.depths, depth, strict=True)]
         wide = [max(min(a, b), 0) for a, b in zip(self.budgets, nodes, strict=True)]
-        return Limit.of(deep, wide, self.device, self.proceed)
+        return Limit.of(deep, wide, self.device, self.proceed, self.total)
 
 
 class CostEstimate(Protocol):

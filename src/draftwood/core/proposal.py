@@ -68,7 +68,7 @@ class Proposal:
 
     def keep(self, mask: Bool[Tensor, "B N"]) -> "Proposal":
         """Cut nodes; numbers stay."""
-        return replace(self, tree=self.tree.keep(mask))
+        return replace(self, tree=self.tree.keep(mask, self.levels))
 
     def compact(self, nodes: int) -> "Proposal":
         """Live nodes to the front, exactly `nodes` columns; the distributions follow their nodes."""

@@ -55,7 +55,7 @@ OVER_BUDGET = len(REASONS) - 1
     _PROBS,
 ) = range(3, 14)
 _SUM = 1e-5  # a float32 softmax is ten times nearer to one; what is farther off biases the output by a third of it
-_MOST_COPIES = {Draw.GIVEN: 0, Draw.DISTINCT: 1, Draw.IID: 4096}
+_COPIES = {Draw.GIVEN: 0, Draw.DISTINCT: 1, Draw.IID: 4096}
 
 
 def faults(proposal: Proposal, rnd: Round, vocab_size: int) -> dict[int, str]:
@@ -67,7 +67,7 @@ def faults(proposal: Proposal, rnd: Round, vocab_size: int) -> dict[int, str]:
         torch.stack([tree.tokens, tree.parents, tree.live.long(), tree.role, tree.copies, proposal.q_indices()])
     )
     found: dict[int, str] = {}
-    most = _MOST_COPIES[proposal.draw]
+    most = _COPIES[proposal.draw]
     for b, (tokens, parents, live, role, copies, distributions) in enumerate(zip(*columns, strict=True)):
         root = rnd.requests[b].root
         code = _fault(tokens, parents, live, role, copies, distributions, root, vocab_size, most)
@@ -136,6 +136,7 @@ def fault_codes(
     tree, q, q_index = proposal.tree, proposal.q, proposal.q_indices()
     copies, live, nodes = tree.copies, tree.live, tree.num_nodes
     index = torch.arange(nodes, device=roots.device)
+    below = live & (index > 0)
     above = tree.parents.clamp(0, nodes - 1)
     none = torch.zeros_like(live[:, 0])
     foreign = none if q is None or q.ids is None else _foreign(q.ids, vocab_size).any().expand_as(none)
@@ -144,14 +145,14 @@ def fault_codes(
         foreign,
         (tree.tokens[:, 0] != roots) | ~live[:, 0],
         tree.parents[:, 0] != -1,
-        ((copies < 0) | (copies > _MOST_COPIES[proposal.draw])).any(1),
+        ((copies < 0) | (copies > _COPIES[proposal.draw])).any(1),
     ]
     each = [
         _foreign(tree.tokens, vocab_size),
         (tree.parents < 0) | (tree.parents >= index),
         ~live.gather(1, above),
         (tree.role.gather(1, above) == AHEAD) & (tree.role != AHEAD),
-        _twins(torch.where(live, above * vocab_size + tree.tokens, -1 - index)),
+        _twins(torch.where(below, above * vocab_size + tree.tokens, -1 - index)),
         (copies != 0) & (q_index.gather(1, above) < 0),
     ]
     last = [
@@ -159,7 +160,7 @@ def fault_codes(
         none if q is None else (_drawn(proposal) & ~is_valid(proposal)).any(1),
         none if budgets is None else tree.num_drafted() > budgets,
     ]
-    by_node = torch.stack(each, dim=-1) & (live & (index > 0))[..., None]  # [B, N, checks]
+    by_node = torch.stack(each, dim=-1) & below[..., None]  # [B, N, checks]
     found, place = torch.cat([torch.stack(first, dim=1), by_node.flatten(1)], dim=1).byte().max(dim=1)
     late, behind = torch.stack(last, dim=1).byte().max(dim=1)
     code = torch.where(place < len(first), place, len(first) + (place - len(first)) % len(each))
@@ -185,6 +186,7 @@ def without_faults(proposal: Proposal, codes: Int[Tensor, "B"], roots: Int[Tenso
         tokens=torch.where(used, tree.tokens, roots[:, None]),
         parents=torch.where(root, -1, torch.where(used, tree.parents, 0)),
         copies=torch.where(used, tree.copies, 0),
+        score=torch.where(bare, 0.0, tree.score),
         live=live,
     )
     if q is not None and q.ids is not None:

@@ -157,10 +157,12 @@ class Round:
     def _begun(self, purpose: str) -> Int[Tensor, "B"]:
         """What all keys of one purpose begin with. Folding is most of what a coin costs, so it is done once a round."""
         if purpose not in self._keys:
-            key = fold(self.seeds, word(purpose))
-            if purpose != TARGET or self.stream:
-                key = fold(key, word(self.stream), self.lengths - 1)
-            self._keys[purpose] = key
+            words = [word(purpose)] if purpose == TARGET and not self.stream else [word(purpose), word(self.stream)]
+            if hosts.on_host(self.device) or self.batch > _FEW:
+                key = fold(self.seeds, *words)
+            else:  # what the host knows is folded there: on an accelerator a fold is fifteen launches
+                key = put([fold_ints(r.seed, *words) for r in self.requests], self.device)
+            self._keys[purpose] = key if len(words) == 1 else fold(key, self.lengths - 1)
         return self._keys[purpose]
 
     @property
@@ -271,4 +273,4 @@ class Round:
 def some(mask: Bool[Tensor, "*S"]) -> bool:
     """Whether anything is set. On an accelerator always True: reading the mask would make the host wait, which costs more
     than a few operations without effect. Loops, whose steps are many operations, read theirs."""
-    return mask.device.type != "cpu" or bool(mask.any())
+    return not hosts.on_host(mask.device) or bool(mask.any())

@@ -10,7 +10,7 @@ from torch import Tensor
 from draftwood.core.forward import ForwardOutput
 from draftwood.core.host import host, put
 from draftwood.core.host_tree import HostTree
-from draftwood.core.round import Round
+from draftwood.core.round import TARGET, Round
 from draftwood.core.sampling.draft_probs import Aligned, DraftProbs, align
 from draftwood.core.sampling.probs import TokenProbs
 from draftwood.core.sampling.sampler import best_of
@@ -67,6 +67,15 @@ class Scored:
             return found.among(asked, len(nodes))
         return self.rnd.sampler.probs(*self._adjusted(nodes, sequences))
 
+    def dense(self, nodes: Int[Tensor, "B K"], where: Bool[Tensor, "B K"]) -> Float[Tensor, "B K V"]:
+        """p at some nodes of every sequence, over all tokens, by stock operations. No shape depends on what is asked for; if
+        all parameters are plain, nothing is read."""
+        if self.plain:
+            return self.rnd.sampler.dense(self.logits(nodes))
+        # Penalties, bias and masks follow the text along a path, which is looked at on the host: this reads.
+        each = zip(nodes.unbind(1), where.unbind(1), strict=True)
+        return torch.stack([self.probs(node, where=asked).dense() for node, asked in each], dim=1)
+
     def aligned(
         self,
         nodes: Int[Tensor, "R"],
@@ -117,6 +126,22 @@ class Scored:
             return self.rnd.sampler.pick(output, at if where is None else torch.where(where, at, -1), u)
         where = torch.ones_like(nodes, dtype=torch.bool) if where is None else where
         return self.rnd.noise.pick(key, self.probs(nodes, where=where), where, self.rnd.ids)
+
+    def tokens(
+        self, nodes: Int[Tensor, "B K"], depth: int | Int[Tensor, "B K"], where: Bool[Tensor, "B K"]
+    ) -> Int[Tensor, "B K"]:
+        """The same after K nodes of each sequence, which may differ in depth. No shape depends on what is asked for; if all
+        parameters are plain, nothing is read. If not, one depth must serve all."""
+        if isinstance(depth, int):
+            if not self.plain:  # looked at on the host, as above
+                each = zip(nodes.unbind(1), where.unbind(1), strict=True)
+                return torch.stack([self.token(node, depth, asked) for node, asked in each], dim=1)
+            depth = torch.full_like(nodes, depth)
+        sampler = self.rnd.sampler
+        drawn = where & ~sampler.greedy()[:, None] if sampler.any_greedy else where
+        probs = sampler.dense(self.logits(nodes), ranked=True)
+        token = self.rnd.noise.pick(self.rnd.key(TARGET, depth), probs, drawn, self.rnd.ids)
+        return torch.where(where & ~drawn, self.best().gather(1, nodes), token) if sampler.any_greedy else token
 
     @cached_property
     def _routes(self) -> list[int]:

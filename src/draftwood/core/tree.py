@@ -59,11 +59,16 @@ class TokenTree:
     def num_nodes(self) -> int:
         return self.tokens.shape[1]
 
-    def depths(self) -> Int[Tensor, "B N"]:
-        """Distance from the root, by pointer doubling: log2(N) gathers instead of N steps."""
+    def _above(self) -> Int[Tensor, "B N"]:
+        """Parents as indices; the root is above itself. A dead node may name any number, and it must not lead outside."""
+        return self.parents.clamp(0, max(self.num_nodes - 1, 0))
+
+    def depths(self, levels: int | None = None) -> Int[Tensor, "B N"]:
+        """Distance from the root, by pointer doubling: log2(N) gathers instead of N steps. `levels`: nodes that are deeper
+        than this are only known to be, which takes log2(levels)."""
         depth = (self.parents >= 0).long()
-        jump = self.parents.clamp_min(0)
-        for _ in range(_doublings(self.num_nodes)):
+        jump = self._above()
+        for _ in range(self._doublings(levels)):
             depth = depth + depth.gather(1, jump)
             jump = jump.gather(1, jump)
         return depth
@@ -76,8 +81,8 @@ class TokenTree:
         own = torch.zeros(nodes, words, dtype=torch.int64, device=self.tokens.device)
         own[index, index // _WORD] = torch.ones_like(index) << (index % _WORD)
         bits = own.expand(batch, nodes, words)
-        jump = self.parents.clamp_min(0)
-        for _ in range(_doublings(nodes)):
+        jump = self._above()
+        for _ in range(self._doublings()):
             bits = bits | bits.gather(1, jump[..., None].expand(-1, -1, words))
             jump = jump.gather(1, jump)
         return bits
@@ -124,8 +129,8 @@ class TokenTree:
             parents=at,
             live=live,
             score=score.to(self.score.dtype),
-            copies=torch.where(live, torch.as_tensor(copies, device=tokens.device), 0),
-            source=torch.as_tensor(source, device=tokens.device).expand_as(tokens),
+            copies=torch.where(live, copies, 0),
+            source=torch.full_like(tokens, source) if isinstance(source, int) else source.expand_as(tokens),
             role=torch.full_like(tokens, role),
         )
 
@@ -153,12 +158,13 @@ class TokenTree:
             source=torch.cat([self.source, zero if source is None else source], dim=1),
         )
 
-    def keep(self, mask: Bool[Tensor, "B N"]) -> "TokenTree":
-        """Cut the nodes outside `mask` and all that hangs below them; numbers stay. The root always stays."""
+    def keep(self, mask: Bool[Tensor, "B N"], levels: int | None = None) -> "TokenTree":
+        """Cut the nodes outside `mask` and all that hangs below them; numbers stay. The root always stays. `levels`: no
+        live node is deeper."""
         live = self.live & mask
         live[:, 0] = True
-        jump = self.parents.clamp_min(0)
-        for _ in range(_doublings(self.num_nodes)):
+        jump = self._above()
+        for _ in range(self._doublings(levels)):
             live = live & live.gather(1, jump)
             jump = jump.gather(1, jump)
         return replace(self, live=live)
@@ -168,7 +174,7 @@ class TokenTree:
         order = torch.argsort((~self.live).long(), dim=1, stable=True)
         back = torch.argsort(order, dim=1)
         moved = self.take_nodes(order)
-        parents = torch.where(moved.parents >= 0, back.gather(1, moved.parents.clamp_min(0)), -1)
+        parents = torch.where(moved.parents >= 0, back.gather(1, moved._above()), -1)
         parents = torch.where(moved.live, parents, 0)
         parents[:, 0] = -1
         return replace(moved, parents=parents).resize(nodes), _fit(order, nodes, 0)
@@ -186,13 +192,14 @@ class TokenTree:
         """Some sequences of the batch."""
         return TokenTree(**{f.name: getattr(self, f.name)[sequences] for f in fields(self)})
 
+    def _doublings(self, levels: int | None = None) -> int:
+        """Steps after which every node has reached the root, if the tree is no deeper than this."""
+        deepest = self.num_nodes - 1 if levels is None else min(levels, self.num_nodes - 1)
+        return max(1, math.ceil(math.log2(max(deepest + 1, 2))))
+
     def num_drafted(self) -> Int[Tensor, "B"]:
         """Live scored nodes below the root."""
         return (self.live & (self.role == SCORED))[:, 1:].sum(1)
-
-
-def _doublings(nodes: int) -> int:
-    return max(1, math.ceil(math.log2(max(nodes, 2))))
 
 
 def _fit(x: Tensor, columns: int, fill: float) -> Tensor:

@@ -71,5 +71,25 @@ class Outcome:
     drafted: tuple[int, ...] = ()  # scored nodes of each sequence's tree, and how deep it went
     deepest: tuple[int, ...] = ()
     emitted: list[list[int]] = field(default_factory=list[list[int]])  # `tokens` as lists
-    # Tokens of each sequence that survived the stop conditions; counting and learning use these.
-    clipped: tuple[int, ...] = ()
+    clipped: tuple[int, ...] = ()  # tokens of each sequence that survived the stop conditions; empty: all did
+
+    # What controllers learn from. A stop condition may cut what the rule emitted, and behind the end of a text nothing says
+    # how good a draft is. So accepted tokens count up to the cut, and levels below it count as never drafted. As rejected
+    # they would make every end look hard. To leave such rounds out would also bias: an end that was drafted cuts its round,
+    # an end that the target emitted itself cuts nothing, and only the second would be counted.
+
+    @property
+    def accepted(self) -> list[int]:
+        """Drafted tokens of each sequence that became text. No look at the device once the verdict is on the host."""
+        return [min(count, kept) for count, kept in self._counts()]
+
+    @property
+    def judged(self) -> list[int]:
+        """Levels of each sequence's draft that were judged as text: all of them, or those before the cut."""
+        each = zip(self._counts(), self.deepest, strict=True)
+        return [deepest if kept > count else min(kept, deepest) for (count, kept), deepest in each]
+
+    def _counts(self) -> list[tuple[int, int]]:
+        """Drafted tokens that the rule accepted, and emitted tokens that survived."""
+        counts = [len(path) - 1 for path in self.verdict.to_host().paths]
+        return list(zip(counts, self.clipped or [count + 1 for count in counts], strict=True))

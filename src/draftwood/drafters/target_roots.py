@@ -44,7 +44,8 @@ class TargetRoots:
 
     @property
     def needs(self) -> Needs:
-        return self.drafter.needs
+        # The children of the first level come from the target's own distribution, over the whole vocabulary.
+        return replace(self.drafter.needs, trims=False)
 
     @property
     def draws(self) -> frozenset[Draw]:

@@ -15,6 +15,7 @@ from draftwood.core import host as hosts
 from draftwood.core.forward import ForwardOutput
 from draftwood.core.host import host, put
 from draftwood.core.limit import Limit
+from draftwood.core.node_budget import selected
 from draftwood.core.proposal import Proposal
 from draftwood.core.proposal_checks import (
     BAD_PROBS,
@@ -93,7 +94,7 @@ def _selected_unread(e: "Engine", proposal: Proposal, part: Round, limit: Limit)
     roots = part.roots()
     wrong = fault_codes(proposal, roots, e.info.vocab_size)
     proposal = without_faults(proposal, wrong, roots, e.info.vocab_size)
-    proposal = proposal.keep(e.recipe.policy.select(proposal.tree, limit))
+    proposal = proposal.keep(selected(e.recipe.policy, proposal.tree, limit))
     proposal = proposal.compact(min(limit.tier.nodes, proposal.tree.num_nodes))
     tree = proposal.tree
     # Entries are reserved for so many nodes and no more.
@@ -116,7 +117,7 @@ def index(e: "Engine", numbers: list[int] | list[list[int]]) -> Int[Tensor, "R .
 def _selected(e: "Engine", proposal: Proposal, limit: Limit) -> Proposal:
     """The nodes that the policy keeps, without gaps. DrafterError if they exceed the limit, because the cache has entries
     reserved for so many only."""
-    kept = e.recipe.policy.select(proposal.tree, limit)
+    kept = selected(e.recipe.policy, proposal.tree, limit)
     if not bool((kept | ~proposal.tree.live).all()):
         proposal = proposal.keep(kept)
     if not bool(proposal.tree.live.all()):
@@ -135,9 +136,7 @@ def _among(bare: Proposal, part: Proposal, sequences: Int[Tensor, "R"]) -> Propo
         column[sequences] = getattr(part.tree, name).to(column.dtype)
     q_index = torch.full_like(fields["tokens"], -1)
     q_index[sequences] = part.q_indices()
-    return Proposal(
-        type(tree)(**fields), part.draw, part.q, q_index, passes=part.passes, pass_seconds=part.pass_seconds
-    )
+    return replace(part, tree=type(tree)(**fields), q_index=q_index)
 
 
 def admit_draft(e: "Engine", slot: int, request: Request) -> int | None:

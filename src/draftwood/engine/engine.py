@@ -9,7 +9,7 @@ from torch import Tensor
 from draftwood.core.batch import Room
 from draftwood.core.config import EngineConfig
 from draftwood.core.limit import CostEstimate
-from draftwood.core.protocols import Runner, Scheduler
+from draftwood.core.protocols import Runner, Scheduler, Watcher
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.sampling.random import Keyed, Noise
@@ -43,7 +43,7 @@ class Engine:
         slots = self.config.max_num_seqs
         self.drafter_state: Any = recipe.drafter.init(slots)
         self.controller_state: Any = recipe.controller.init(slots)
-        self.watchers = list(recipe.watch)
+        self.failed_watchers: list[Watcher] = []  # asked no more
         self.origin: dict[int, Tensor] = {}  # tap -> [slots, H]: features of the position that produced each root
         self.disabled: dict[int, str] = {}  # slot -> why its request goes on without drafts
         self.slow_rounds = 0  # rounds in a row whose draft took far longer than the target's pass

@@ -39,15 +39,16 @@ def _disable(e: "Engine", rnd: Round, reason: str) -> None:
 def show_watchers(e: "Engine", rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
     """The round's outcome to all watchers. They may learn from it: tensors are copies that autograd takes. One that fails
     is asked no more."""
-    if not e.watchers:
+    watchers = [watcher for watcher in e.recipe.watch if watcher not in e.failed_watchers]
+    if not watchers:
         return
     with torch.inference_mode(False), torch.enable_grad():
         told, seen = _copied_outcome(outcome), _copied_output(output)
-        for watcher in tuple(e.watchers):
+        for watcher in watchers:
             try:
                 watcher(rnd, told, seen)
             except Exception as error:
-                e.watchers.remove(watcher)
+                e.failed_watchers.append(watcher)
                 log.warning("a watcher is left out from now on: %s: %s", type(error).__name__, error, exc_info=True)
 
 

@@ -56,7 +56,7 @@ def step(e: "Engine") -> list[Request]:
     clock.mark("verify")
     e.runner.commit([c.slot for c in chains], *_kept(chains, report))
     emitted = report.emitted
-    told = index(e, emitted).view(verdict.path.shape[0], -1)  # also of an empty batch
+    told = index(e, emitted) if emitted else verdict.path  # of an empty batch, which has none
     outcome = Outcome(proposal, verdict, told, clock.times, tuple(report.drafted), tuple(report.deepest), emitted)
     disable_faulty(e, rnd, report.faults)
     commit_draft(e, _chunked(e, batch), rnd, outcome, scored.output)

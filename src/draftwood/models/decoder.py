@@ -115,8 +115,8 @@ class Pass:
     """What every layer of one pass shares."""
 
     attend: Attend
-    cos: Float[Tensor, "T 1 half"]
-    sin: Float[Tensor, "T 1 half"]
+    cos: Float[Tensor, "T 1 d"]
+    sin: Float[Tensor, "T 1 d"]
 
 
 class Decoder(nn.Module):

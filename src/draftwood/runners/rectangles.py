@@ -17,11 +17,11 @@ from torch import Tensor
 from draftwood.cache.device import DeviceCache
 from draftwood.core.forward import ForwardInput, HostInput, Span
 from draftwood.core.host import put
-from draftwood.models.stacked_attention import FEW_QUERIES, few_queries
 
 WIDEST = 64  # tokens of a line in a captured pass; longer ones are prompts, whose arithmetic hides the launches
 LEAST_CONTEXT = 128
 MOST_NODES = 1024  # of a tree in one slot
+MOST_MASKED = 2**24  # numbers of a mask for every head
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,8 @@ class Size:
     width: int
     context: int  # entries of a slot that are looked at
     nodes: int  # staged entries behind the known text
+    # The first of the slots, where they follow one another: their entries are then read where they lie. -1: they are copied.
+    slot: int
 
     @staticmethod
     def of(spans: Sequence[Span], room: int) -> "Size":
@@ -40,8 +42,11 @@ class Size:
         width = _rounded(width) if width <= WIDEST else -(-width // WIDEST) * WIDEST
         longest = max(s.done + s.first + s.stop - s.start for s in spans)
         nodes = max(s.first + s.stop - s.start - s.line for s in spans)
-        context = min(max(_rounded(longest), LEAST_CONTEXT), room)
-        return Size(_rounded(len(spans)), width, context, _rounded(nodes) if nodes > 0 else 0)
+        step = max(LEAST_CONTEXT, _rounded(longest) // 8)
+        context = min(-(-longest // step) * step, room)
+        lines, first = _rounded(len(spans)), spans[0].slot
+        in_order = [s.slot for s in spans] == list(range(first, first + lines))
+        return Size(lines, width, context, _rounded(nodes) if nodes > 0 else 0, first if in_order else -1)
 
 
 def _rounded(x: int) -> int:
@@ -132,8 +137,7 @@ class Attention:
         self.size, self.cache, self.slots = size, cache, slots
         staged = first[:, None] + torch.arange(size.width, device=device)
         place = done[:, None] + staged
-        self.places = torch.where(place < cache.room, place, cache.room).flatten()
-        self.lines = slots[:, None].expand(-1, size.width).flatten()
+        self._rows = cache.rows(slots[:, None].expand_as(place), place.clamp_max(cache.room))
         node = staged - line[:, None]  # number in the tree; negative in the known text
         column = torch.arange(size.context, device=device)
         seen = column <= torch.where(node >= 0, (done + line)[:, None] - 1, place)[..., None]
@@ -142,7 +146,7 @@ class Attention:
         if size.nodes:
             seen = seen | self._tree(buffers, table, node, column - (done + line)[:, None], window)
         open_ = torch.zeros(seen.shape, dtype=dtype, device=device)
-        self.mask = open_.masked_fill(~seen, -torch.inf)[:, None]
+        self._mask = open_.masked_fill(~seen, -torch.inf)
         self._folded: Tensor | None = None
 
     def _tree(
@@ -176,14 +180,29 @@ class Attention:
         total, heads, d = q.shape
         kv = k.shape[1]
         group = heads // kv
-        stores = self.cache.store(f"k{index}"), self.cache.store(f"v{index}")
-        for store, new in zip(stores, (k, v), strict=True):
-            store[self.lines, :, self.places] = new
-        keys, values = (store[:, :, :context].index_select(0, self.slots) for store in stores)
+        pair = self.cache.pair(index)
+        pair.view(-1, d).index_copy_(0, self._rows, torch.cat([k, v], dim=1).view(-1, d))
+        if self.size.slot < 0:
+            keys, values = pair[:, :, :, :context].index_select(1, self.slots)
+        else:
+            keys, values = pair[:, self.size.slot : self.size.slot + lines, :, :context]
         query = q.view(lines, width, kv, group, d).permute(0, 2, 3, 1, 4).reshape(lines, kv, group * width, d)
-        if self._folded is None:
-            self._folded = self.mask if width == 1 else self.mask.repeat(1, 1, group, 1)
-        attend = few_queries if query.shape[2] <= FEW_QUERIES else F.scaled_dot_product_attention
-        mixed = attend(query, keys, values, self._folded)
+        mixed = self._attend(query, keys, values)
         mixed = mixed.view(lines, kv, group, width, d).permute(0, 3, 1, 2, 4)
         return mixed.reshape(total, heads * d)
+
+    def _attend(
+        self, q: Float[Tensor, "B kv n d"], k: Float[Tensor, "B kv context d"], v: Float[Tensor, "B kv context d"]
+    ) -> Float[Tensor, "B kv n d"]:
+        """Two products with the mask added in the first: with few queries a head the fused kernels fill a tile in vain. The
+        masks of many queries would take too much memory, one for every head."""
+        lines, kv, n, d = q.shape
+        group = n // self.size.width
+        if lines * kv * n * self.size.context > MOST_MASKED:
+            if self._folded is None:
+                self._folded = self._mask[:, None].repeat(1, 1, group, 1)
+            return F.scaled_dot_product_attention(q, k, v, self._folded)
+        if self._folded is None:
+            self._folded = self._mask[:, None].repeat(1, kv, group, 1).flatten(0, 1)
+        score = torch.baddbmm(self._folded, q.flatten(0, 1), k.flatten(0, 1).transpose(1, 2), alpha=d**-0.5)
+        return torch.bmm(torch.softmax(score, dim=-1), v.flatten(0, 1)).view(q.shape)

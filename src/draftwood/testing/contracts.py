@@ -71,8 +71,9 @@ def _paths(proposal: Proposal, sequence: int) -> set[tuple[int, ...]]:
 
 
 def check_policy(policy: TreePolicy, vocab_size: int = 6, *, depth: int = 3) -> None:
-    """Scores never grow along a path, and every cut is closed under parents and earlier drawn siblings; siblings that are
-    independent draws are never cut at all, because merged ones cannot be cut between their draws."""
+    """Scores never grow along a path, no node has more children than the policy says, and every cut is closed under parents
+    and earlier drawn siblings; siblings that are independent draws are never cut at all, because merged ones cannot be cut
+    between their draws."""
     drafter = TableDrafter(random_probs(vocab_size, 3))
     rnd = toy_round([[1, 2], [3], [0, 4, 5]], vocab_size)
     for budget in (*range(1, 8), 10_000):
@@ -81,6 +82,9 @@ def check_policy(policy: TreePolicy, vocab_size: int = 6, *, depth: int = 3) -> 
         parent = tree.parents.clamp_min(0)
         below = tree.live & (tree.parents >= 0)
         assert (~below | (tree.score <= tree.score.gather(1, parent))).all(), "a score grows along a path"
+        draws = torch.where(below, tree.copies.clamp_min(1), 0)
+        children = torch.zeros_like(draws).scatter_add(1, parent, draws)
+        assert int(children.max()) <= policy.max_children(limit), "a node has more children than max_children"
         kept = policy.select(tree, limit)
         assert (kept <= tree.live).all(), "select revives dead nodes"
         assert (~(kept & below) | kept.gather(1, parent)).all(), "a kept node has a cut parent"

@@ -19,14 +19,17 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from draftwood.core.config import EngineConfig
+from draftwood.core.protocols import Model
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.sampling.probs import TokenProbs
 from draftwood.core.verdict import Times
 from draftwood.engine.engine import Engine
-from draftwood.testing.table_model import Conditional, TableModel, joint
+from draftwood.runners.cpu import CpuRunner
+from draftwood.testing.table_model import Conditional, joint
 
+_CAPACITY = 64  # entries of a slot
 _DUST = 1e-15  # narrower intervals are rounding, not outcomes
 
 
@@ -131,7 +134,7 @@ class Leaf:
 
 
 def leaves(
-    target: TableModel,
+    target: Model,
     recipe: Callable[[], Recipe],
     *,
     prompt: Sequence[int] = (0,),
@@ -150,9 +153,9 @@ def leaves(
         part, scripts = scripts[-width:], scripts[:-width]
         branches = {i: _Branch(script) for i, script in enumerate(part)}
         config = EngineConfig(max_num_seqs=len(part), disable_slow_drafts=False)
-        runner, noise = target.runner(len(part)), Forking(branches)
+        runner, noise = CpuRunner(target).open(len(part), _CAPACITY), Forking(branches)
         engine = Engine(runner, recipe(), cost_model=Free(), config=config, noise=noise)
-        requests = [Request(i, list(prompt), params, target.vocab_size) for i in branches]
+        requests = [Request(i, list(prompt), params, target.info.vocab_size) for i in branches]
         for request in requests:
             engine.add(request)
         engine.step()

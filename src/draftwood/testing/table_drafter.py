@@ -24,7 +24,7 @@ class TableDrafter(Stateless):
     """q(next | text) from a function, shaped by the request's own sampling options as any draft is."""
 
     probs: Conditional
-    needs: Needs = Needs()
+    needs: Needs = Needs(trims=True)
     draws: frozenset[Draw] = frozenset(Draw)
 
     def propose(self, state: None, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:

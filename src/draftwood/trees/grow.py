@@ -118,7 +118,7 @@ def by_score(tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
     """
     if tree.num_nodes - 1 <= min(*limit.budgets, *limit.depths):
         return tree.live  # too few to be too many or too deep
-    return best_of(tree, limit) & (tree.depths() <= limit.depth[:, None])
+    return best_of(tree, limit) & (tree.depths(limit.tier.depth) <= limit.depth[:, None])
 
 
 def best_of(tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:

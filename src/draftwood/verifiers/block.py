@@ -83,6 +83,8 @@ def judge_line(
         if not some(asked):
             break
         sequence, column = asked.nonzero().unbind(1)
+        if not len(sequence):  # an accelerator looks here, not above
+            break
         p, q, ratio = along_chains(proposal, target, sequence, here[asked], child[asked])
         top, bottom = (torch.ones_like(here, dtype=torch.float64) for _ in range(2))  # where nothing is asked w stays
         top[asked], bottom[asked] = ratio

@@ -8,16 +8,19 @@ min(r, q) and hands (r - q)+ on, so what comes out has distribution p.
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
+from draftwood.core import host
 from draftwood.core.forward import Needs
 from draftwood.core.legal_draws import RULES, Draw, Shape
 from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
-from draftwood.verifiers.draws import of, order
+from draftwood.verifiers.device_rejection import try_children_at
+from draftwood.verifiers.device_walk import device_walk, follow_best
+from draftwood.verifiers.draws import most_draws, of, order, ratio
 from draftwood.verifiers.family import Family
 from draftwood.verifiers.node_probs import node_probs
 from draftwood.verifiers.walk import walk
@@ -33,6 +36,13 @@ class Rejection:
     shapes: frozenset[Shape] = RULES["Rejection"].shapes
 
     def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
+        if not host.on_host(rnd.device):
+            if target.simple:  # of one-hot distributions rejection leaves the best token
+                return follow_best(proposal, target)
+            most = most_draws(proposal)
+            return device_walk(
+                proposal, target, lambda nodes, _, where: try_children_at(proposal, target, rnd, nodes, where, most)
+            )
         return walk(proposal.tree, lambda here, _, alive: try_children(proposal, target, rnd, here, alive))
 
 
@@ -59,8 +69,3 @@ def try_children(
         trying = trying & (count > turn + 1)
     rest = rnd.pick("residual", here.node, r, alive & (token < 0))
     return torch.where(token < 0, rest, token)
-
-
-def ratio(p: Float[Tensor, "B"], q: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
-    """min(1, p/q) of a drawn token; one that q cannot have drawn is never kept."""
-    return torch.where(q > 0, (p / q).clamp_max(1.0), torch.zeros_like(p))

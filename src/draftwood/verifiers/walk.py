@@ -1,7 +1,7 @@
 """The walk every token-level rule shares: choose a token at a node, go on if a child carries it, stop if none does.
 
 A rule returns a token, not a child: whether it is drafted is decided here, so that every rule accepts given children, and
-residuals that happen to be drafted.
+residuals that happen to be drafted. It looks after every level whether anybody goes on; `device_walk` never looks.
 """
 
 from typing import Protocol

@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -22,9 +24,10 @@ from draftwood.cache.dense import DenseCache
 from draftwood.errors import OptionError
 from draftwood.kernels.cpu.levels import SWITCH
 from draftwood.models.decoder import Decoder
-from draftwood.models.loading.load import load
+from draftwood.models.loading.load import Loaded, load
+from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.host_reads import as_if_on_a_device
-from draftwood.testing.tiny import CONFIG, tiny_runner
+from draftwood.testing.tiny import CONFIG, tiny_decoder, tiny_runner
 
 
 def test_every_size_is_a_chain_and_where_it_can_branch_a_tree():
@@ -56,32 +59,36 @@ def test_positions_follow_the_depth_of_the_tree():
 
 
 def test_a_run_leaves_the_committed_rows_as_they_were():
-    model = tiny_runner()
-    stage = Stage(model, [6, 9], 4)
-    before = {name: stage.cache.store(name)[:, :, :6].clone() for name in ("k0", "v3")}
+    stage = Stage(tiny_runner(), [6, 9], 4)
+    before = {name: held(stage).store(name)[:, :, :6].clone() for name in ("k0", "v3")}
     for case in all_cases([4], [6, 9]):
         stage.runner(case)()
-    assert [stage.cache.length(slot) for slot in (0, 1)] == [6, 9]
-    stage.cache.check_integrity()
+    assert [stage.target.length(slot) for slot in (0, 1)] == [6, 9]
+    stage.target.check_integrity()
     for name, rows in before.items():
-        assert torch.equal(stage.cache.store(name)[:, :, :6], rows)
+        assert torch.equal(held(stage).store(name)[:, :, :6], rows)
 
 
 def test_what_is_run_is_a_pass_over_the_whole_context():
-    model = tiny_runner()
-    stage = Stage(model, [6], 3)
-    seen = model.forward(flat(0, 6, [1, 2, 3], [-1, 0, 0], head=True), stage.cache)
-    text = stage.cache.text(0)
-    alone = model.forward(flat(0, 1, [*text[1:], 1, 3], chain(7), head=True), _starting_with(model, text[0]))
+    target = tiny_runner()
+    stage = Stage(target, [6], 3)
+    seen = stage.target.execute(flat(0, 6, [1, 2, 3], [-1, 0, 0], head=True))
+    text = held(stage).text(0)
+    alone = _starting_with(target, text[0]).execute(flat(0, 1, [*text[1:], 1, 3], chain(7), head=True))
     assert torch.allclose(seen.logits[2], alone.logits[-1])
 
 
-def _starting_with(model: Decoder, token: int) -> DenseCache:
-    cache = DenseCache(model.cache_specs, slots=1, capacity=32)
-    cache.admit(0, [token, 0])
-    model.forward(flat(0, 0, [token], [-1], head=False), cache)
-    cache.commit([0], [[0]])
-    return cache
+def _starting_with(target: CpuRunner, token: int) -> CpuRunner:
+    runner = target.open(1, 32)
+    runner.admit(0, [token, 0])
+    runner.execute(flat(0, 0, [token], [-1], head=False))
+    runner.commit([0], [[0]], [[token]])
+    return runner
+
+
+def held(stage: Stage) -> DenseCache:
+    assert isinstance(stage.target, CpuRunner)
+    return stage.target.cache
 
 
 def test_a_context_the_model_cannot_hold_is_refused():
@@ -101,13 +108,19 @@ def test_the_probe_reads_every_word(level: str, words: int, monkeypatch: pytest.
     assert probe.read() == sum(range(words)) + 5
 
 
+def in_memory(model: Decoder) -> Loaded:
+    """As if it had been loaded. Nobody asks for its tokenizer here."""
+    none: Any = None
+    return Loaded("tiny", model.config, model, none, "")
+
+
 def test_a_pass_reads_each_matrix_once_and_a_tied_embedding_as_the_head():
     c = CONFIG
-    model = tiny_runner(dtype=torch.float32)
+    loaded = in_memory(tiny_decoder(dtype=torch.float32))
     layer = (c.num_heads + 2 * c.num_kv_heads + c.num_heads) * c.head_dim * c.hidden_size
     layer += 3 * c.hidden_size * c.intermediate_size
-    assert weight_bytes(model) == 4 * (c.num_layers * layer + c.vocab_size * c.hidden_size)
-    assert entry_bytes(model) == 4 * c.num_layers * 2 * c.num_kv_heads * c.head_dim
+    assert weight_bytes(loaded) == 4 * (c.num_layers * layer + c.vocab_size * c.hidden_size)
+    assert entry_bytes(loaded.model) == 4 * c.num_layers * 2 * c.num_kv_heads * c.head_dim
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float32"])

@@ -28,8 +28,9 @@ from draftwood.core.legal_draws import RULES, Draw, Shape
 from draftwood.core.proposal_checks import faults
 from draftwood.core.tree import TokenTree
 from draftwood.models.loading.load import load
+from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.host_reads import as_if_on_a_device
-from draftwood.testing.tiny import tiny_runner
+from draftwood.testing.tiny import tiny_decoder
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 from draftwood.verifiers.rejection import Rejection
@@ -82,21 +83,19 @@ def test_a_node_has_the_target_distribution_that_its_draft_was_drawn_beside(worl
 
 
 def test_the_pass_holds_the_live_nodes_of_all_rows_and_leaves_the_cache_as_it_was(world: World) -> None:
-    model = tiny_runner()
-    stage = Stage(model, [6] * 2, NODES)
-    tree: TokenTree = world.proposal(DRAFTS[1], 2).tree
+    class Counted(CpuRunner):
+        def execute(self, x, **more):
+            seen.append(x.size)
+            return CpuRunner.execute(self, x, **more)
+
     seen: list[int] = []
-    forward = model.forward
-
-    def count(x, cache, **more):
-        seen.append(x.size)
-        return forward(x, cache, **more)
-
-    model.forward = count  # type: ignore[method-assign]
+    stage = Stage(Counted(tiny_decoder()), [6] * 2, NODES)
+    seen.clear()
+    tree: TokenTree = world.proposal(DRAFTS[1], 2).tree
     pass_over(stage, tree, 6)()
     assert seen == [int(tree.live.sum())]
-    assert [stage.cache.length(slot) for slot in (0, 1)] == [6, 6]
-    stage.cache.check_integrity()
+    assert [stage.target.length(slot) for slot in (0, 1)] == [6, 6]
+    stage.target.check_integrity()
 
 
 def test_a_measurement_has_times_shares_growth_and_the_names_of_absent_rules(folder: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from draftwood import recipes
 from draftwood.bench.spec.text_equality import NEAR, difference, following, not_compared
-from draftwood.core.protocols import Model
+from draftwood.core.protocols import Runner
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.testing.tiny import tiny_runner
 from draftwood.verifiers.match import Match
@@ -15,7 +15,7 @@ SMALL = "speculative_sampling:draft=first:1"
 
 
 @pytest.fixture(scope="module")
-def target() -> Model:
+def target() -> Runner:
     return tiny_runner()
 
 
@@ -49,12 +49,12 @@ def test_recipes_follow_plain_decodings_draws_where_they_offer_it(
     ],
 )
 def test_a_rule_that_draws_for_itself_owes_the_distribution_and_not_the_text(
-    target: Model, name: str, temperature: float, why: str
+    target: Runner, name: str, temperature: float, why: str
 ):
     assert not_compared(recipes.build(name, target), temperature) == why
 
 
-def test_a_lossy_rule_owes_nothing_at_any_temperature(target: Model):
+def test_a_lossy_rule_owes_nothing_at_any_temperature(target: Runner):
     recipe = replace(recipes.build("autoregressive", target), verifier=replace(Match(), lossless=False))
     assert not_compared(recipe, 0.0) == not_compared(recipe, 1.0) == "Match is LOSSY"
 
@@ -62,18 +62,18 @@ def test_a_lossy_rule_owes_nothing_at_any_temperature(target: Model):
 GREEDY = SamplingParams(temperature=0.0, seed=0, max_tokens=8)
 
 
-def test_equal_texts_have_no_difference(target: Model):
+def test_equal_texts_have_no_difference(target: Runner):
     assert difference(target, [1, 2], [3, 4], [3, 4], GREEDY) is None
 
 
-def test_a_text_that_ended_earlier_is_never_near(target: Model):
+def test_a_text_that_ended_earlier_is_never_near(target: Runner):
     found = difference(target, [1, 2], [3], [3, 4], GREEDY)
     assert found is not None and (found.position, found.tokens) == (1, (-1, 4)) and not found.near
     assert str(found) == "token 1: -1 instead of 4, margin inf"
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_token_that_the_target_does_not_choose_is_no_near_tie(target: Model, temperature: float):
+def test_a_token_that_the_target_does_not_choose_is_no_near_tie(target: Runner, temperature: float):
     params = replace(GREEDY, temperature=temperature)
     margins = []
     for token in range(8):

@@ -26,6 +26,7 @@ from draftwood.models.backends import int8_weights
 from draftwood.models.backends.choose import int8_decoder
 from draftwood.models.backends.quantised_blocks import pack, unpack
 from draftwood.models.loading.load import Loaded, load, load_weights
+from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.folder import write_folder
 from draftwood.testing.table_model import TableModel, context_free
 
@@ -106,7 +107,7 @@ def test_other_weights_are_no_backend_of_the_same_model(reference: Loaded, texts
 
 
 def test_scores_are_those_of_known_distributions():
-    p, q = TableModel(2, context_free([0.75, 0.25])), TableModel(2, context_free([0.5, 0.5]))
+    p, q = (CpuRunner(TableModel(2, context_free(x))) for x in ([0.75, 0.25], [0.5, 0.5]))
     found = score(p, q, Text(GREEDY, (0, 1), (0, 1, 0)))
     log = torch.tensor([0.75, 0.25, 0.5], dtype=torch.float64).log()
     assert found.positions == 3 and found.agree == 3
@@ -118,8 +119,8 @@ def test_scores_are_those_of_known_distributions():
 
 
 def test_each_token_of_the_answer_is_predicted_from_what_stands_before_it():
-    model = TableModel(3, lambda text: [0.8 if t == text[-1] else 0.1 for t in range(3)])
-    assert logits(model, Text(GREEDY, (2, 0), (1, 2, 2))).argmax(-1).tolist() == [0, 1, 2]
+    target = CpuRunner(TableModel(3, lambda text: [0.8 if t == text[-1] else 0.1 for t in range(3)]))
+    assert logits(target, Text(GREEDY, (2, 0), (1, 2, 2))).argmax(-1).tolist() == [0, 1, 2]
 
 
 def test_long_texts_weigh_more_than_short_ones():
@@ -137,7 +138,7 @@ def test_a_backend_that_rules_the_text_out_is_bad_and_not_an_error():
 
 
 def test_a_backend_of_no_numbers_is_never_good_enough():
-    p, broken = TableModel(2, context_free([0.75, 0.25])), TableModel(2, context_free([float("nan")] * 2))
+    p, broken = (CpuRunner(TableModel(2, context_free(x))) for x in ([0.75, 0.25], [float("nan")] * 2))
     found = summary(OVERALL, [score(p, broken, Text(GREEDY, (0,), (0, 1)))])
     assert any("perplexity" in miss for miss in found.misses(1e9, 0.0))
     assert found.difference != found.difference  # not a number either

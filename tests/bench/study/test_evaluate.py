@@ -16,6 +16,7 @@ from draftwood.core.request import Stats
 from draftwood.core.verdict import Times, Verdict
 from draftwood.errors import OptionError
 from draftwood.models.loading.load import Loaded, load
+from draftwood.runners.open import runner_of
 from draftwood.testing.heads import random_head, write_head
 from draftwood.verifiers.match import Match
 
@@ -53,7 +54,7 @@ def test_text_that_is_not_compared_says_why(loaded: Loaded, roots: str, temperat
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_random_head_leaves_the_text_alone_and_is_counted(loaded: Loaded, tmp_path: Path, temperature: float):
-    head = write_head(tmp_path / "head.safetensors", random_head("eagle3", loaded.model))
+    head = write_head(tmp_path / "head.safetensors", random_head("eagle3", runner_of(loaded)))
     found = quick(loaded, "eagle3", weights=str(head), depth=3, beam=2, nodes=6).run(PROMPTS, temperature)
     assert found.text.judged and found.text.good and found.text.answers == 3 and not found.failures
     assert found.accepted.passes <= found.accepted.tokens <= 3 * 16

@@ -22,6 +22,7 @@ from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
 from draftwood.llm import LLM
 from draftwood.models.loading.load import Loaded, load
+from draftwood.runners.open import runner_of
 from draftwood.testing.contracts import Always
 from draftwood.testing.exact import Leaf, expected_accepted, joint_error, leaves
 from draftwood.testing.table_drafter import TableDrafter
@@ -86,7 +87,7 @@ def loaded(folder: Path) -> Loaded:
 
 
 def text(loaded: Loaded, rule: Any, policy: TreePolicy, *, temperature: float = 1.0, length: int = 24) -> list[int]:
-    drafter = recipes.drafter("speculative_sampling:draft=first:1", loaded.model)
+    drafter = recipes.drafter("speculative_sampling:draft=first:1", runner_of(loaded))
     watch = (rule.watch,) if isinstance(rule, PairedRules) else ()
     recipe = Recipe(drafter=drafter, policy=policy, verifier=rule, controller=Fixed(3, 8), watch=watch)
     llm = LLM(loaded, recipe, config=EngineConfig(max_num_seqs=1, max_model_len=128))

@@ -33,6 +33,7 @@ from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
 from draftwood.errors import OptionError, UnknownNameError
 from draftwood.models.loading.load import Loaded, load
+from draftwood.runners.open import runner_of
 from draftwood.trees.chain import Chain
 from planted_rules import Everything
 
@@ -47,7 +48,7 @@ def loaded(folder: Path) -> Loaded:
 
 @pytest.fixture
 def cell(loaded: Loaded) -> Any:
-    drafter: tuple[str, Drafter] = (DRAFT, recipes.drafter(DRAFT, loaded.model))
+    drafter: tuple[str, Drafter] = (DRAFT, recipes.drafter(DRAFT, runner_of(loaded)))
 
     def make(tree: str, temperature: float = 1.0, **options: Any) -> Cell:
         given: dict[str, Any] = {"max_tokens": 14, "trials": 2, "every": 2, "rules": all_rules(), **options}
@@ -120,7 +121,7 @@ def test_rules_may_be_spelt_in_any_case():
 def test_at_temperature_0_shapes_are_compared_and_nothing_is_bounded(cell, loaded: Loaded):
     found = cell("static", 0.0)
     assert [line.rule for line in found.lines] == ["Match"] and found.bound is None and found.draw == "distinct"
-    drafter = (DRAFT, recipes.drafter(DRAFT, loaded.model))
+    drafter = (DRAFT, recipes.drafter(DRAFT, runner_of(loaded)))
     assert measure(loaded, drafter, ("paths", trees()["paths"]), 0.0, [[1]], all_rules()) is None
 
 
@@ -173,7 +174,7 @@ def test_the_claim_counts_cells_whose_interval_reaches_1():
 
 
 def test_what_cannot_be_compared_is_refused(cell, loaded: Loaded):
-    lookup = ("prompt_lookup", recipes.drafter("prompt_lookup", loaded.model))
+    lookup = ("prompt_lookup", recipes.drafter("prompt_lookup", runner_of(loaded)))
     with pytest.raises(OptionError, match="cannot fill the tree paths"):
         measure(loaded, lookup, ("paths", trees()["paths"]), 1.0, [[1]], all_rules())
     with pytest.raises(OptionError, match="no prompts"):

@@ -48,7 +48,7 @@ def test_acceptance_falls_and_leaves_out_what_never_was_accepted() -> None:
 
 
 def test_a_draft_of_the_target_itself_is_accepted_at_the_first_sibling(loaded: Loaded) -> None:
-    same = f"speculative_sampling:draft=first:{loaded.model.num_layers}"
+    same = f"speculative_sampling:draft=first:{loaded.info.num_layers}"
     for temperature in (0.0, 1.0):
         found = measure(
             loaded, same, [[1, 2, 3], [4, 5]], temperature=temperature, width=3, depth=3, nodes=9, max_tokens=12

@@ -13,6 +13,7 @@ from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.verdict import Outcome
 from draftwood.errors import OptionError
 from draftwood.models.loading.load import Loaded, load
+from draftwood.runners.open import runner_of
 
 PARAMS = SamplingParams(max_tokens=6)
 
@@ -24,7 +25,7 @@ def loaded(folder: Path) -> Loaded:
 
 @pytest.fixture
 def recipe(loaded: Loaded) -> Recipe:
-    return recipes.build("speculative_sampling:draft=first:1", loaded.model)
+    return recipes.build("speculative_sampling:draft=first:1", runner_of(loaded))
 
 
 def test_a_slot_holds_the_longest_prompt_its_answer_and_trees(loaded: Loaded, recipe: Recipe) -> None:

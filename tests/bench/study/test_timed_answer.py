@@ -9,6 +9,7 @@ from draftwood.bench.study.timed_answer import answer
 from draftwood.controllers.cost import CostModel
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.models.loading.load import Loaded, load
+from draftwood.runners.open import runner_of
 
 PROMPT = [1, 2, 3, 1, 2, 3, 1, 2]
 PARAMS = SamplingParams(max_tokens=12, ignore_eos=True)
@@ -31,7 +32,7 @@ def test_decoding_is_every_round_after_the_first_token(loaded: Loaded):
 
 
 def test_no_answer_remembers_the_one_before(loaded: Loaded):
-    recipe = recipes.build("prompt_lookup", loaded.model)
+    recipe = recipes.build("prompt_lookup", runner_of(loaded))
     first, second = (answer(loaded, recipe, PROMPT, PARAMS, CostModel(), pause=False) for _ in range(2))
     assert first.tokens == second.tokens
     assert first.stats == second.stats and second.stats.cached_tokens == 0

@@ -14,6 +14,7 @@ from draftwood.core.forward import ForwardOutput
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.sampling.probs import TokenProbs
 from draftwood.core.sampling.sampler import Sampler, best_of
+from draftwood.testing.host_reads import HostReads, as_if_on_a_device
 
 
 def probs(logits: torch.Tensor, *params: SamplingParams) -> torch.Tensor:
@@ -152,3 +153,18 @@ def test_logits_that_are_not_numbers_have_no_best_token_and_no_distribution(wron
     assert best_of(x).tolist() == [int(x[0].argmax()), -1] and best_of(torch.full((1, 3), -torch.inf)).tolist() == [-1]
     for params in (SamplingParams(), SamplingParams(top_k=3, temperature=1.0), SamplingParams(temperature=1.0)):
         assert not by(None, x, [params] * 2).dense()[1].sum() > 0
+
+
+@pytest.mark.parametrize("ranked", [False, True])
+def test_a_device_makes_the_same_distributions_without_a_look(ranked: bool) -> None:
+    params = [
+        SamplingParams(temperature=0.0), SamplingParams(temperature=1.0), SamplingParams(temperature=0.6, top_p=0.8),
+        SamplingParams(temperature=1.3, top_k=4, min_p=0.02), SamplingParams(temperature=1.0, top_p=0.99, top_k=30),
+    ]  # fmt: skip
+    logits = 3 * torch.randn(5, 4, 700, generator=torch.Generator().manual_seed(2))
+    want = Sampler(params, "cpu").dense(logits, ranked)
+    with as_if_on_a_device(), HostReads() as reads:
+        found = Sampler(params, "cpu").dense(logits, ranked)
+    assert reads.total == 0, reads.by_name
+    assert ((want > 0) == (found > 0)).all()
+    torch.testing.assert_close(found, want)

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from draftwood.core.sampling.truncation import likeliest, top, top_p
+from draftwood.core.sampling.truncation import likeliest, top, top_k, top_p
+from draftwood.testing.host_reads import HostReads, as_if_on_a_device
 
 
 def distributions(rows: int, vocab_size: int = 3000) -> Tensor:
@@ -59,3 +60,41 @@ def test_the_greatest_of_a_row_are_found_by_groups_as_by_searching_it_whole() ->
         value, column = top(prob, k)
         assert torch.equal(value, prob.topk(k).values) and torch.equal(prob.gather(-1, column), value)
         assert all(len(set(row)) == k for row in column.flatten(0, 1).tolist())
+
+
+def of_both(prob: Tensor, goals: Tensor) -> tuple[Tensor, Tensor]:
+    """Top-p of [B, K, W] where looking is free, and where it would stop a device."""
+    with as_if_on_a_device(), HostReads() as reads:
+        found = top_p(prob, goals)
+    assert reads.total == 0, reads.by_name
+    return top_p(prob, goals), found
+
+
+def test_a_device_keeps_the_same_tokens_without_a_look() -> None:
+    goals = torch.tensor([0.9, 0.3, 1.0, 0.999, 0.5, 0.05], dtype=torch.float64)
+    for width in (7, 300, 3000):  # wide and flat ones keep more than a search of the best few hundred would find
+        want, found = of_both(distributions(12, width).view(6, 2, width), goals)
+        assert ((want > 0) == (found > 0)).all()
+        torch.testing.assert_close(found, want)
+
+
+def test_a_device_keeps_ties_together() -> None:
+    prob = torch.tensor([[0.25, 0.125, 0.125, 0.125, 0.125, 0.125, 0.125, 0.0], [0.125] * 8])[:, None]
+    for goal in (0.2, 0.3, 0.5, 0.99):
+        want, found = of_both(prob, torch.full((2,), goal, dtype=torch.float64))
+        assert ((want > 0) == (found > 0)).all()
+        torch.testing.assert_close(found, want)
+
+
+def test_a_device_shows_what_is_no_distribution() -> None:
+    with as_if_on_a_device():
+        broken = top_p(torch.full((1, 1, 8), torch.nan), torch.tensor([0.3], dtype=torch.float64))
+    assert broken.isnan().all()
+
+
+def test_a_device_keeps_the_greatest_without_a_look() -> None:
+    x = distributions(6, 4100).log().view(3, 2, -1)
+    want = top_k(x, [5, 0, 40])
+    with as_if_on_a_device(), HostReads() as reads:
+        found = top_k(x, [5, 0, 40])
+    assert reads.total == 0 and torch.equal(found, want)

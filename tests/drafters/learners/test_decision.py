@@ -15,7 +15,7 @@ from draftwood.errors import CompositionError, OptionError
 from draftwood.recipes import dynamic_mcsd
 from draftwood.testing.heads import random_head
 from draftwood.testing.tiny import CONFIG, tiny_runner
-from draftwood.train.loop.teacher import Teacher, decoder_features
+from draftwood.train.loop.teacher import Teacher, read_features
 
 INNER = "speculative_sampling:draft=first:2"
 KEEP = torch.arange(CONFIG.vocab_size)
@@ -34,7 +34,7 @@ def test_states_are_those_of_the_drafts_own_pass() -> None:
     target = tiny_runner()
     draft = target.first_layers(2)
     shown = shown_of(target, (4,))
-    right = decoder_features(draft, shown.ids, shown.live, frozenset({2}))[2]
+    right = read_features(draft, shown.ids, shown.live, frozenset({2}))[2]
     mine = states(draft, shown.ids, shown.live)
     torch.testing.assert_close(mine[shown.live], right[shown.live], rtol=1e-9, atol=1e-9)
     assert not mine[~shown.live].any(), "nothing is known of padding"

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 import torch
 
-from draftwood.cache.dense import DenseCache
 from draftwood.core.forward import ForwardInput
 from draftwood.drafters.learners.unrolled import Unrolled
 from draftwood.drafters.nets.runner import FloatRunner
@@ -24,23 +23,23 @@ def test_step_j_is_a_roll_out_of_j_steps(kind: str) -> None:
     learner = Unrolled(module, KEEP, steps=4)
     shown = Teacher(target).show(ids, on, on, learner.needs.taps, 0)
     steps = list(learner.outputs(shown))
-    runner = FloatRunner(module, target, KEEP)
+    weights = FloatRunner(module, target, KEEP)
     for t in (2, 5, 7):
-        cache = DenseCache(runner.cache_specs, slots=1, capacity=64)
-        cache.admit(0, [])
+        runner = weights.open(1, 64)
+        runner.admit(0, [])
         fused = runner.fuse([shown.features[tap][0, : t + 1] for tap in runner.taps])
-        out = forward(runner, cache, ids[0, 1 : t + 2], fused, 0)[-1:]
+        out = forward(runner, ids[0, 1 : t + 2], fused, 0)[-1:]
         torch.testing.assert_close(out, steps[0][0, t : t + 1], rtol=1e-9, atol=1e-9)
         for j in range(1, 4):
-            out = forward(runner, cache, ids[0, t + 1 + j : t + 2 + j], out, t + j)
+            out = forward(runner, ids[0, t + 1 + j : t + 2 + j], out, t + j)
             torch.testing.assert_close(out, steps[j][0, t : t + 1], rtol=1e-9, atol=1e-9)
 
 
-def forward(runner: Any, cache: Any, ids: torch.Tensor, hidden: torch.Tensor, first: int) -> torch.Tensor:
+def forward(runner: FloatRunner, ids: torch.Tensor, hidden: torch.Tensor, first: int) -> torch.Tensor:
     rows = torch.arange(len(ids))
     x = ForwardInput(ids, torch.zeros_like(ids), rows + first, rows, rows - 1, want=rows[-1:], hidden=hidden)
-    out, _ = runner.forward(x, cache)
-    cache.commit([0], [rows.tolist()])
+    out, _ = runner.execute(x)
+    runner.commit([0], [rows.tolist()], [ids.tolist()])
     return out
 
 

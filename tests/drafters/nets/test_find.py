@@ -12,18 +12,20 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from draftwood import recipes
+from draftwood.core.protocols import Runner
 from draftwood.drafters.nets.find import load_head
 from draftwood.drafters.nets.store import Head
 from draftwood.errors import CompositionError, DraftwoodError, OptionError, WeightsError
-from draftwood.models.loading.load import Loaded, load
+from draftwood.models.loading.load import load
+from draftwood.runners.open import runner_of
 from draftwood.testing.folder import write_folder
 from draftwood.testing.heads import random_head, write_head
 from draftwood.testing.tiny import CONFIG, tiny_runner
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
-    return load(str(write_folder(tmp_path_factory.mktemp("models") / "tiny")), dtype="float32")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Runner:
+    return runner_of(load(str(write_folder(tmp_path_factory.mktemp("models") / "tiny")), dtype="float32"))
 
 
 def refused(path: Path, target: Any = None, kind: str = "eagle3") -> DraftwoodError:
@@ -60,11 +62,11 @@ def test_kind_of_another_recipe(tmp_path: Path) -> None:
     assert "holds weights of kind 'medusa', 'eagle3' was asked for" in str(refused(path))
 
 
-def test_head_of_another_target_is_refused_by_name(tmp_path: Path, tiny: Loaded) -> None:
-    head = replace(random_head("eagle3", tiny.model), target="beef", record={"target": "llama-7b"})
-    error = str(refused(write_head(tmp_path / "h.safetensors", head), tiny.model))
-    assert "was trained for llama-7b (beef), not for" in error and tiny.fingerprint in error
-    assert f"draftwood train eagle3 --target {tiny.name} --out FOLDER" in error
+def test_head_of_another_target_is_refused_by_name(tmp_path: Path, tiny: Runner) -> None:
+    head = replace(random_head("eagle3", tiny), target="beef", record={"target": "llama-7b"})
+    error = str(refused(write_head(tmp_path / "h.safetensors", head), tiny))
+    assert "was trained for llama-7b (beef), not for" in error and tiny.info.fingerprint in error
+    assert f"draftwood train eagle3 --target {tiny.info.name} --out FOLDER" in error
 
 
 def ids(*values: int) -> Any:
@@ -117,8 +119,8 @@ def test_files_that_are_no_heads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("recipe", ["eagle", "eagle2", "eagle3", "medusa", "hydra", "mlp_speculator", "fast_draft"])
-def test_recipe_without_weights_ends_with_the_command_that_trains_them(recipe: str, tiny: Loaded) -> None:
+def test_recipe_without_weights_ends_with_the_command_that_trains_them(recipe: str, tiny: Runner) -> None:
     with pytest.raises(OptionError, match="ship for this target") as found:
-        recipes.build(recipe, tiny.model)
-    command = f"draftwood train {recipe} --target {tiny.name} --out FOLDER"
+        recipes.build(recipe, tiny)
+    command = f"draftwood train {recipe} --target {tiny.info.name} --out FOLDER"
     assert str(found.value).endswith(f"hint: {command}, then --option weights=FOLDER/{recipe}.safetensors")

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from draftwood.cache.dense import DenseCache
 from draftwood.controllers.cost import CostModel
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.config import EngineConfig
@@ -32,6 +31,7 @@ from draftwood.models.backends.int8_native import NativeDecoder
 from draftwood.models.backends.int8_stock import StockDecoder
 from draftwood.models.backends.quantised_blocks import pack, unpack
 from draftwood.models.decoder import Decoder
+from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.heads import random_head
 from draftwood.testing.tiny import CONFIG
 from draftwood.trees.chain import Chain
@@ -76,7 +76,7 @@ def target(config: str = "llama", level: str = BEST) -> NativeDecoder:
 def head(name: str) -> Head:
     """As its file gives it back: blocks of 8 bits."""
     kind, config, flags = HEADS[name]
-    found = random_head(kind, target(config), **{"rows": 37, **flags})
+    found = random_head(kind, CpuRunner(target(config)), **{"rows": 37, **flags})
     small = {k: t * (2 / t.shape[1]) ** 0.5 * 3 if t.ndim == 2 else t for k, t in found.tensors.items()}
     with TemporaryDirectory() as folder:
         path = Path(folder) / "head.safetensors"
@@ -91,7 +91,7 @@ def ours(name: str, level: str = BEST) -> Int8Runner:
 def reference(name: str, **changes: Any) -> FloatRunner:
     """The same weights as floats; `changes` to the head's config make a wrong one."""
     config = HEADS[name][1]
-    whole = Decoder.from_tensors(CONFIGS[config], tensors(config), torch.float64)
+    whole = CpuRunner(Decoder.from_tensors(CONFIGS[config], tensors(config), torch.float64))
     given = head(name)
     return FloatRunner(filled(replace(given, config=replace(given.config, **changes))).double(), whole, given.ids)
 
@@ -122,26 +122,27 @@ def tree(hidden: Tensor, parents: list[int] = PARENTS) -> ForwardInput:
     return ForwardInput(words(DONE + len(parents))[DONE:], rows * 0, at, rows, torch.tensor(parents), rows, hidden)
 
 
-def empty(runner: Any) -> DenseCache:
-    cache = DenseCache(runner.cache_specs, slots=2, capacity=64)
+def empty(runner: Any) -> Any:
+    """The same weights with two slots and no entries."""
+    fresh = runner.open(2, 64)
     for slot in range(2):
-        cache.admit(slot, [])
-    return cache
+        fresh.admit(slot, [])
+    return fresh
 
 
-def begun(runner: Any, hidden: Tensor) -> tuple[DenseCache, Tensor, Tensor]:
-    """A cache that holds the text, and what its pass gave."""
-    cache = empty(runner)
-    out, logits = runner.forward(chain(hidden[:DONE]), cache)
-    cache.commit([0], [list(range(DONE))])
-    return cache, out, logits
+def begun(runner: Any, hidden: Tensor) -> tuple[Any, Tensor, Tensor]:
+    """The same weights with the entries of the text, and what its pass gave."""
+    fresh, x = empty(runner), chain(hidden[:DONE])
+    out, logits = fresh.execute(x)
+    fresh.commit([0], [list(range(DONE))], [x.ids.tolist()])
+    return fresh, out, logits
 
 
 def both_passes(runner: Any) -> dict[str, Tensor]:
     """A text, then a tree behind it."""
     hidden = features(runner)
-    cache, out, logits = begun(runner, hidden)
-    more, found = runner.forward(tree(hidden[DONE:]), cache)
+    held, out, logits = begun(runner, hidden)
+    more, found = held.execute(tree(hidden[DONE:]))
     return {"fused": hidden, "out": torch.cat([out, more]), "logits": torch.cat([logits, found])}
 
 
@@ -185,7 +186,7 @@ def test_only_wanted_rows_have_logits() -> None:
     _, out, logits = begun(runner, hidden)
     x = chain(hidden[:DONE])
     for want in (torch.tensor([DONE - 1]), torch.tensor([3, 0]), torch.tensor([], dtype=torch.int64)):
-        same, some = runner.forward(replace(x, want=want), empty(runner))
+        same, some = empty(runner).execute(replace(x, want=want))
         assert torch.equal(same, out) and torch.equal(some, logits[want])
 
 
@@ -194,7 +195,7 @@ def test_id_outside_the_vocabulary_is_refused(wrong: int) -> None:
     runner = ours("eagle")
     x = chain(features(runner)[:2])
     with pytest.raises(DrafterError, match=f"vocabulary of 61: .*{wrong}"):
-        runner.forward(replace(x, ids=torch.tensor([3, wrong])), empty(runner))
+        empty(runner).execute(replace(x, ids=torch.tensor([3, wrong])))
 
 
 @pytest.mark.parametrize("level", EVERY_LEVEL)
@@ -242,15 +243,15 @@ def test_equal_logits_are_ranked_by_place_and_what_is_no_number_stays_none() -> 
 def test_node_has_the_same_bits_alone_and_with_others(name: str, level: str) -> None:
     runner = ours(name, level)
     hidden = features(runner)
-    cache, _, _ = begun(runner, hidden)
-    out, logits = runner.forward(tree(hidden[DONE:]), cache)
+    held, _, _ = begun(runner, hidden)
+    out, logits = held.execute(tree(hidden[DONE:]))
     for node in range(len(PARENTS)):
         path = [node]
         while PARENTS[path[0]] >= 0:
             path.insert(0, PARENTS[path[0]])
         alone, _, _ = begun(runner, hidden)
         x = chain(hidden[DONE:][path], done=DONE)
-        one, own = runner.forward(replace(x, ids=words(DONE + len(PARENTS))[DONE:][path]), alone)
+        one, own = alone.execute(replace(x, ids=words(DONE + len(PARENTS))[DONE:][path]))
         assert torch.equal(one[-1], out[node]) and torch.equal(own[-1], logits[node])
 
 
@@ -260,18 +261,19 @@ def test_pair_has_the_same_bits_in_every_chunk_and_beside_another_text(name: str
     hidden = features(runner)
     right, out, logits = begun(runner, hidden)
     for size in (1, 4, 17):
-        cache = empty(runner)
+        chunked = empty(runner)
         for at in range(0, DONE, size):
-            some, found = runner.forward(chain(hidden[at : min(at + size, DONE)], first=at, done=at), cache)
-            cache.commit([0], [list(range(len(some)))])
+            x = chain(hidden[at : min(at + size, DONE)], first=at, done=at)
+            some, found = chunked.execute(x)
+            chunked.commit([0], [list(range(len(some)))], [x.ids.tolist()])
             assert torch.equal(some, out[at : at + size]) and torch.equal(found, logits[at : at + size])
         for row in ("k0", "v0"):
-            assert torch.equal(cache.store(row)[0, :, :DONE], right.store(row)[0, :, :DONE])
+            assert torch.equal(*(held.cache.store(row)[0, :, :DONE] for held in (chunked, right)))
     one, other = chain(hidden[:DONE]), chain(hidden[3:9], slot=1)
     columns = ("ids", "slots", "positions", "entries", "parents")
     together = (torch.cat([getattr(one, c), getattr(other, c)]) for c in columns)
     both = ForwardInput(*together, want=one.want, hidden=torch.cat([hidden[:DONE], hidden[3:9]]))
-    beside, found = runner.forward(both, empty(runner))
+    beside, found = empty(runner).execute(both)
     assert torch.equal(beside[:DONE], out) and torch.equal(found, logits)
 
 
@@ -279,27 +281,26 @@ def test_pair_has_the_same_bits_in_every_chunk_and_beside_another_text(name: str
 def test_path_kept_from_a_tree_leaves_the_rows_of_a_chain(name: str) -> None:
     runner = ours(name)
     hidden = features(runner)
-    cache, _, _ = begun(runner, hidden)
-    runner.forward(tree(hidden[DONE:]), cache)
+    held, _, _ = begun(runner, hidden)
+    held.execute(tree(hidden[DONE:]))
     path = [0, 1, 3, 6, 7]
-    cache.commit([0], [path])
+    ids = words(DONE + len(PARENTS))[DONE:][path]
+    held.commit([0], [path], [ids.tolist()])
     fresh, _, _ = begun(runner, hidden)
-    x = chain(hidden[DONE:][path], done=DONE)
-    runner.forward(replace(x, ids=words(DONE + len(PARENTS))[DONE:][path]), fresh)
+    fresh.execute(replace(chain(hidden[DONE:][path], done=DONE), ids=ids))
     for row in ("k0", "v0"):
-        assert torch.equal(*(c.store(row)[0, :, : DONE + len(path)] for c in (cache, fresh)))
+        assert torch.equal(*(x.cache.store(row)[0, :, : DONE + len(path)] for x in (held, fresh)))
 
 
 # --- in the engine
 
 
 def engine(drafter: Any, policy: Any, *, depth: int = 3) -> Engine:
-    model = target()
-    cache = DenseCache(model.cache_specs, slots=3, capacity=CONFIG.max_positions)
+    runner = CpuRunner(target()).open(3, CONFIG.max_positions)
     recipe = Recipe(drafter=drafter, policy=policy, verifier=Match(), controller=Fixed(depth=depth, nodes=12))
-    recipe.check(model)
+    recipe.check(runner)
     config = EngineConfig(max_num_seqs=3, max_model_len=CONFIG.max_positions, max_prefill_tokens=16)
-    return Engine(model, cache, recipe, cost_model=CostModel(), config=config)
+    return Engine(runner, recipe, cost_model=CostModel(), config=config)
 
 
 def request(number: int, text: list[int], tokens: int = 20) -> Request:
@@ -313,7 +314,7 @@ def test_the_text_is_the_targets_own(name: str) -> None:
     plain, drafted = ([request(i, list(text)) for i, text in enumerate(texts)] for _ in range(2))
     for requests, drafter, policy in (
         (plain, Nothing(), Chain(draw=Draw.GIVEN)),
-        (drafted, feature_drafter(head(name), target()), Static((3, 2, 1), draw=Draw.GIVEN)),
+        (drafted, feature_drafter(head(name), CpuRunner(target())), Static((3, 2, 1), draw=Draw.GIVEN)),
     ):
         e = engine(drafter, policy)
         for r in requests:
@@ -327,30 +328,30 @@ def test_the_text_is_the_targets_own(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["eagle", "eagle3"])
 def test_rows_after_every_round_are_those_of_a_fresh_head(name: str) -> None:
-    drafter = feature_drafter(head(name), target())
+    drafter = feature_drafter(head(name), CpuRunner(target()))
     e = engine(drafter, Static((3, 2, 1), draw=Draw.GIVEN))
     asked = request(1, words(30).tolist())
     e.add(asked)
     rounds = 0
     while e.has_work:
         e.step()
-        size = e.drafter_state.cache.length(0) if e.drafter_state.slots else 0
+        size = e.drafter_state.runner.length(0) if e.drafter_state.slots else 0
         if not size:
             continue
         fresh = engine(drafter, Chain(draw=Draw.GIVEN), depth=0)
         fresh.add(request(2, asked.known[: size + 2], 1))
-        while not fresh.drafter_state.cache.length(0) >= size:
+        while not fresh.drafter_state.runner.length(0) >= size:
             fresh.step()
         for row in ("k0", "v0"):
-            assert torch.equal(*(x.drafter_state.cache.store(row)[0, :, :size] for x in (e, fresh)))
+            assert torch.equal(*(x.drafter_state.runner.cache.store(row)[0, :, :size] for x in (e, fresh)))
         rounds += 1
     assert rounds > 3
 
 
 def test_backend_follows_the_target() -> None:
-    assert isinstance(feature_model(head("eagle3"), target()), Int8Runner)
+    assert isinstance(feature_model(head("eagle3"), CpuRunner(target())), Int8Runner)
     stock = StockDecoder(LLAMA, int8_weights.from_tensors(LLAMA, tensors("llama")))
-    beside = feature_model(head("eagle3"), stock)
+    beside = feature_model(head("eagle3"), CpuRunner(stock))
     assert isinstance(beside, FloatRunner) and beside.dtype is torch.float32
     assert distance(both_passes(beside)["logits"], both_passes(reference("eagle3"))["logits"]) < 1e-3
 
@@ -359,7 +360,7 @@ def test_head_that_is_not_whole_is_refused() -> None:
     whole = head("eagle3")
     less = {name: t for name, t in whole.tensors.items() if name != "layer.down.weight"}
     with pytest.raises(WeightsError, match=r"missing \['layer.down.weight'\]"):
-        feature_model(replace(whole, tensors=less), target())
+        feature_model(replace(whole, tensors=less), CpuRunner(target()))
 
 
 # --- over fewer tokens
@@ -367,31 +368,30 @@ def test_head_that_is_not_whole_is_refused() -> None:
 
 @pytest.mark.parametrize("name", HEADS)
 def test_trimmed_logits_are_columns_of_the_whole_to_the_bit(name: str) -> None:
-    runner = ours(name)
+    runner = ours(name).open(1, 64)
+    runner.admit(0, [])
     hidden = features(runner)
     x = chain(hidden[:DONE])
     ids = torch.arange(CONFIG.vocab_size) if runner.ids is None else runner.ids
     only = ids[1::3].contiguous()
-    out, whole = runner.forward(x, empty(runner))
-    again, some = runner.forward(x, empty(runner), only)
+    out, whole = runner.execute(x)
+    again, some = runner.execute(x, only)
     assert torch.equal(out, again) and torch.equal(some, whole[:, 1::3])
     prob, tokens = runner.ranked(some, [1.0] * len(some), 4, only)
     best = some.softmax(-1).topk(4)
     assert torch.equal(tokens, only[best.indices])
     torch.testing.assert_close(prob, best.values)
     held = runner._only
-    runner.forward(x, empty(runner), only)
+    runner.execute(x, only)
     assert runner._only is held, "packed once"
 
 
 # --- a chain in one call
 
 
-def by_steps(
-    runner: Int8Runner, x: ForwardInput, cache: DenseCache, temperature: float, steps: int, only: Tensor | None
-) -> Any:
+def by_steps(runner: Int8Runner, x: ForwardInput, temperature: float, steps: int, only: Tensor | None) -> Any:
     """The same chain, pass by pass."""
-    a, found = runner.forward(replace(x, want=torch.tensor([x.size - 1])), cache, only)
+    a, found = runner.execute(replace(x, want=torch.tensor([x.size - 1])), only)
     a, at, tokens, prob = a[-1:], int(x.positions[-1]), [], []
     for j in range(steps):
         share, token = runner.ranked(found, [temperature], 1, only)
@@ -399,7 +399,7 @@ def by_steps(
         tokens.append(int(token[0, 0]))
         row = torch.tensor([x.size + j])
         one = ForwardInput(token[0], row * 0, torch.tensor([at + 1 + j]), row, row - 1, row * 0, a)
-        a, found = runner.forward(one, cache, only)
+        a, found = runner.execute(one, only)
     return tokens, prob
 
 
@@ -411,19 +411,20 @@ def test_line_is_the_chain_of_single_passes_to_the_bit(name: str, trimmed: bool)
     only = None if not trimmed else (torch.arange(61) if runner.ids is None else runner.ids)[::3].clone()
     x = chain(hidden[DONE : DONE + 3], first=DONE, done=DONE)
     for temperature, steps in ((1.0, 5), (0.6, 1)):
-        found = runner.line(x, begun(runner, hidden)[0], temperature, steps, only)
-        assert found == by_steps(runner, x, begun(runner, hidden)[0], temperature, steps, only)
+        found = begun(runner, hidden)[0].line(x, temperature, steps, only)
+        assert found == by_steps(begun(runner, hidden)[0], x, temperature, steps, only)
         assert found is not None and all(0 < p <= 1 for p in found[1])
-    other = runner.line(chain(hidden[DONE : DONE + 2], first=DONE, done=DONE), begun(runner, hidden)[0], 1.0, 5, only)
-    assert other != runner.line(x, begun(runner, hidden)[0], 1.0, 5, only), "a twin: another text, another chain"
+    less = chain(hidden[DONE : DONE + 2], first=DONE, done=DONE)
+    one, other = (begun(runner, hidden)[0].line(each, 1.0, 5, only) for each in (x, less))
+    assert one != other, "a twin: another text, another chain"
 
 
 def test_line_without_room_is_left_to_others() -> None:
     runner = ours("eagle3")
     hidden = features(runner)
-    cache = DenseCache(runner.cache_specs, slots=1, capacity=8)
-    cache.admit(0, [])
-    assert runner.line(chain(hidden[:4]), cache, 1.0, 5) is None and runner.line(chain(hidden[:4]), cache, 1.0, 4)
+    short = runner.open(1, 8)
+    short.admit(0, [])
+    assert short.line(chain(hidden[:4]), 1.0, 5) is None and short.line(chain(hidden[:4]), 1.0, 4)
     with pytest.raises(DrafterError, match="vocabulary of 61"):
         x = chain(hidden[:2])
-        runner.line(replace(x, ids=torch.tensor([3, 61])), empty(runner), 1.0, 2)
+        empty(runner).line(replace(x, ids=torch.tensor([3, 61])), 1.0, 2)

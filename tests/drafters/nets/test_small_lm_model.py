@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 
-from draftwood.cache.dense import DenseCache
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.config import ModelConfig
 from draftwood.core.forward import FINAL, ForwardInput
@@ -21,6 +20,7 @@ from draftwood.drafters.nets.small_lm_model import language_model
 from draftwood.drafters.nothing import Nothing
 from draftwood.models.backends import int8_weights
 from draftwood.models.backends.choose import int8_decoder
+from draftwood.runners.cpu import CpuRunner
 from draftwood.testing import exact
 from draftwood.testing.contracts import Always, check_drafter
 from draftwood.testing.heads import random_head
@@ -37,16 +37,16 @@ BIASED = replace(CONFIG, qkv_bias=True, out_bias=True, mlp_bias=True, tie_embedd
 
 
 def logits_of(model: Any, ids: torch.Tensor) -> torch.Tensor:
-    cache = DenseCache(model.cache_specs, slots=1, capacity=64)
-    cache.admit(0, [])
+    runner = CpuRunner(model).open(1, 64)
+    runner.admit(0, [])
     at = torch.arange(len(ids))
-    return model.forward(ForwardInput(ids, torch.zeros_like(ids), at, at, at - 1, want=at), cache).logits
+    return runner.execute(ForwardInput(ids, torch.zeros_like(ids), at, at, at - 1, want=at)).logits
 
 
 def trained_logits(head: Any, target: Any, ids: torch.Tensor) -> torch.Tensor:
     """What the learner multiplies with the target's rows."""
-    net: Any = filled(head).to(target.dtype)
-    keep = torch.arange(target.vocab_size) if head.ids is None else head.ids
+    net: Any = filled(head).to(target.info.dtype)
+    keep = torch.arange(target.info.vocab_size) if head.ids is None else head.ids
     on = torch.ones_like(ids, dtype=torch.bool)[None]
     shown = Teacher(target).show(ids[None], on, on, frozenset({FINAL}), 0)
     return net.read(Language(net, keep, align=True).hidden(shown))[0] @ shown.rows(keep).T
@@ -66,11 +66,11 @@ def test_the_folded_model_is_the_one_that_was_trained(config: ModelConfig, rows:
 
 def test_in_the_int8_backend_it_is_nearly_that_model() -> None:
     """It runs on the target's kernels, with a head of fewer rows than the vocabulary."""
-    target = int8_decoder(CONFIG, int8_weights.from_tensors(CONFIG, tiny_weights()))
+    target = CpuRunner(int8_decoder(CONFIG, int8_weights.from_tensors(CONFIG, tiny_weights())))
     head = random_head("language", target, rows=20)
     ids = torch.randint(CONFIG.vocab_size, (24,), generator=torch.Generator().manual_seed(2))
     model: Any = language_model(head, target)
-    assert type(model) is type(target) and model.batch_invariant
+    assert type(model) is type(target.model) and model.info.batch_invariant
     got, want = logits_of(model, ids), trained_logits(head, target, ids)
     assert got.shape == want.shape == (24, 20)
     assert torch.corrcoef(torch.stack([got.flatten(), want.flatten()]))[0, 1] > 0.995
@@ -104,13 +104,12 @@ def test_random_weights_leave_the_text_alone(target: Any, temperature: float, tr
 
 @pytest.mark.parametrize("keep", [None, torch.tensor([1, 2])], ids=["own ids", "and trimmed"])
 def test_the_emitted_distribution_is_the_targets(keep: Any) -> None:
-    target: Any = tiny_runner(config=replace(CONFIG, vocab_size=3, num_layers=1))
-    target.make_cache = lambda slots: DenseCache(target.cache_specs, slots=slots, capacity=32)
+    target = tiny_runner(config=replace(CONFIG, vocab_size=3, num_layers=1))
     drafter: Any = language_drafter(random_head("language", target, rows=2), target)
     drafter = drafter if keep is None else VocabTrim(drafter, keep)
     recipe = Recipe(drafter=drafter, policy=Chain(), verifier=Rejection(), controller=Always(2, 2))
     plain = Recipe(drafter=Nothing(), policy=Chain(), verifier=Match(), controller=Always(0, 0))
-    fast, slow = (exact.probs_of(exact.leaves(target, lambda r=r: r, tokens=3)) for r in (recipe, plain))
+    fast, slow = (exact.probs_of(exact.leaves(target.model, lambda r=r: r, tokens=3)) for r in (recipe, plain))
     assert max(abs(fast.get(z, 0) - slow.get(z, 0)) for z in {*fast, *slow}) < 1e-12
 
 

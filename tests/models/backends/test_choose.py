@@ -1,7 +1,6 @@
 """Which backend a model runs on: what was asked for, and what the machine has."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -45,10 +44,10 @@ def test_unknown_dtype_is_refused_with_the_names():
 
 
 def test_draft_is_as_precise_as_its_target():
-    assert like(SimpleNamespace(batch_invariant=True, dtype=torch.float32)) == INT8
-    assert like(tiny_decoder(dtype=torch.float64)) == torch.float64
-    assert like(SimpleNamespace(batch_invariant=False, dtype=torch.bfloat16)) == torch.bfloat16
-    assert like(SimpleNamespace()) == torch.float32
+    info = tiny_decoder(dtype=torch.float64).info
+    assert like(info) == torch.float64
+    assert like(replace(info, dtype=torch.bfloat16)) == torch.bfloat16
+    assert like(replace(info, batch_invariant=True, dtype=torch.float32)) == INT8
 
 
 @pytest.mark.parametrize(("width", "held"), [(8, True), (256, True), (258, False)])
@@ -120,15 +119,15 @@ def test_without_a_library_the_backend_is_stock_and_says_so(machine, caplog, mon
     machine([])
     weights = int8_weights.from_tensors(CONFIG, tiny_weights())
     monkeypatch.setattr(build, "find_compiler", lambda: None)
-    assert "stock" in int8_decoder(CONFIG, weights).backend
+    assert "stock" in int8_decoder(CONFIG, weights).info.backend
     assert "no native kernels" in caplog.text and "no C++ compiler was found" in caplog.text
 
 
 def test_stock_by_choice_is_no_reason_to_warn(machine, caplog, monkeypatch):
     asked = machine(NAMES)
     monkeypatch.setenv(SWITCH, "stock")
-    model = int8_decoder(CONFIG, int8_weights.from_tensors(CONFIG, tiny_weights()))
-    assert "stock" in model.backend and model.batch_invariant and like(model) == INT8
+    info = int8_decoder(CONFIG, int8_weights.from_tensors(CONFIG, tiny_weights())).info
+    assert "stock" in info.backend and info.batch_invariant and like(info) == INT8
     assert asked == [] and caplog.text == ""
 
 
@@ -137,5 +136,5 @@ def test_library_makes_the_backend_native(monkeypatch):
     library = open_library()
     if library is None:
         pytest.skip("no compiler")
-    model = int8_decoder(CONFIG, int8_weights.from_tensors(CONFIG, tiny_weights()))
-    assert model.backend == f"int8 {library.level}" and model.batch_invariant and like(model) == INT8
+    info = int8_decoder(CONFIG, int8_weights.from_tensors(CONFIG, tiny_weights())).info
+    assert info.backend == f"int8 {library.level}" and info.batch_invariant and like(info) == INT8

@@ -198,7 +198,7 @@ def test_layers_run_in_two_parts_give_the_bits_of_one(name, cut):
 @pytest.mark.parametrize("count", [1, 3])
 def test_first_layers_are_a_model_of_their_own(count):
     short = ours("llama 3x48").first_layers(count)
-    assert short.num_layers == count and len(short.cache_specs) == 2 * count
+    assert short.info.num_layers == count and len(short.cache_specs) == 2 * count
     _, said = begun(short)
     _, right = begun(reference("llama 3x48").first_layers(count))
     assert distance(said.logits, right.logits) < NEAR

@@ -55,7 +55,7 @@ def forward(model: Decoder, *, hidden: Tensor | None = None, plan: LayerPlan = A
     cache.admit(0, [])
     rows = torch.arange(len(TEXT))
     x = ForwardInput(torch.tensor(TEXT), rows * 0, rows, rows, rows - 1, rows, hidden)
-    return model.forward(x, cache, taps=frozenset({FINAL, *range(model.num_layers + 1)}), layers=plan)
+    return model.forward(x, cache, taps=frozenset({FINAL, *range(model.info.num_layers + 1)}), layers=plan)
 
 
 # --- the same bits
@@ -116,16 +116,17 @@ def test_parts_of_the_layers_say_what_the_whole_says():
     below = forward(model, plan=LayerPlan(stop=2))
     assert torch.equal(below.hidden, whole.features[2]) and len(below.logits) == 0
     short = model.first_layers(2)
-    assert short.num_layers == 2 and short.batch_invariant and short.backend == "int8 stock"
+    info = short.info
+    assert info.num_layers == 2 and info.batch_invariant and info.backend == "int8 stock"
     assert torch.equal(forward(short).hidden, whole.features[2])
     assert torch.equal(model.head(whole.hidden), whole.logits)
     assert torch.equal(forward(model, hidden=model.embed(torch.tensor(TEXT))).logits, whole.logits)
 
 
 def test_backends_say_what_they_are():
-    assert (ours("llama").backend, ours("llama").batch_invariant) == ("int8 stock", True)
-    assert (reference("llama").backend, reference("llama").batch_invariant) == ("float32", False)
-    assert ours("llama").dtype == torch.float32
+    info, plain = ours("llama").info, reference("llama").info
+    assert (info.backend, info.batch_invariant, info.dtype) == ("int8 stock", True, torch.float32)
+    assert (plain.backend, plain.batch_invariant, plain.dtype) == ("float32", False, torch.float32)
 
 
 # --- one product

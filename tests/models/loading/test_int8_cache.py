@@ -7,10 +7,25 @@ from typing import Any
 import pytest
 import torch
 
+from draftwood.core.config import ModelConfig
+from draftwood.core.model_info import ModelInfo
 from draftwood.errors import WeightsError
 from draftwood.models.backends.int8_weights import DATA, Int8Weights
 from draftwood.models.loading import int8_cache, load
 from draftwood.models.loading.checkpoint import Checkpoint
+
+
+class Kept:
+    """A model that never runs and keeps its weights."""
+
+    def __init__(self, config: ModelConfig, weights: Int8Weights) -> None:
+        self.weights = weights
+        self.info = ModelInfo(
+            vocab_size=config.vocab_size,
+            num_layers=config.num_layers,
+            hidden_size=config.hidden_size,
+            max_positions=config.max_positions,
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +33,7 @@ def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of its own that keeps even tiny models. What runs the weights is of no interest here."""
     monkeypatch.setenv("DRAFTWOOD_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(int8_cache, "WORTH_KEEPING", 0)
-    monkeypatch.setattr(load, "int8_decoder", lambda config, weights: weights)
+    monkeypatch.setattr(load, "int8_decoder", Kept)
     return tmp_path / "cache" / "models"
 
 
@@ -35,8 +50,8 @@ def floats_closed(monkeypatch: pytest.MonkeyPatch):
 
 def loaded(name: Path) -> tuple[Int8Weights, str]:
     found = load.load(str(name))
-    assert isinstance(found.model, Int8Weights)
-    return found.model, found.fingerprint
+    assert isinstance(found.model, Kept)
+    return found.model.weights, found.fingerprint
 
 
 def same(a: Int8Weights, b: Int8Weights) -> bool:

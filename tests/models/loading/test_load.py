@@ -41,7 +41,7 @@ def test_a_folder_is_loaded_whole(write_folder, tiny: ModelConfig, weights):
 
 @pytest.mark.parametrize(("dtype", "ties"), [("auto", False), ("int8", False), ("float32", True), ("float64", False)])
 def test_rounding_may_part_texts_only_where_rows_are_not_exact(write_folder, dtype: str, ties: bool):
-    assert load(str(write_folder()), dtype=dtype).near_ties == ties
+    assert load(str(write_folder()), dtype=dtype).info.near_ties == ties
 
 
 def test_the_embedded_model_is_what_it_says(smollm2):

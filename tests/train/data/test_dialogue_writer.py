@@ -57,7 +57,7 @@ def test_record_counts_what_the_files_hold(whole: Path, tiny: Loaded):
 
 @pytest.mark.parametrize("batch", [3, 7])
 def test_files_do_not_depend_on_the_batch(whole: Path, tiny: Loaded, tmp_path: Path, batch: int):
-    assert tiny.batch_invariant
+    assert tiny.info.batch_invariant
     make_dataset(tiny, tmp_path, DatasetSettings(tokens=1000, batch=batch, max_tokens=24))
     assert files(tmp_path) == files(whole)
 

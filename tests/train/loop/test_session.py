@@ -15,6 +15,7 @@ from draftwood import recipes
 from draftwood.drafters.nets.store import read
 from draftwood.errors import CompositionError, OptionError, TrainError, UnknownNameError
 from draftwood.models.loading.load import Loaded
+from draftwood.runners.open import runner_of
 from draftwood.train.loop import train_log
 from draftwood.train.loop.measure import head_file
 from draftwood.train.loop.session import Session, TrainSettings
@@ -49,7 +50,7 @@ def test_weights_are_what_the_recipe_loads(tiny: Loaded, tmp_path: Path) -> None
     for name in ("medusa", "eagle2"):
         head = read(head_file(tmp_path / "out", name))
         assert head.target == tiny.fingerprint and head.record["step"] == 3 and head.record["target"] == "tiny"
-        recipes.build(name, tiny.model, weights=str(head_file(tmp_path / "out", name)))
+        recipes.build(name, runner_of(tiny), weights=str(head_file(tmp_path / "out", name)))
 
 
 def test_interrupted_run_goes_on_without_telling_a_step_twice(tiny: Loaded, tmp_path: Path) -> None:
@@ -77,9 +78,9 @@ def test_a_net_beside_a_draft_is_looked_at_with_that_draft(tiny: Loaded, tmp_pat
     path = head_file(tmp_path / "out", "dynamic_mcsd")
     head = read(path)
     assert head.ids is None and head.record["options"] == {"inner": inner}, "no tokens are its own"
-    recipes.build("dynamic_mcsd", tiny.model, weights=str(path), inner=inner)
+    recipes.build("dynamic_mcsd", runner_of(tiny), weights=str(path), inner=inner)
     with pytest.raises(CompositionError, match="train others"):
-        recipes.build("dynamic_mcsd", tiny.model, weights=str(path), inner="speculative_sampling:draft=first:2")
+        recipes.build("dynamic_mcsd", runner_of(tiny), weights=str(path), inner="speculative_sampling:draft=first:2")
 
 
 def test_joined_rows_belong_to_the_run(tiny: Loaded, tmp_path: Path) -> None:
@@ -100,7 +101,7 @@ def test_counts_are_made_without_a_net_and_found_by_their_option(tiny: Loaded, t
     assert session.made == {"vocab_trim": {"counts": str(path)}} and not session.nets
     assert not (tmp_path / "out" / "checkpoint").exists()
     recipe: Any = recipes.build(
-        "vocab_trim", tiny.model, counts=str(path), inner="speculative_sampling:draft=first:1", vocab_size=20
+        "vocab_trim", runner_of(tiny), counts=str(path), inner="speculative_sampling:draft=first:1", vocab_size=20
     )
     assert set(recipe.drafter.keep.tolist()) >= set(np.argsort(-total, kind="stable")[:20].tolist())
 
@@ -110,7 +111,7 @@ def test_counts_and_weights_in_one_run(tiny: Loaded, tmp_path: Path) -> None:
     assert session.run() and head_file(tmp_path / "out", "medusa").exists() and session.made["vocab_trim"]
     recipes.build(
         "vocab_trim",
-        tiny.model,
+        runner_of(tiny),
         inner=f"medusa:weights={head_file(tmp_path / 'out', 'medusa')}",
         vocab_size=30,
         **session.made["vocab_trim"],

@@ -10,8 +10,9 @@ from draftwood.cache.dense import DenseCache
 from draftwood.core.forward import FINAL, ForwardInput
 from draftwood.models.backends.int8_native import NativeDecoder
 from draftwood.models.loading.load import Loaded
+from draftwood.runners.open import runner_of
 from draftwood.testing.tiny import CONFIG, tiny_runner
-from draftwood.train.loop.teacher import Teacher, backend_features, decoder_features
+from draftwood.train.loop.teacher import Teacher, passes, read_features
 
 SHAPES = {
     "plain": CONFIG,
@@ -31,33 +32,47 @@ def own_pass(model: Any, ids: torch.Tensor, taps: frozenset[int]) -> dict[int, t
     cache = DenseCache(model.cache_specs, slots=1, capacity=64)
     cache.admit(0, ids.tolist())
     cache.reserve([0], [len(ids)])
-    rows = torch.arange(len(ids))
-    return model.forward(
-        ForwardInput(ids, torch.zeros_like(ids), rows, rows, rows - 1, want=rows[:0]), cache, taps=taps
-    ).features
+    at = torch.arange(len(ids))
+    x = ForwardInput(ids, torch.zeros_like(ids), at, at, at - 1, want=at[:0])
+    return model.forward(x, cache, taps=taps).features
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("way", [decoder_features, backend_features])
-def test_features_of_a_float_decoder(shape: str, way: Any) -> None:
-    model = tiny_runner(config=SHAPES[shape])
+@pytest.mark.parametrize("most", [1, 5, 20, 512])
+def test_features_of_a_float_decoder(shape: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In passes of one token, of a part of a text, of one text and the next one's beginning, of all texts."""
+    monkeypatch.setattr("draftwood.train.loop.teacher._CHUNK", most)
+    target = tiny_runner(config=SHAPES[shape])
     ids, live = batch(CONFIG.vocab_size)
     taps = frozenset({0, 1, 3, CONFIG.num_layers, FINAL})
-    found = way(model, ids, live, taps)
+    found = read_features(target, ids, live, taps)
     assert set(found) == taps
     for b in range(3):
         size = int(live[b].sum())
-        right = own_pass(model, ids[b, :size], taps)
+        right = own_pass(target.model, ids[b, :size], taps)
         for tap in taps:
             torch.testing.assert_close(found[tap][b, :size], right[tap], rtol=1e-10, atol=1e-10)
+            assert not found[tap][b, size:].any(), "nothing is known of padding"
+
+
+def test_passes_hold_every_token_once_in_order_and_no_more_than_they_may() -> None:
+    texts = [[0] * 5, [0] * 12, [], [0] * 1, [0] * 4]
+    for most in (1, 4, 7, 100):
+        found = passes(texts, most)
+        sizes = [sum(stop - start for _, start, stop in part) for part in found]
+        assert set(sizes[:-1]) <= {most} and sizes[-1] <= most, "each is full but the last"
+        for part in found:
+            assert len({slot for slot, _, _ in part}) == len(part), "no text twice in a pass"
+        for slot, text in enumerate(texts):
+            mine = [at for part in found for s, start, stop in part if s == slot for at in range(start, stop)]
+            assert mine == list(range(len(text)))
 
 
 def test_window_matters_here() -> None:
     """A twin: without it the features differ, so the test above can tell."""
     ids, live = batch(CONFIG.vocab_size)
     one, two = (
-        decoder_features(tiny_runner(config=SHAPES[shape]), ids, live, frozenset({FINAL}))
-        for shape in ("plain", "window")
+        read_features(tiny_runner(config=SHAPES[shape]), ids, live, frozenset({FINAL})) for shape in ("plain", "window")
     )
     assert torch.allclose(one[FINAL][:, :7], two[FINAL][:, :7]) and not torch.allclose(one[FINAL][0], two[FINAL][0])
 
@@ -67,7 +82,7 @@ def test_features_of_the_int8_backend_are_its_own_to_the_bit(tiny: Loaded) -> No
         pytest.skip("no native kernels here")
     ids, live = batch(258)
     taps = frozenset({0, 1, FINAL})
-    shown = Teacher(tiny.model).show(ids, live, live, taps, 0)
+    shown = Teacher(runner_of(tiny)).show(ids, live, live, taps, 0)
     for b in range(3):
         size = int(live[b].sum())
         right = own_pass(tiny.model, ids[b, :size], taps)
@@ -79,20 +94,20 @@ def test_features_of_the_int8_backend_are_its_own_to_the_bit(tiny: Loaded) -> No
 def test_chunks_of_a_backend_meet(tiny: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     ids, live = batch(258)
     taps = frozenset({1, FINAL})
-    whole = backend_features(tiny.model, ids, live, taps)
+    whole = read_features(runner_of(tiny), ids, live, taps)
     monkeypatch.setattr("draftwood.train.loop.teacher._CHUNK", 5)
-    parts = backend_features(tiny.model, ids, live, taps)
+    parts = read_features(runner_of(tiny), ids, live, taps)
     for tap in taps:
         torch.testing.assert_close(whole[tap], parts[tap], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("keep", [None, torch.tensor([3, 5, 40])])
 def test_rows_are_those_of_the_head(keep: torch.Tensor | None, tiny: Loaded) -> None:
-    for model in (tiny_runner(), tiny.model):
-        teacher = Teacher(model)
+    for target in (tiny_runner(), runner_of(tiny)):
+        teacher = Teacher(target)
         rows = teacher.rows(keep)
         x = torch.randn(4, rows.shape[1], generator=torch.Generator().manual_seed(1)).to(rows.dtype)
-        logits = model.head(x, ids=keep, norm=False)
+        logits = target.head(x, ids=keep, norm=False)
         error = float((x @ rows.T - logits).abs().max() / logits.abs().max())
         assert error < (1e-10 if rows.dtype == torch.float64 else 0.03)  # int8 rounds what it multiplies
         assert teacher.rows(keep) is rows, "made once"

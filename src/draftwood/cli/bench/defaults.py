@@ -25,7 +25,6 @@ from draftwood.cli.bench.table_cells import NONE, compact, interval, number
 from draftwood.cli.options import Device, Dtype
 from draftwood.cli.screen import Screen
 from draftwood.errors import DraftwoodError, OptionError
-from draftwood.runners.open import runner_of
 
 if TYPE_CHECKING:
     from draftwood.models.loading.load import Loaded
@@ -78,13 +77,14 @@ def defaults(
 def able_recipes(loaded: "Loaded", names: list[str], texts: Path | None) -> tuple[list[str], dict[str, str]]:
     """Names that build for this model, with `texts` where only that is missing; and the reason for each of the others."""
     from draftwood import recipes
+    from draftwood.runners.open import runner_of
 
-    able, left_out = list[str](), dict[str, str]()
+    target, able, left_out = runner_of(loaded), list[str](), dict[str, str]()
     for name in names:
         tries = [name] if texts is None or "texts" not in recipes.options(name) else [name, f"{name}:texts={texts}"]
         for each in tries:
             try:
-                recipes.build(each, runner_of(loaded))
+                recipes.build(each, target)
             except DraftwoodError as error:
                 left_out[name] = str(error).partition("\n")[0].removeprefix(f"{name}: ")
                 continue

@@ -21,7 +21,6 @@ from draftwood.cli.options import temperatures as temperatures_of
 from draftwood.cli.screen import Screen
 from draftwood.errors import OptionError
 from draftwood.option_parsing import words_of
-from draftwood.runners.open import runner_of
 
 if TYPE_CHECKING:
     from draftwood.bench.study.rules import Cell, Claim, Line
@@ -74,6 +73,7 @@ def rules(
     from draftwood.bench.spec.questions import in_turn
     from draftwood.bench.study.rule_trees import chosen_trees
     from draftwood.bench.study.rules import chosen_rules, claim, faults, left_out, measure
+    from draftwood.runners.open import runner_of
 
     shapes, able = chosen_trees(words_of(trees), nodes), chosen_rules(words_of(rules), lp=lp)
     absent = left_out(words_of(rules), shapes, lp=lp) if max(temperatures) > 0 else []
@@ -82,7 +82,8 @@ def rules(
     items = in_turn(read_items(questions), count)
     loaded, source, meter = shared.begin(model, dtype, device, threads)
     asked = [loaded.tokenizer.encode_chat([{"role": "user", "content": item.text}]) for item in items]
-    lent = [(name, recipes.drafter(name, runner_of(loaded))) for name in names]
+    target = runner_of(loaded)
+    lent = [(name, recipes.drafter(name, target)) for name in names]
     settings = {
         "model": model,
         "drafters": names,

@@ -68,7 +68,8 @@ def digits(key: Int[Tensor, "*S"]) -> Float[Tensor, "*S 3"]:
     bits = bits[..., None]
     if kind is _ARRAYS:
         return _floats(_uniform(np.concatenate([bits, _fold(bits, _ONE_TWO, kind)], axis=-1), kind), shape)
-    return _uniform(torch.cat([bits, _fold(bits, 1, kind), _fold(bits, 2, kind)], dim=-1), kind)
+    one_two = torch.arange(1, 3, device=key.device)
+    return _uniform(torch.cat([bits, _fold(bits, one_two, kind)], dim=-1), kind)
 
 
 @cache

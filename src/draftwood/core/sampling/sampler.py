@@ -29,6 +29,7 @@ class Sampler:
         self.device = device
         self.any_greedy = any(p.greedy for p in params)
         self.all_greedy = all(p.greedy for p in params)
+        self._columns: dict[tuple[str, torch.dtype], Tensor] = {}
 
     @cached_property
     def sparse(self) -> bool:
@@ -49,7 +50,9 @@ class Sampler:
 
     def column(self, name: str, dtype: torch.dtype) -> Tensor:
         """One option of all sequences."""
-        return put([getattr(p, name) for p in self.params], self.device, dtype)
+        if (name, dtype) not in self._columns:
+            self._columns[name, dtype] = put([getattr(p, name) for p in self.params], self.device, dtype)
+        return self._columns[name, dtype]
 
     def greedy(self) -> Bool[Tensor, "B"]:
         return self.column("greedy", torch.bool)

@@ -29,7 +29,7 @@ def top(prob: Float[Tensor, "*S W"], k: int) -> tuple[Float[Tensor, "*S k"], Int
     """
     width = prob.shape[-1]
     size = 16 if width < 32768 else 32
-    if prob.device.type != "cpu" or width < 64 * k or width < 2048:
+    if not host.on_host(prob.device) or width < 64 * k or width < 2048:
         whole = prob.topk(k, dim=-1)
         return whole.values, whole.indices
     if width % size:
@@ -61,9 +61,10 @@ def top_p(prob: Float[Tensor, "B K W"], goals: Float[Tensor, "B"]) -> Float[Tens
             return few.dense().view(prob.shape)
     goal = goals[:, None, None]
     on = goal < 1
-    size = min(256, width)
+    # On an accelerator all are sorted: looking how far is enough would stop it.
+    size = min(256, width) if host.on_host(prob.device) else width
     while True:
-        best = prob.topk(size, dim=-1).values
+        best = prob.topk(size, dim=-1).values if size < width else prob.sort(dim=-1, descending=True).values
         mass = best.cumsum(-1, dtype=torch.float64)
         if size == width or bool(((mass[..., -1:] >= goal) | ~on).all()):
             break

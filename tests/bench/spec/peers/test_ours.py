@@ -14,6 +14,7 @@ from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round
 from draftwood.drafters.features import Features
 from draftwood.drafters.ngram import NGram
+from draftwood.runners.open import runner_of
 from draftwood.testing.heads import random_head, write_head
 from draftwood.testing.host_reads import as_if_on_a_device
 from draftwood.verifiers.longest_run import LongestRun
@@ -61,7 +62,7 @@ def drafts(ours: Ours, method: str, monkeypatch: pytest.MonkeyPatch) -> list[tup
 
 
 def test_a_head_has_drafted_for_another_prompt_before_the_clock_starts(settings, tmp_path, monkeypatch):
-    target = opened(settings, methods=()).loaded.model
+    target = runner_of(opened(settings, methods=()).loaded)
     method = f"eagle2:weights={write_head(tmp_path / 'head.safetensors', random_head('eagle', target))}:depth=2:nodes=2"
     ours = opened(settings, methods=(method,))
     with monkeypatch.context() as patch:
