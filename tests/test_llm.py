@@ -379,6 +379,13 @@ def test_missing_gpu_is_said() -> None:
         LLM(device="cuda")
 
 
+def test_loaded_model_is_used_where_it_is(loaded: Loaded) -> None:
+    for device in ("auto", "cpu", torch.device("cpu")):
+        assert LLM(loaded, "autoregressive", device=device).device == loaded.info.device
+    with pytest.raises(OptionError, match=r"smollm2 is loaded on cpu, not on meta\nhint: leave out device"):
+        LLM(loaded, "autoregressive", device="meta")
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [

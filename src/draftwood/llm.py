@@ -23,7 +23,7 @@ from draftwood.core.sampling.params import SamplingParams
 from draftwood.engine.engine import Engine
 from draftwood.engine.shared_engine import Running, SharedEngine
 from draftwood.errors import OptionError
-from draftwood.models.loading.load import Loaded, check_device, load
+from draftwood.models.loading.load import Loaded, loaded_on
 from draftwood.progress import progress_bar
 from draftwood.prompts import Conversation, messages_of, split_conversations, split_prompts, token_ids
 from draftwood.results import Chunk, Logprob, Piece, Prompt, Result, pieces_of
@@ -40,7 +40,8 @@ Several = Params | Sequence[Params] | None  # for all prompts, or one for each
 
 class LLM:
     """`recipe` is a name (with its options as keywords) or a Recipe. A lossy recipe given by name is logged as such. Fields
-    of EngineConfig, such as `max_model_len`, may be keywords, too."""
+    of EngineConfig, such as `max_model_len`, may be keywords, too. The device "auto" is a GPU if there is one, else the CPU,
+    and for a loaded model the one it is on."""
 
     def __init__(
         self,
@@ -48,14 +49,14 @@ class LLM:
         recipe: str | Recipe = "auto",
         *,
         dtype: str | torch.dtype = "auto",
-        device: str | torch.device = "cpu",
+        device: str | torch.device = "auto",
         config: EngineConfig | None = None,
         **options: Any,
     ) -> None:
         settings = {field.name: options.pop(field.name) for field in fields(EngineConfig) if field.name in options}
         _check_arguments(model, recipe, options)
-        self.device = check_device(device)
-        self.loaded = model if isinstance(model, Loaded) else load(os.fspath(model), dtype=dtype, device=self.device)
+        self.loaded = loaded_on(model if isinstance(model, Loaded) else os.fspath(model), dtype=dtype, device=device)
+        self.device = self.loaded.info.device
         self.tokenizer, self.runner = self.loaded.tokenizer, runner_of(self.loaded)
         self.config = replace(EngineConfig() if config is None else config, **settings)
         self.recipe_name = recipe if isinstance(recipe, str) else type(recipe.drafter).__name__

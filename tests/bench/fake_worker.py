@@ -17,7 +17,7 @@ class Fake:
         if self.kind == "unopened":
             raise OSError("no such model")
         self.settings = settings
-        return {"eos": [2], "kind": self.kind, "precision": f"of {self.kind}"}
+        return {"eos": [2], "kind": self.kind, "precision": f"of {self.kind}", "device": f"beside {self.kind}"}
 
     def encode(self, texts):
         return {"prompts": [[len(text), *(int(word) for word in text.split() if word.isdecimal())] for text in texts]}

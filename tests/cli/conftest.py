@@ -40,9 +40,17 @@ def opened(weights: Loaded, monkeypatch: pytest.MonkeyPatch) -> list[LLM]:
     """Commands open the shared weights; the list tells what they opened."""
     made: list[LLM] = []
 
-    def opened_llm(model: str, recipe: str, *, dtype: str = "auto", slots: int = 1, options: Sequence[str] = ()) -> LLM:
+    def opened_llm(
+        model: str,
+        recipe: str,
+        *,
+        dtype: str = "auto",
+        device: str = "auto",
+        slots: int = 1,
+        options: Sequence[str] = (),
+    ) -> LLM:
         chosen = open_llm.recipe_options(recipe, options)
-        assert (model, dtype) == ("smollm2", "auto")
+        assert (model, dtype, device) == ("smollm2", "auto", "auto")
         made.append(LLM(weights, recipe, config=EngineConfig(max_num_seqs=slots, max_model_len=ROWS), **chosen))
         return made[-1]
 

@@ -1,4 +1,4 @@
-"""Provenance of a result: command, version, commit, machine, load. Printed and saved with every result."""
+"""Provenance of a result: command, version, commit, machine, device, load. Printed and saved with every result."""
 
 import os
 import platform
@@ -15,8 +15,8 @@ from draftwood.bench.other_processes import load_average
 from draftwood.kernels.cpu.library import SPIN_US
 
 
-def provenance(backend: str | None = None) -> dict[str, Any]:
-    """What is needed to repeat a measurement. `backend`: what computed, see models/backends."""
+def provenance(backend: str | None = None, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """What is needed to repeat a measurement. `backend`: what computed, see models/backends; `device`: where."""
     return {
         "command": " ".join(["draftwood", *sys.argv[1:]]),
         "draftwood": __version__,
@@ -24,12 +24,20 @@ def provenance(backend: str | None = None) -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "cpu": _cpu(),
+        "device": device_name(device),
+        **({"cuda": torch.version.cuda} if torch.device(device).type == "cuda" else {}),
         "threads": torch.get_num_threads(),
         "idle threads": f"kernel helpers sleep after {SPIN_US} us; GOMP_SPINCOUNT={os.environ.get('GOMP_SPINCOUNT')}",
         **({} if backend is None else {"backend": backend}),
         "load": load_average(),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def device_name(device: torch.device | str) -> str:
+    """A GPU by its product name; any other device as torch spells it. The CPU's own name is in the provenance."""
+    found = torch.device(device)
+    return torch.cuda.get_device_name(found) if found.type == "cuda" else str(found)
 
 
 def _commit() -> str | None:

@@ -33,6 +33,7 @@ def bounds(
     trials: Annotated[int, typer.Option("--trials", min=1, help="Trials at a position where no formula is known.")] = 4,
     option: options.RecipeOptions = None,
     dtype: options.Dtype = "auto",
+    device: options.Device = "auto",
     seed: options.Seed = 0,
     out: Out = None,
 ) -> None:
@@ -52,7 +53,7 @@ def bounds(
     from draftwood.cli.eval import prompts_from
     from draftwood.models.loading.load import load
 
-    loaded = load(model, dtype=dtype)
+    loaded = load(model, dtype=dtype, device=device)
     asked = prompts_from(loaded, questions, None, None, count)
     screen, found = Screen(), list["Compared"]()
     sizes: dict[str, Any] = {"top_p": top_p, "positions": positions, "max_tokens": max_tokens, "seed": seed}
@@ -64,7 +65,7 @@ def bounds(
         pairs = record(loaded, recipe, asked, temperature=each, **sizes, say=say, **chosen)
         found.append(compare(pairs, counts, each, trials=trials, seed=seed, say=say))
         show(screen, found[-1])
-    source = provenance(loaded.info.backend)
+    source = provenance(loaded.info.backend, loaded.info.device)
     screen.line()
     screen.line(
         "iid: independent draws; distinct: without replacement; *: sampled by running the rule; the others are computed"

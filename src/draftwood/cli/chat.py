@@ -124,6 +124,7 @@ def chat(
     option: options.RecipeOptions = None,
     system: options.System = None,
     dtype: options.Dtype = "auto",
+    device: options.Device = "auto",
     quiet: options.Quiet = False,
     color: options.Color = None,
     *,
@@ -131,7 +132,7 @@ def chat(
 ) -> None:
     """Talk with a model. /help lists the commands inside; earlier turns are not computed again."""
     screen = Screen(color, quiet=quiet)
-    llm = open_llm.open_llm(model, recipe, dtype=dtype, options=option or ())
+    llm = open_llm.open_llm(model, recipe, dtype=dtype, device=device, options=option or ())
     if not quiet:
         banner(llm)
     if screen.terminal and not quiet:

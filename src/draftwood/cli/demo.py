@@ -33,12 +33,14 @@ def demo(
     option: options.RecipeOptions = None,
     max_tokens: options.MaxTokens = 120,
     times: Annotated[int, typer.Option("--times", min=1, help="Measured runs of each at most, taken in turn.")] = TIMES,
+    dtype: options.Dtype = "auto",
+    device: options.Device = "auto",
     color: options.Color = None,
 ) -> None:
     """Show a recipe's drafts in colour, and its speed next to plain decoding."""
     screen = Screen(color)
     params = options.sampling(max_tokens=max_tokens)
-    llm = open_llm.open_llm(model, recipe, options=option or ())
+    llm = open_llm.open_llm(model, recipe, dtype=dtype, device=device, options=option or ())
     banner(llm)
     plain = open_llm.twin(llm)
     prompt = llm.chat_prompt(PROMPT)

@@ -40,6 +40,7 @@ def evaluate(
     top_p: options.TopP = 1.0,
     option: options.RecipeOptions = None,
     dtype: options.Dtype = "auto",
+    device: options.Device = "auto",
     seed: options.Seed = 0,
     json: Annotated[bool, typer.Option("--json", help="One JSON object, and nothing else.")] = False,
 ) -> None:
@@ -58,14 +59,14 @@ def evaluate(
     from draftwood.bench.study.evaluate import evaluator
     from draftwood.models.loading.load import load
 
-    loaded = load(model, dtype=dtype)
+    loaded = load(model, dtype=dtype, device=device)
     asked = prompts_from(loaded, questions, prompts, data, count)
     judge = evaluator(loaded, recipe, max_tokens=max_tokens, seed=seed, top_p=top_p, **chosen)
     judge.check(asked)
     start = other_processes.look()
     if warning := other_processes.warning(start):
         say(warning)
-    source = {**provenance(loaded.info.backend), "machine_at_start": start}
+    source = {**provenance(loaded.info.backend, loaded.info.device), "machine_at_start": start}
     screen, found = Screen(), list["Evaluation"]()
     if not json:
         lossy = "" if judge.recipe.lossless else ", LOSSY"

@@ -29,6 +29,7 @@ def generate(
     json: Annotated[bool, typer.Option("--json", help="One JSON object per answered turn, and nothing else.")] = False,
     compare: Annotated[bool, typer.Option("--compare", help="Also use plain decoding, and show both speeds.")] = False,
     dtype: options.Dtype = "auto",
+    device: options.Device = "auto",
     batch: Annotated[
         int,
         typer.Option(
@@ -52,7 +53,7 @@ def generate(
     if raw and system is not None:
         raise OptionError("a system message needs the chat template\nhint: leave out --system or --raw")
     questions = gather(prompts or [], file, raw=raw)
-    llm = open_llm.open_llm(model, recipe, dtype=dtype, slots=batch, options=option or ())
+    llm = open_llm.open_llm(model, recipe, dtype=dtype, device=device, slots=batch, options=option or ())
     if not (json or quiet):
         banner(llm)
     plain = open_llm.twin(llm) if compare else None

@@ -9,14 +9,22 @@ if TYPE_CHECKING:
 PLAIN = "autoregressive"
 
 
-def open_llm(model: str, recipe: str, *, dtype: str = "auto", slots: int = 1, options: Sequence[str] = ()) -> "LLM":
+def open_llm(
+    model: str,
+    recipe: str,
+    *,
+    dtype: str = "auto",
+    device: str = "auto",
+    slots: int = 1,
+    options: Sequence[str] = (),
+) -> "LLM":
     """A model with a recipe; `options` are KEY=VALUE. Wrong options are refused before the weights are read."""
     chosen = recipe_options(recipe, options)
 
     from draftwood.core.config import EngineConfig
     from draftwood.llm import LLM
 
-    return LLM(model, recipe, dtype=dtype, config=EngineConfig(max_num_seqs=slots), **chosen)
+    return LLM(model, recipe, dtype=dtype, device=device, config=EngineConfig(max_num_seqs=slots), **chosen)
 
 
 def twin(llm: "LLM", recipe: str = PLAIN) -> "LLM":

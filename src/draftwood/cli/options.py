@@ -25,8 +25,11 @@ RecipeOptions = Annotated[
     typer.Option("--option", "-o", metavar="KEY=VALUE", help="An option of the recipe, e.g. depth=6. Repeatable."),
 ]
 Dtype = Annotated[
-    Literal["auto", "int8", "float32", "float64"],
-    typer.Option("--dtype", help="Precision of the model. auto: int8 on a CPU; float32 is the model's own arithmetic."),
+    Literal["auto", "int8", "float32", "float64", "bfloat16", "float16"],
+    typer.Option("--dtype", help="Precision of the model. auto: int8 on a CPU, bfloat16 elsewhere."),
+]
+Device = Annotated[
+    str, typer.Option("--device", metavar="DEVICE", help="cpu, cuda, cuda:N, or auto: a GPU if there is one.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only the answers: no remarks and no statistics.")]
 Color = Annotated[

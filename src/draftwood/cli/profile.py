@@ -24,6 +24,7 @@ def profile(
     nodes: Annotated[int, typer.Option("--nodes", min=1, max=255, help="Nodes of the measured tree.")] = 48,
     max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", min=2, help="Tokens of an answer at most.")] = 64,
     dtype: options.Dtype = "auto",
+    device: options.Device = "auto",
     seed: options.Seed = 0,
     out: Out = None,
 ) -> None:
@@ -42,7 +43,7 @@ def profile(
     from draftwood.trees.best_shape import expected, positional
 
     recipe = recipes.lender(recipe)
-    loaded = load(model, dtype=dtype)
+    loaded = load(model, dtype=dtype, device=device)
     asked = prompts_from(loaded, questions, None, None, count)
     limits = {"width": width, "depth": depth, "nodes": nodes, "max_tokens": max_tokens, "seed": seed}
     found = measure(loaded, recipe, asked, temperature=temperature, top_p=top_p, **limits, say=quarters("prompts"))
@@ -66,7 +67,7 @@ def profile(
     sizes = {size: expected(positional(acceptance, size, depth), table) for size in (4, 8, 16, 32, 64)}
     screen.line("expected tokens per pass: " + ", ".join(f"{size} nodes {n:.2f}" for size, n in sizes.items()))
     screen.line(f"sequoia:acceptance={words}:nodes=16:depth={depth}:inner={recipe}")
-    source = provenance(loaded.info.backend)
+    source = provenance(loaded.info.backend, loaded.info.device)
     given = {"recipe": recipe, "temperature": temperature, "top_p": top_p, "prompts": len(asked)}
     counts = {"tried": found.tried, "kept": found.kept, "acceptance": acceptance, "expected": sizes}
     save(out, {**given, "max_tokens": max_tokens, "seed": seed, **counts, "provenance": source})

@@ -4,13 +4,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from draftwood.cli.interrupt import STATUS, until_interrupted
+from draftwood.cli.options import Device, Dtype
 from draftwood.cli.screen import Screen, table
 
 if TYPE_CHECKING:
@@ -35,15 +36,15 @@ def data(
             "--exclude", help="Benchmark questions (.jsonl, .gz) to keep out: no 13 tokens in a row. Repeatable."
         ),
     ] = None,
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Dialogues written at once.")] = 16,
+    batch: Annotated[
+        int | None,
+        typer.Option("--batch", min=1, help="Dialogues written at once. Default: 16 on a CPU, 512 elsewhere."),
+    ] = None,
     max_tokens: Annotated[
         int, typer.Option("--max-tokens", min=8, help="Tokens of an answer; an article may have three times as many.")
     ] = 256,
-    device: Annotated[str, typer.Option("--device", help="cpu or cuda.")] = "cpu",
-    dtype: Annotated[
-        Literal["auto", "int8", "float32", "float64", "bfloat16", "float16"],
-        typer.Option("--dtype", help="What the model computes in. auto: int8 on a CPU, bfloat16 elsewhere."),
-    ] = "auto",
+    dtype: Dtype = "auto",
+    device: Device = "auto",
     seed: Annotated[int, typer.Option("--seed", help="The same seed writes the same dialogues.")] = 0,
     mix: Annotated[
         str | None, typer.Option("--mix", help="Shares of kinds, e.g. chat=0.5,math=0.5; other kinds are left out.")

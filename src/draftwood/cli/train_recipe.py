@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from draftwood.cli.interrupt import STATUS, until_interrupted
+from draftwood.cli.options import Device, Dtype
 from draftwood.cli.screen import Screen, table
 from draftwood.option_parsing import words_of
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Mapping
+
+    import torch
 
     from draftwood.train.loop.measure import Acceptance
     from draftwood.train.loop.session import Session, TrainSettings
@@ -69,10 +72,8 @@ def learn(
     prompt_share: Annotated[
         float, typer.Option("--prompt-share", help="Share of the prompt positions to train on, 0 to 1.")
     ] = 0.0,
-    device: Annotated[str, typer.Option("--device", help="cpu or cuda.")] = "cpu",
-    dtype: Annotated[
-        str, typer.Option("--dtype", help="Of the target. auto: int8 on a CPU, bfloat16 elsewhere.")
-    ] = "auto",
+    dtype: Dtype = "auto",
+    device: Device = "auto",
     seed: Annotated[int, typer.Option("--seed", help="Of batches, noise and initial weights.")] = 0,
     save_every: Annotated[float, typer.Option("--save-every", help="Minutes between checkpoints.")] = 2.0,
     measure_every: Annotated[
@@ -90,9 +91,10 @@ def learn(
     Without --data the target first writes as much as the steps need, or for a third of the minutes. After an interruption
     the same command resumes and ends with the same weights.
     """
+    from draftwood.models.loading.load import check_device
     from draftwood.train.loop.session import Session, TrainSettings
 
-    screen = Screen()
+    screen, place = Screen(), check_device(device, dtype)
     wanted = tuple(words_of(names))
     settings = TrainSettings(
         recipes=wanted,
@@ -115,8 +117,8 @@ def learn(
     )
     with until_interrupted(signal.SIGTERM) as until:
         if not data:
-            settings = _with_data(screen, settings, target, device, dtype, exclude or [], until)
-        session = Session(target, settings, device=device, dtype=dtype)
+            settings = _with_data(screen, settings, target, place, dtype, exclude or [], until)
+        session = Session(target, settings, device=place, dtype=dtype)
         _introduce(screen, session)
         done = not until.is_set() and session.run(
             _Progress(screen),
@@ -163,7 +165,7 @@ def _with_data(
     screen: Screen,
     settings: "TrainSettings",
     target: str,
-    device: str,
+    device: "torch.device",
     dtype: str,
     exclude: list[Path],
     until: "threading.Event",
@@ -195,7 +197,6 @@ def _with_data(
         least=LEAST,
         exclude=tuple(exclude),
         seed=settings.seed,
-        batch=512 if device.startswith("cuda") else 16,
     )
     with watch(tokens) as progress:
         made = make_dataset(target, folder, wanted, device=device, dtype=dtype, until=until, progress=progress)

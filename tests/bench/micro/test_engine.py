@@ -3,9 +3,10 @@
 import pytest
 
 from draftwood.bench.micro import engine
-from draftwood.bench.micro.engine import Case, due, measure, replay
+from draftwood.bench.micro.engine import Case, Meter, due, measure, replay
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.models.loading.load import Loaded, load
+from draftwood.testing.host_reads import as_if_on_a_device
 
 PROMPTS = [(104, 101, 108), (111, 32, 104), (33, 34, 35), (1, 2, 3), (7, 8, 9)]
 
@@ -60,3 +61,11 @@ def test_known_text_is_accepted_up_to_its_planted_errors(loaded: Loaded, tempera
     recipe = replay(loaded, PROMPTS, params, 4)
     (cost,) = measure(loaded, [Case("known", recipe, params, 1)], PROMPTS)
     assert cost.tokens_per_pass > 1.5 and cost.draft == 0
+
+
+def test_there_is_no_share_outside_the_model_where_passes_are_only_enqueued(loaded):
+    meter = Meter(loaded, case(), PROMPTS)
+    meter.run(PROMPTS[:1])
+    assert meter.cost().overhead is not None
+    with as_if_on_a_device():
+        assert meter.cost().overhead is None

@@ -12,6 +12,7 @@ from draftwood.bench.micro.target_pass import (
     Stage,
     all_cases,
     chain,
+    clock,
     entry_bytes,
     flat,
     measure,
@@ -25,6 +26,7 @@ from draftwood.kernels.cpu.levels import SWITCH
 from draftwood.models.decoder import Decoder
 from draftwood.models.loading.load import Loaded, load
 from draftwood.runners.cpu import CpuRunner
+from draftwood.testing.host_reads import as_if_on_a_device
 from draftwood.testing.tiny import CONFIG, tiny_decoder, tiny_runner
 
 
@@ -141,3 +143,26 @@ def test_times_floors_and_parts_come_together(folder, dtype: str):
         (Case(8, nodes), ["attention", "mlp", "head", "rest"]) for nodes in (1, 16)
     ]
     assert all(np.isfinite(list(p.ms.values())).all() for p in found.parts)
+
+
+def test_clock_waits_for_a_gpu_before_and_after_a_run(monkeypatch: pytest.MonkeyPatch):
+    seen: list[object] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", seen.append)
+    gpu = torch.device("cuda:1")
+    assert clock(lambda: seen.append("run"), gpu) >= 0 and seen == [gpu, "run", gpu]
+    assert clock(lambda: None) >= 0 and len(seen) == 3, "a CPU has nothing to wait for"
+
+
+def test_memory_is_not_probed_on_a_device(folder):
+    loaded = load(str(folder), dtype="float32", device="cpu")
+    with as_if_on_a_device():
+        found = measure(loaded, [1, 4], [8], repeats=1, probe=2**20)
+    assert [row.case for row in found.rows] == all_cases([1, 4], [8]) and found.parts
+    assert not found.floors and not found.bandwidth
+
+
+def test_a_pass_is_put_on_its_device_and_the_host_knows_its_columns():
+    x = flat(2, 5, [7, 8, 9], [-1, 0, 0], torch.device("meta"), head=True)
+    assert {t.device.type for t in (x.ids, x.slots, x.positions, x.entries, x.parents, x.want)} == {"meta"}
+    known = x.to_host()
+    assert (known.ids, known.slots, known.entries, known.parents) == ([7, 8, 9], [2] * 3, [0, 1, 2], [-1, 0, 0])

@@ -29,6 +29,7 @@ from draftwood.core.proposal_checks import faults
 from draftwood.core.tree import TokenTree
 from draftwood.models.loading.load import load
 from draftwood.runners.cpu import CpuRunner
+from draftwood.testing.host_reads import as_if_on_a_device
 from draftwood.testing.tiny import tiny_decoder
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
@@ -127,3 +128,20 @@ def test_a_goal_is_reached_or_names_who_is_beyond_it() -> None:
     assert verdicts(Measured(good, [], [], {}))[0].startswith("reached")
     said = verdicts(Measured([*good, row("Block", "a chain", 0.2)], [], [], {}))[0]
     assert said.startswith("not reached") and said.endswith("beyond it: Block on a chain, 1 sequences")
+
+
+@pytest.mark.parametrize("draft", DRAFTS, ids=lambda d: d.name)
+def test_drafts_of_a_device_are_lawful_and_judged(draft: Draft) -> None:
+    kept: list[float] = []
+    with as_if_on_a_device():
+        world = World(300, 1.0)
+        made = world.proposal(draft, 2)
+        for _ in range(2):
+            world.judge(Match(), made, kept)()
+    assert not faults(made, round_of(2, 300), 300)
+    assert len(kept) == 2 and all(0 <= count < NODES for count in kept)
+
+
+def test_a_round_lies_on_its_device() -> None:
+    rnd = round_of(2, 300, device=torch.device("meta"))
+    assert rnd.device.type == rnd.slots.device.type == rnd.roots().device.type == "meta"

@@ -56,6 +56,7 @@ def test_every_method_answers_every_question(run):
     assert found["against_peers"]["fast"][PEER]["value"] == pytest.approx(1) and found["rivals"] == [PEER]
     assert list(found["figures"]) == [ALL, "dialogue", "qa"]
     assert found["precision"] == {PLAIN: "of ours", "fast": "of ours", PEER: "of good"}
+    assert found["device"] == {PLAIN: "beside ours", "fast": "beside ours", PEER: "beside good"}
 
 
 def test_a_failed_answer_is_written_down_and_the_run_goes_on(run):

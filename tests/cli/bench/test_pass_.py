@@ -12,6 +12,7 @@ from draftwood.bench import other_processes
 from draftwood.bench.micro import target_pass as passes
 from draftwood.cli.main import app
 from draftwood.testing.folder import write_folder
+from draftwood.testing.host_reads import as_if_on_a_device
 
 
 @pytest.fixture(autouse=True)
@@ -62,3 +63,10 @@ def test_a_float_backend_is_timed_too(bench_pass):
 def test_mistakes_are_refused(bench_pass, words, said: str):
     done = bench_pass(*words)
     assert done.exit_code == 2 and said in done.stderr
+
+
+def test_on_a_device_memory_bandwidth_is_not_available(bench_pass):
+    with as_if_on_a_device():
+        done = bench_pass("--sizes", "4", "--contexts", "8", "--repeats", "1", "--dtype", "float32", "--device", "cpu")
+    assert done.exit_code == 0, done.output
+    assert "memory bandwidth n/a" in done.stdout and "from memory" not in done.stdout.partition("over memory: ")[0]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from draftwood.cli.main import app
@@ -28,8 +29,8 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on the int8 backend has one layer whose weights are 1.3 times too large."""
     honest = loading.load
 
-    def load(name: str, *, dtype: str) -> loading.Loaded:
-        loaded = honest(name, dtype=dtype)
+    def load(name: str, *, dtype: str, device: Any) -> loading.Loaded:
+        loaded = honest(name, dtype=dtype, device=device)
         if dtype == "float32":
             return loaded
         config, tensors, _ = loading.load_weights(name)
@@ -57,6 +58,13 @@ def test_a_spoiled_backend_is_status_one(quality, monkeypatch: pytest.MonkeyPatc
     done = quality(*LIMITS, "--out", str(out))
     assert done.exit_code == 1 and "NOT GOOD ENOUGH\nperplexity is" in done.stdout
     assert len(json.loads(out.read_text())["misses"]) == 2
+
+
+def test_both_models_run_where_the_backend_does(quality, monkeypatch: pytest.MonkeyPatch):
+    """int8 runs on the CPU even where there is a GPU, so the reference does too."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    done = quality(*LIMITS, "--dtype", "int8")
+    assert done.exit_code == 0 and '"device": "cpu"' in done.stdout, done.output
 
 
 def test_limits_are_the_callers(quality):

@@ -24,7 +24,8 @@ def found() -> dict[str, Any]:
     against = {name: {METHODS[2]: ratio(answers, name, METHODS[2])} for name in METHODS[:2]}
     found = figures(answers, METHODS, METHODS[0])
     precision = dict(zip(METHODS, ("int8", "int8", "Q4_1"), strict=True))
-    peers = {"against_peers": against, "rivals": [METHODS[2]], "precision": precision}
+    device = dict(zip(METHODS, ("NVIDIA H200", "NVIDIA H200", "cpu"), strict=True))
+    peers = {"against_peers": against, "rivals": [METHODS[2]], "precision": precision, "device": device}
     return {"figures": found, "lossy": [], **peers}
 
 
@@ -69,6 +70,13 @@ def test_a_ratio_to_a_peer_names_what_the_peer_computes_in(found):
     said = tables.precision_line(found, METHODS[2:])
     assert said is not None and f"our recipes compute in int8, {METHODS[2]} in Q4_1" in said
     assert tables.precision_line({**found, "precision": dict.fromkeys(METHODS, "float32")}, METHODS[2:]) is None
+
+
+def test_a_peer_that_runs_elsewhere_is_named_with_its_device(found):
+    assert tables.device_line(found, METHODS[2:]) == f"our recipes run on NVIDIA H200, {METHODS[2]} on cpu"
+    for device in ("NVIDIA H200", "unknown"):  # the same one, and that of a peer that failed to load
+        same = {**found, "device": {**found["device"], METHODS[2]: device}}
+        assert tables.device_line(same, METHODS[2:]) is None
 
 
 def test_columns_are_spelt_out(found):

@@ -5,13 +5,15 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from draftwood.core.config import ModelConfig
 from draftwood.errors import ModelError, OptionError, TokenizerError, UnknownNameError, WeightsError
-from draftwood.models.loading.load import fingerprint, load, load_weights
+from draftwood.models.backends.choose import precision
+from draftwood.models.loading.load import check_device, fingerprint, load, load_weights, loaded_on
 
 SECOND_START = """
 import sys
@@ -180,8 +182,64 @@ def test_a_gpu_that_is_not_there_is_refused_before_anything_is_read(name: str, d
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:x", "", 3.5])
 def test_a_device_that_torch_does_not_know_is_refused(device):
-    with pytest.raises(OptionError, match=r"device cannot be .*\nhint: cpu, cuda or cuda:N"):
+    with pytest.raises(OptionError, match=r"device cannot be .*\nhint: cpu, cuda, cuda:N or auto"):
         load("smollm2", device=device)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which torch finds a GPU and can put tensors there."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch, "empty", lambda *size, device: None)
+
+
+def test_auto_is_the_cpu_where_torch_finds_no_gpu(write_folder, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert check_device("auto") == torch.device("cpu")
+    assert load(str(write_folder())).info.device == torch.device("cpu")
+
+
+def test_auto_is_the_gpu_where_torch_finds_one(gpu):
+    assert check_device("auto") == check_device("auto", "float32") == torch.device("cuda")
+    assert precision("auto", check_device("auto")) == torch.bfloat16
+    assert check_device("cpu") == torch.device("cpu"), "an explicit device is taken"
+
+
+def test_int8_by_name_is_the_cpu_even_beside_a_gpu(write_folder, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    loaded = load(str(write_folder()), dtype="int8")
+    assert loaded.info.device == torch.device("cpu") and loaded.info.batch_invariant
+    with pytest.raises(
+        OptionError, match="the int8 backend runs on a CPU, not on meta\nhint: leave out dtype or device"
+    ):
+        load("nobody", dtype="int8", device="meta")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_gpu_that_torch_finds_and_cannot_use_is_not_passed_over(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with pytest.raises(OptionError, match=r"device cuda cannot be used: .+\nhint: "):
+        load("nobody")
+
+
+def test_a_loaded_model_stays_where_it_is(write_folder):
+    loaded = load(str(write_folder()), device="cpu")
+    for device in ("auto", "cpu", torch.device("cpu")):
+        assert loaded_on(loaded, device=device) is loaded
+    with pytest.raises(OptionError, match=r"is loaded on cpu, not on meta\nhint: leave out device"):
+        loaded_on(loaded, device="meta")
+
+
+@pytest.mark.parametrize(
+    ("device", "same"), [("auto", True), ("cuda", True), ("cuda:1", True), ("cuda:0", False), ("cpu", False)]
+)
+def test_gpus_are_told_apart_by_their_number_where_it_is_given(gpu, device: str, same: bool):
+    here: Any = SimpleNamespace(name="tiny", info=SimpleNamespace(device=torch.device("cuda:1")))
+    if same:
+        assert loaded_on(here, device=device) is here
+    else:
+        with pytest.raises(OptionError, match=f"tiny is loaded on cuda:1, not on {device}"):
+            loaded_on(here, device=device)
 
 
 @pytest.mark.parametrize("name", ["nobody", "./nowhere", ""])

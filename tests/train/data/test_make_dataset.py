@@ -1,6 +1,7 @@
 """DatasetSettings that would never end, or could never begin, are refused."""
 
 import pytest
+import torch
 
 from draftwood.errors import OptionError
 from draftwood.models.loading.load import Loaded
@@ -22,4 +23,17 @@ def test_mix_is_scaled_to_one():
 def test_answers_longer_than_the_context_are_refused(tiny: Loaded, tmp_path):
     with pytest.raises(OptionError, match="no space for prompts"):
         make_dataset(tiny, tmp_path / "out", DatasetSettings(max_tokens=250))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_gpu_writes_more_dialogues_at_once_unless_a_number_is_given():
+    cpu, gpu = torch.device("cpu"), torch.device("cuda:1")
+    assert DatasetSettings().dialogues_at_once(cpu) < DatasetSettings().dialogues_at_once(gpu)
+    assert DatasetSettings(batch=3).dialogues_at_once(gpu) == 3
+
+
+def test_loaded_target_writes_where_it_is(tiny: Loaded, tmp_path):
+    settings = DatasetSettings(tokens=1, batch=2, max_tokens=8, mix={"math": 1.0})
+    with pytest.raises(OptionError, match="is loaded on cpu, not on meta"):
+        make_dataset(tiny, tmp_path / "out", settings, device="meta")
     assert not (tmp_path / "out").exists()

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from filelock import FileLock
 
 from draftwood import recipes
@@ -26,6 +27,19 @@ def settings(tmp_path: Path, *names: str, **more: Any) -> TrainSettings:
     data = (data,) if isinstance(data, Path) else tuple(data)
     chosen = {"steps": 3, "draft_vocab_size": 64, "batch_tokens": 256, "prompts": 2, **more}
     return TrainSettings(recipes=names or ("medusa",), data=data, out=tmp_path / "out", **chosen)
+
+
+def test_batches_are_larger_on_a_gpu_unless_their_size_is_given(tmp_path: Path) -> None:
+    cpu, gpu = torch.device("cpu"), torch.device("cuda:1")
+    free, fixed = settings(tmp_path, batch_tokens=None), settings(tmp_path, batch_tokens=256)
+    assert free.batch_positions(cpu) < free.batch_positions(gpu)
+    assert fixed.batch_positions(cpu) == fixed.batch_positions(gpu) == 256
+    assert free.answer_tokens(gpu) == 3 * free.batch_positions(gpu) // 2
+
+
+def test_loaded_target_stays_where_it_is(tiny: Loaded, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="is loaded on cpu, not on meta"):
+        Session(tiny, settings(tmp_path), device="meta")
 
 
 def test_weights_are_what_the_recipe_loads(tiny: Loaded, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """bench engine: the time of a decoding round by part, and the share of it outside the model.
 
-The model is the target pass (`score`) and the draft passes; all other time of a round is overhead. Cases alternate prompt by
-prompt, so that a change of the machine affects all of them.
+The model is the target pass (`score`) and the draft passes; all other time of a round is overhead. On a GPU a pass is only
+enqueued in its part, and its time falls into the part in which the host waits for it, so there is no such share. Cases
+alternate prompt by prompt, so that a change of the machine affects all of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from draftwood.bench.micro.target_pass import order
 from draftwood.bench.statistics import Ratio, ratio_of_means
 from draftwood.controllers.fixed import Fixed
+from draftwood.core import host
 from draftwood.core.config import EngineConfig
 from draftwood.core.legal_draws import Draw
 from draftwood.core.recipe import Recipe
@@ -49,7 +51,7 @@ class Cost:
     tokens_per_pass: float
     parts: dict[str, float]
     draft: float
-    overhead: Ratio | None  # share of a round outside target and draft passes
+    overhead: Ratio | None  # share of a round outside target and draft passes; None on a GPU, see above
 
     @property
     def total(self) -> float:
@@ -138,5 +140,5 @@ class Meter:
             self.emitted / max(self.passes, 1),
             mean,
             draft,
-            ratio_of_means(outside, total),
+            ratio_of_means(outside, total) if host.on_host(self.llm.device) else None,
         )

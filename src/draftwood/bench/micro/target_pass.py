@@ -1,4 +1,4 @@
-"""bench pass: the time of one target pass by its number of nodes, and the time to read the weights alone.
+"""bench pass: the time of one target pass by its number of nodes, and, on a CPU, the time to read the weights alone.
 
 Every repeat runs every case once, in an order that rotates and reverses, so that other processes disturb all cases alike.
 Ratios to the pass of one token are taken within a repeat.
@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 
 from draftwood.bench.statistics import Ratio, percentile, ratio_of_pairs
-from draftwood.core.forward import ALL, ForwardInput, LayerPlan
+from draftwood.core import host
+from draftwood.core.forward import ALL, ForwardInput, HostInput, LayerPlan
+from draftwood.core.model_info import CPU
 from draftwood.core.protocols import Runner
 from draftwood.errors import OptionError
 from draftwood.kernels.cpu.library import Library
@@ -80,6 +82,8 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
+    """`floors` and `bandwidth` are empty on a GPU: its memory is not probed."""
+
     rows: list[Timed]
     floors: list[Floor]
     parts: list[Parts]
@@ -105,26 +109,25 @@ def measure(
         for name, plan, head in without(info.num_layers):
             runs[case, name] = stage.runner(case, plan, head=head)
     size = weight_bytes(loaded)
-    memory, small = Probe(max(probe, 3 * size)), Probe(size)
-    times: dict[Any, list[float]] = {key: [] for key in [*runs, "memory", "cache"]}
+    probes = {"memory": Probe(max(probe, 3 * size)), "cache": Probe(size)} if host.on_host(info.device) else {}
+    times: dict[Any, list[float]] = {key: [] for key in [*runs, *probes]}
     say(0, repeats)
     for turn in range(-WARM_UP, repeats):
-        found = {key: clock(runs[key]) for key in order(list(runs), turn)}
-        if turn >= 0 and turn % PROBE_EVERY == 0:
+        found = {key: clock(runs[key], info.device) for key in order(list(runs), turn)}
+        if probes and turn >= 0 and turn % PROBE_EVERY == 0:
             for _ in range(AGAIN):
-                small.read()
-            found |= {"cache": clock(small.read), "memory": clock(memory.read)}
+                probes["cache"].read()
+            found |= {"cache": clock(probes["cache"].read), "memory": clock(probes["memory"].read)}
             for _ in range(AGAIN):  # refills the cache after the long read, so that no case is slowed by it
                 runs[cases[0]]()
         if turn >= 0:
             for key, seconds in found.items():
                 times[key].append(seconds)
             say(turn + 1, repeats)
-    speeds = {"memory": [memory.bytes / s for s in times["memory"]], "cache": [small.bytes / s for s in times["cache"]]}
-    bandwidth = {name: spread(each) for name, each in speeds.items()}
+    bandwidth = {name: spread([each.bytes / s for s in times[name]]) for name, each in probes.items()}
     return Measured(
         rows=[timed(case, times) for case in cases],
-        floors=[floor(model, size, context, bandwidth) for context in contexts],
+        floors=[floor(model, size, context, bandwidth) for context in contexts if bandwidth],
         parts=[parts(case, times) for case in looked if info.layer_ranges],
         bandwidth=bandwidth,
     )
@@ -144,9 +147,15 @@ def order(keys: list[Any], turn: int) -> list[Any]:
     return turned[::-1] if turn % 2 else turned
 
 
-def clock(run: Callable[[], Any]) -> float:
+def clock(run: Callable[[], Any], device: torch.device = CPU) -> float:
+    """Seconds of a run. On a GPU it only enqueues work, so the clock waits for that before and after it."""
+    wait = torch.cuda.synchronize if device.type == "cuda" else None
+    if wait is not None:
+        wait(device)
     start = perf_counter()
     run()
+    if wait is not None:
+        wait(device)
     return perf_counter() - start
 
 
@@ -162,13 +171,14 @@ class Stage:
                 "hint: a smaller context"
             )
         self.contexts, self.target = list(contexts), target.open(len(contexts), longest)
+        self.device = target.info.device
         self.noise = np.random.default_rng(SEED)
         for slot, context in enumerate(contexts):
             ids = self.tokens(context)
             done = self.target.admit(slot, [*ids, 0])
             while done < context:
                 chunk = ids[done : done + 512]
-                self.target.execute(flat(slot, done, chunk, chain(len(chunk)), head=False))
+                self.target.execute(flat(slot, done, chunk, chain(len(chunk)), self.device, head=False))
                 self.target.commit([slot], [list(range(len(chunk)))], [chunk])
                 done += len(chunk)
 
@@ -179,7 +189,7 @@ class Stage:
         """A function that runs the pass. It also drops the staged entries, which takes microseconds."""
         slot = self.contexts.index(case.context)
         parents = chain(case.nodes) if case.shape == CHAIN else random_tree(case.nodes)
-        x = flat(slot, case.context, self.tokens(case.nodes), parents, head=head)
+        x = flat(slot, case.context, self.tokens(case.nodes), parents, self.device, head=head)
 
         def run() -> None:
             self.target.execute(x, layers=plan)
@@ -198,20 +208,21 @@ def random_tree(nodes: int, seed: int = SEED) -> list[int]:
     return [-1, *(int(noise.integers(0, i)) for i in range(1, nodes))]
 
 
-def flat(slot: int, done: int, ids: list[int], parents: list[int], *, head: bool) -> ForwardInput:
+def flat(
+    slot: int, done: int, ids: list[int], parents: list[int], device: torch.device = CPU, *, head: bool
+) -> ForwardInput:
     """Nodes of one slot after `done` committed tokens, with logits at all of them or at none."""
-    depth: list[int] = []
-    for parent in parents:
-        depth.append(0 if parent < 0 else depth[parent] + 1)
     count = len(ids)
-    return ForwardInput(
-        ids=torch.tensor(ids),
-        slots=torch.full((count,), slot),
-        positions=done + torch.tensor(depth),
-        entries=torch.arange(count),
-        parents=torch.tensor(parents),
-        want=torch.arange(count if head else 0),
-    )
+    tokens = HostInput(ids, [slot] * count, list(range(count)), parents)
+    return ForwardInput.of(tokens, positions(done, parents), list(range(count if head else 0)), device)
+
+
+def positions(done: int, parents: Sequence[int]) -> list[int]:
+    """Of nodes after `done` committed tokens: one more than their parents'."""
+    found: list[int] = []
+    for parent in parents:
+        found.append(done if parent < 0 else found[parent] + 1)
+    return found
 
 
 def without(layers: int) -> list[tuple[str, LayerPlan, bool]]:

@@ -15,13 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from draftwood.bench.micro.target_pass import Stage, clock, flat, order, spread
+from draftwood.bench.micro.target_pass import Stage, clock, flat, order, positions, spread
 from draftwood.bench.statistics import Ratio, mean, ratio_of_pairs
 from draftwood.bench.study.known_distributions import drafted, known_rules, round_of, scored
-from draftwood.core.forward import ForwardInput
+from draftwood.core.forward import ForwardInput, HostInput
 from draftwood.core.legal_draws import RULES, Draw, Shape
+from draftwood.core.model_info import CPU
 from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import TreePolicy, Verifier
+from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.sampling.probs import SamplingKernels
@@ -122,20 +124,20 @@ def measure(
     found = known_rules() if rules is None else rules
     tokens = loaded.info.vocab_size if vocab_size is None else vocab_size
     stage = Stage(runner_of(loaded), [context] * max(batches), NODES)
-    kernels = stage.target.execute(flat(0, context, stage.tokens(1), [-1], head=True)).kernels
+    kernels = stage.target.execute(flat(0, context, stage.tokens(1), [-1], stage.device, head=True)).kernels
     stage.target.commit([0], [[]], [[]])
-    world, least = World(tokens, top_p, kernels), min(batches)
+    world, least = World(tokens, top_p, kernels, device=stage.device), min(batches)
     able = {name: rule for name, rule in found.items() if rule is not None}
     case = Case(stage, context, {}, {}, {})
     for draft in DRAFTS:
         for batch in batches:
             case.add(world, draft, batch, able)
-    whole = World(tokens, 1.0, kernels)
+    whole = World(tokens, 1.0, kernels, device=stage.device)
     for draft in DRAFTS:  # every token has a probability: only for one size, which is enough to compare
         case.add(whole, draft, least, able, ALL)
     if rules is None and find_spec("scipy") is not None:
         case.add(world, DRAFTS[1], least, {LP: Selection(solver="lp")})
-    times = _times(case.runs, repeats, say)
+    times = _times(case.runs, repeats, say, stage.device)
     rows = [timed(key, case.nodes[key[1:]], times, mean(case.kept.get(key, []))) for key in case.runs]
     return Measured(rows, grown(times), [name for name, rule in found.items() if rule is None], world.describe())
 
@@ -163,7 +165,7 @@ class Case:
             self.runs[key] = world.judge(judge, made, self.kept.setdefault(key, []))
 
 
-def _times(runs: dict[Key, Callable[[], Any]], repeats: int, say: Say) -> dict[Key, list[float]]:
+def _times(runs: dict[Key, Callable[[], Any]], repeats: int, say: Say, device: torch.device) -> dict[Key, list[float]]:
     """Seconds of every repeat."""
     times: dict[Key, list[float]] = {key: [] for key in runs}
     say(0, repeats)
@@ -172,7 +174,7 @@ def _times(runs: dict[Key, Callable[[], Any]], repeats: int, say: Say) -> dict[K
             dear = key[0] == PASS and key[2] > MANY
             if dear and turn < 0:
                 continue  # a pass of seconds is warm after its first layer
-            seconds = times[key][-1] if dear and turn % SELDOM else clock(runs[key])
+            seconds = times[key][-1] if dear and turn % SELDOM else clock(runs[key], device)
             if turn >= 0:
                 times[key].append(seconds)
         if turn >= 0:
@@ -222,18 +224,25 @@ def _said(goal: str, beyond: list[str]) -> str:
 class World:
     """Pairs of distributions that nodes take turns with, and the drafts and rounds over them."""
 
-    def __init__(self, vocab_size: int, top_p: float, kernels: SamplingKernels | None = None, seed: int = 0) -> None:
-        self.vocab_size, self.top_p, self.kernels = vocab_size, top_p, kernels
+    def __init__(
+        self,
+        vocab_size: int,
+        top_p: float,
+        kernels: SamplingKernels | None = None,
+        seed: int = 0,
+        device: torch.device = CPU,
+    ) -> None:
+        self.vocab_size, self.top_p, self.kernels, self.device = vocab_size, top_p, kernels, device
         noise = torch.Generator().manual_seed(seed)
         rank = torch.arange(1, vocab_size + 1, dtype=torch.float32).log()
         fall = torch.empty(DISTRIBUTIONS, 1).uniform_(*FALL, generator=noise)
         p = -fall * rank + 0.5 * torch.randn(DISTRIBUTIONS, vocab_size, generator=noise)
         q = p + APART * torch.randn(DISTRIBUTIONS, vocab_size, generator=noise)
         places = torch.randperm(vocab_size, generator=noise)  # likely tokens stand anywhere
-        self.logits = p[:, places].contiguous()
+        self.logits, draft = (x[:, places].contiguous().to(device) for x in (p, q))
         # The same options for all.
-        sampler = Sampler([SamplingParams(temperature=1.0, top_p=top_p)], "cpu")
-        self.q = DraftProbs(torch.cat([sampler.dense(row[None, None])[0] for row in q[:, places]]))
+        sampler = Sampler([SamplingParams(temperature=1.0, top_p=top_p)], device)
+        self.q = DraftProbs(torch.cat([sampler.dense(row[None, None])[0] for row in draft]))
         self.p = torch.cat([sampler.dense(row[None, None])[0] for row in self.logits])
         self.best = None if kernels is None else self.logits.argmax(-1)
 
@@ -251,21 +260,22 @@ class World:
 
         found: dict[int, Proposal] = {}  # by number of nodes
         for turn in range(TRIES):
-            rnd = round_of(1, self.vocab_size, seed=sequence + 1 + 1000 * turn, top_p=self.top_p)
+            rnd = self._round(1, sequence + 1 + 1000 * turn)
             grown = drafted(draft.policy, rnd, draft.depth, DRAWS, distributions)
             found[int(grown.tree.live.sum())] = grown
             if max((size for size in found if size <= NODES), default=0) >= FULL * NODES:
                 break
         grown = found[max((size for size in found if size <= NODES), default=min(found))]
-        place = self.place(sequence, torch.arange(grown.tree.num_nodes))[None]
+        place = self.place(sequence, torch.arange(grown.tree.num_nodes, device=self.device))[None]
         return replace(grown, q=self.q, q_index=torch.where(grown.q_indices() >= 0, place, -1))
 
     def judge(self, rule: Verifier, proposal: Proposal, kept: list[float]) -> Callable[[], None]:
         """A run of the rule; each is the next round of coins."""
         batch, tree = proposal.tree.batch, proposal.tree
-        anywhere = torch.stack([self.place(b, torch.arange(tree.num_nodes)) for b in range(batch)])
+        nodes = torch.arange(tree.num_nodes, device=self.device)
+        anywhere = torch.stack([self.place(b, nodes) for b in range(batch)])
         place = torch.where(proposal.q_indices() >= 0, proposal.q_indices(), anywhere)  # p beside its q
-        rounds = [round_of(batch, self.vocab_size, seed=1000 + s, top_p=self.top_p) for s in range(SEEDS)]
+        rounds = [self._round(batch, 1000 + s) for s in range(SEEDS)]
         turn = 0
 
         def run() -> None:
@@ -279,6 +289,9 @@ class World:
             kept.append(float(verdict.count.float().mean()))
 
         return run
+
+    def _round(self, batch: int, seed: int) -> Round:
+        return round_of(batch, self.vocab_size, seed=seed, top_p=self.top_p, device=self.device)
 
     def describe(self) -> dict[str, float]:
         """How sharp and how near the distributions are."""
@@ -301,12 +314,15 @@ def stacked(proposals: Sequence[Proposal]) -> Proposal:
 
 def pass_over(stage: Stage, tree: TokenTree, context: int) -> Callable[[], None]:
     """The target pass that scores these trees, each behind a context of its own."""
-    parts = [_tokens(stage, tree, b, context) for b in range(tree.batch)]
-    starts = [sum(p.size for p in parts[:i]) for i in range(len(parts))]
-    names = ("ids", "slots", "positions", "entries", "parents")
-    ids, slots, positions, entries, parents = (torch.cat([getattr(part, name) for part in parts]) for name in names)
-    want = torch.cat([part.want + start for part, start in zip(parts, starts, strict=True)])
-    x = ForwardInput(ids, slots, positions, entries, parents, want)
+    whole, at = HostInput([], [], [], []), list[int]()
+    for b in range(tree.batch):
+        parents = _parents(tree, b)
+        whole.ids.extend(stage.tokens(len(parents)))  # any ids: a pass costs the same for all
+        whole.slots.extend([b] * len(parents))
+        whole.entries.extend(range(len(parents)))
+        whole.parents.extend(parents)
+        at += positions(context, parents)
+    x = ForwardInput.of(whole, at, list(range(len(at))), stage.device)
 
     def run() -> None:
         none = [[] for _ in range(tree.batch)]
@@ -316,9 +332,8 @@ def pass_over(stage: Stage, tree: TokenTree, context: int) -> Callable[[], None]
     return run
 
 
-def _tokens(stage: Stage, tree: TokenTree, sequence: int, context: int) -> ForwardInput:
-    """The live nodes of one sequence. Token ids are any: a pass costs the same for all."""
+def _parents(tree: TokenTree, sequence: int) -> list[int]:
+    """Of the live nodes of one sequence, numbered in order."""
     live = tree.live[sequence].nonzero()[:, 0].tolist()
     number = {node: i for i, node in enumerate(live)}
-    parents = [number.get(p, -1) for p in tree.parents[sequence, live].tolist()]
-    return flat(sequence, context, stage.tokens(len(live)), parents, head=True)
+    return [number.get(p, -1) for p in tree.parents[sequence, live].tolist()]

@@ -53,7 +53,7 @@ class Plan:
             "threads": s.threads,
             SWITCH: chosen(),
             "warmup": self.warmup,
-            **{key: source.get(key) for key in ("draftwood", "commit", "torch", "cpu")},
+            **{key: source.get(key) for key in ("draftwood", "commit", "torch", "cpu", "device")},
         }
 
 
@@ -109,7 +109,8 @@ def results(plan: Plan, results_log: ResultsLog) -> dict[str, Any]:
         "figures": found,
         "against_peers": ratios,
         "rivals": rivals(found, plan.peers),
-        "precision": _precisions(plan, results_log),
+        "precision": _facts(plan, results_log, "precision"),
+        "device": _facts(plan, results_log, "device"),
         "not_compared": facts.get("not_compared", {}),  # why a recipe's texts need not be plain decoding's
         "lossy": [name for name, lossless in facts.get("lossless", {}).items() if not lossless],
         "failures": [
@@ -119,11 +120,10 @@ def results(plan: Plan, results_log: ResultsLog) -> dict[str, Any]:
     }
 
 
-def _precisions(plan: Plan, results_log: ResultsLog) -> dict[str, str]:
-    """By method: the number format it computes in, as its process reported it."""
+def _facts(plan: Plan, results_log: ResultsLog, key: str) -> dict[str, str]:
+    """By method: the number format it computes in, or its device, as its process reported it."""
     by = {**dict.fromkeys(plan.settings.methods, OURS), **{name: name for name in plan.peers}}
-    found = {method: results_log.facts.get(process, {}).get("precision") for method, process in by.items()}
-    return {method: precision or "unknown" for method, precision in found.items()}
+    return {method: results_log.facts.get(process, {}).get(key) or "unknown" for method, process in by.items()}
 
 
 def rivals(found: dict[str, Any], peers: Sequence[str]) -> list[str]:

@@ -147,13 +147,14 @@ def score(reference: Runner, backend: Runner, text: Text) -> Score:
     agree, loss_p, loss_q, divergence, difference = 0, 0.0, 0.0, 0.0, 0.0
     for at in range(0, len(text.answer), PART):
         part = slice(at, at + PART)
-        target = torch.tensor(text.answer[part])[:, None]
+        target = torch.tensor(text.answer[part], device=p.device)[:, None]
         log_p, log_q = (x[part].double().log_softmax(-1) for x in (p, q))
         agree += int((p[part].argmax(-1) == q[part].argmax(-1)).sum())
         loss_p -= float(log_p.gather(1, target).sum())
         loss_q -= float(log_q.gather(1, target).sum())
         divergence += float((log_p.exp() * (log_p - log_q)).sum())
-        difference = torch.maximum(torch.tensor(difference), (p[part] - q[part]).abs().max().double()).item()
+        largest = (p[part] - q[part]).abs().max().double().cpu()
+        difference = torch.maximum(torch.tensor(difference), largest).item()  # NaN stays NaN
     return Score(text.kind, len(text.answer), loss_p, loss_q, agree, divergence, difference)
 
 
@@ -162,8 +163,9 @@ def logits(target: Runner, text: Text) -> Float[Tensor, "A V"]:
     known = [*text.prompt, *text.answer][:-1]
     runner = target.open(1, len(known))
     runner.admit(0, known)
-    x = flat(0, 0, known, chain(len(known)), head=False)
-    return runner.execute(replace(x, want=torch.arange(len(text.prompt) - 1, len(known)))).logits
+    places, device = torch.arange(len(text.prompt) - 1, len(known)), target.info.device
+    x = flat(0, 0, known, chain(len(known)), device, head=False)
+    return runner.execute(replace(x, want=places.to(device))).logits
 
 
 def summary(kind: str, scores: Sequence[Score]) -> Quality:

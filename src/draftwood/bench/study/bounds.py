@@ -48,7 +48,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pairs:
-    """Distributions at positions that a rule reached; `prompt`: the index of the prompt of each."""
+    """Distributions at positions that a rule reached, on the CPU; `prompt`: the index of the prompt of each."""
 
     p: Float[Tensor, "R V"]
     q: Float[Tensor, "R V"]
@@ -74,8 +74,8 @@ class Recording:
         for column in verdict.path.unbind(1):  # one sequence at a time, so a column is one node
             index = indices.gather(1, column.clamp_min(0)[:, None])[:, 0]
             if len(self.p) < self.most and int(column[0]) >= 0 and int(index[0]) >= 0 and proposal.q is not None:
-                self.p.append(target.probs(column).dense()[0].float())
-                self.q.append(proposal.q.dense(index, target.vocab_size)[0].float())
+                self.p.append(target.probs(column).dense()[0].float().cpu())
+                self.q.append(proposal.q.dense(index, target.vocab_size)[0].float().cpu())
         return verdict
 
 

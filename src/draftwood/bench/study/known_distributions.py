@@ -11,8 +11,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.core.forward import ForwardOutput
+from draftwood.core.host import put
 from draftwood.core.legal_draws import RULES
 from draftwood.core.limit import Limit
+from draftwood.core.model_info import CPU
 from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import TreePolicy, Verifier
 from draftwood.core.request import Request
@@ -41,16 +43,24 @@ def _rule(name: str) -> Verifier | None:
     return None if made is None else made()
 
 
-def round_of(batch: int, vocab_size: int, *, seed: int = 0, temperature: float = 1.0, top_p: float = 1.0) -> Round:
+def round_of(
+    batch: int,
+    vocab_size: int,
+    *,
+    seed: int = 0,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    device: torch.device = CPU,
+) -> Round:
     """Sequences that have said nothing yet, each with a seed of its own."""
     params = [SamplingParams(temperature=temperature, top_p=top_p, seed=seed * batch + b) for b in range(batch)]
     requests = tuple(Request(b, [0], each, vocab_size) for b, each in enumerate(params))
-    return Round(torch.arange(batch), torch.ones(batch, dtype=torch.int64), requests)
+    return Round(put(range(batch), device), put([1] * batch, device), requests)
 
 
 def drafted(policy: TreePolicy, rnd: Round, depth: int, nodes: int, distributions: ChildProbs) -> Proposal:
     """A draft as a drafter would make it, cut to `nodes`."""
-    limit = Limit.of([depth] * rnd.batch, [nodes] * rnd.batch)
+    limit = Limit.of([depth] * rnd.batch, [nodes] * rnd.batch, rnd.device)
     made = grow(Proposal.roots(rnd.roots()), limit, policy, rnd, lambda tree, frontier: (distributions(frontier), None))
     if made.fault is not None:
         raise AssertionError(made.fault)

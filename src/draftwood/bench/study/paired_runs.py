@@ -7,13 +7,13 @@ between drafts. The positions are those that the first rule reaches; another rul
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
-from time import perf_counter
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.bench.micro.target_pass import order
+from draftwood.bench.micro.target_pass import clock, order
+from draftwood.core import host
 from draftwood.core.forward import ForwardOutput, Needs
 from draftwood.core.legal_draws import Draw, Shape
 from draftwood.core.proposal import Proposal
@@ -33,7 +33,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Root:
-    """Distributions at a root, the number of draws among its children, and the given tokens."""
+    """Distributions at a root, on the CPU, the number of draws among its children, and the given tokens."""
 
     p: Float[Tensor, "V"]
     q: Float[Tensor, "V"]
@@ -49,7 +49,7 @@ class PairedRound:
     depth: int
     rules: dict[str, Judged]
     root: Root | None = None  # only in one of `every` rounds
-    pass_seconds: float | None = None  # None where the pass also read a prompt
+    pass_seconds: float | None = None  # None where the pass also read a prompt, or was only enqueued on a GPU
 
 
 @dataclass(slots=True)
@@ -103,8 +103,8 @@ class PairedRules:
         return verdicts[leader]
 
     def watch(self, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
-        """Add the time of the round's target pass."""
-        if outcome.drafted and outcome.drafted[0] and not outcome.seconds.prompt_tokens:
+        """Add the time of the round's target pass, where it is known."""
+        if outcome.drafted and outcome.drafted[0] and not outcome.seconds.prompt_tokens and host.on_host(rnd.device):
             self.rounds[-1].pass_seconds = outcome.seconds["score"]
 
 
@@ -113,9 +113,9 @@ def _timed(rule: Verifier, proposal: Proposal, target: Scored, rnd: Round) -> tu
     the tree, options, seeds) exists before the clock starts."""
     fresh = Scored(target.output, target.tree, rnd, target.host_tree)
     assert rnd.sampler is not None and rnd.seeds is not None
-    start = perf_counter()
-    verdict = rule.verify(proposal, fresh, rnd)
-    return verdict, perf_counter() - start
+    verdicts: list[Verdict] = []
+    seconds = clock(lambda: verdicts.append(rule.verify(proposal, fresh, rnd)), rnd.device)
+    return verdicts[0], seconds
 
 
 def root_of(proposal: Proposal, target: Scored) -> Root:
@@ -128,4 +128,4 @@ def root_of(proposal: Proposal, target: Scored) -> Root:
     index = proposal.q_indices()[:1, 0]
     q = torch.zeros_like(p) if proposal.q is None else proposal.q.dense(index, target.vocab_size)[0].to(p.dtype)
     given = tree.tokens[0][children & (tree.copies[0] == 0)]
-    return Root(p, q, int(copies.sum()), tuple(given.tolist()))
+    return Root(p.cpu(), q.cpu(), int(copies.sum()), tuple(given.tolist()))

@@ -172,7 +172,7 @@ def _transformers(loaded: Loaded, setting: Setting, say: Progress) -> list[list[
         raise OptionError("transformers uses other random numbers\nhint: compare against it with --temperature 0")
     from draftwood.bench.spec.peers.transformers import generate, model_of
 
-    model, most = model_of(loaded.name, loaded.info.dtype), setting.params.max_tokens
+    model, most = model_of(loaded.name, loaded.info.dtype, loaded.info.device), setting.params.max_tokens
     answers: list[list[int]] = []
     for i, prompt in enumerate(setting.prompts):
         say(f"transformers: {i + 1} of {len(setting.prompts)}")

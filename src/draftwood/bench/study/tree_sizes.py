@@ -85,9 +85,10 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--count", type=int, default=12, help="prompts")
     parser.add_argument("--max-tokens", type=int, default=48)
+    parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:N, or auto: a GPU if there is one")
     parser.add_argument("--out", type=Path, required=True)
     chosen = parser.parse_args()
-    loaded = load(chosen.model)
+    loaded = load(chosen.model, device=chosen.device)
     prompts = [loaded.tokenizer.encode_chat([{"role": "user", "content": turn}]) for turn in TURNS[: chosen.count]]
     found = {str(t): measure(loaded, chosen.recipe, prompts, float(t), chosen.max_tokens).means() for t in (0, 1)}
     note = {
@@ -99,7 +100,7 @@ def main() -> None:
         "max_tokens": chosen.max_tokens,
         "nodes": NODES,
         "temperatures": found,
-        "provenance": provenance(loaded.info.backend),
+        "provenance": provenance(loaded.info.backend, loaded.info.device),
     }
     chosen.out.write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")
 

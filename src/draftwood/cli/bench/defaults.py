@@ -22,7 +22,7 @@ from draftwood.cli.bench.spec import (
 )
 from draftwood.cli.bench.spec_tables import ALL
 from draftwood.cli.bench.table_cells import NONE, compact, interval, number
-from draftwood.cli.options import Dtype
+from draftwood.cli.options import Device, Dtype
 from draftwood.cli.screen import Screen
 from draftwood.errors import DraftwoodError, OptionError
 
@@ -45,6 +45,7 @@ def defaults(
     warmup: Warmup = 3,
     model: Model = "smollm2",
     dtype: Dtype = "auto",
+    device: Device = "auto",
     out: Out = None,
     fresh: Fresh = False,
 ) -> None:
@@ -61,10 +62,10 @@ def defaults(
     results_log_of(out, questions)
     names = recipe_names(recipes) if recipes else known.names()
     items = tuple(in_turn(read_items(questions), count))
-    methods, left_out = able_recipes(load(model, dtype=dtype), names, texts)
+    methods, left_out = able_recipes(load(model, dtype=dtype, device=device), names, texts)
     if not methods:
         raise OptionError(f"no recipe can be built: {', '.join(left_out)}\nhint: {next(iter(left_out.values()))}")
-    plan = Plan(items, settings(model, threads, max_tokens, 0.0, seed, methods, dtype), (), warmup)
+    plan = Plan(items, settings(model, threads, max_tokens, 0.0, seed, methods, dtype, device), (), warmup)
     found, source = run(plan, out, questions, fresh=fresh, left_out=left_out)
     screen = Screen()
     screen.line(heading(found, plan))

@@ -8,7 +8,7 @@ import typer
 from draftwood.cli.bench import shared
 from draftwood.cli.bench.progress import quarters
 from draftwood.cli.bench.table_cells import compact, interval
-from draftwood.cli.options import Dtype
+from draftwood.cli.options import Device, Dtype
 from draftwood.cli.options import temperatures as temperatures_of
 from draftwood.cli.screen import Screen
 
@@ -32,17 +32,19 @@ def engine(
     threads: shared.Threads = None,
     model: shared.Model = "smollm2",
     dtype: Dtype = "auto",
+    device: Device = "auto",
     out: shared.Out = None,
 ) -> None:
     """The time of a decoding round by part, and the share of it outside the model, greedy and at temperature 1."""
     from draftwood.bench.micro.engine import Case, measure, replay
+    from draftwood.core import host
     from draftwood.core.sampling.params import SamplingParams
 
     shared.writable(out)
     names, temperatures = shared.recipe_names(recipes), temperatures_of(temperature)
     sizes = shared.whole_numbers("batches", batches, shared.MOST_SEQUENCES)
     trees = shared.whole_numbers("nodes", nodes, MOST_NODES) if nodes else []
-    loaded, source, meter = shared.begin(model, dtype, threads)
+    loaded, source, meter = shared.begin(model, dtype, device, threads)
     prompts = shared.read_prompts(loaded, questions, count)
     cases: list[Case] = []
     for each in temperatures:
@@ -59,6 +61,8 @@ def engine(
         f"decoding rounds, {len(prompts)} prompts, {max_tokens} tokens, {loaded.info.backend}; milliseconds per round"
     )
     show(screen, found)
+    if not host.on_host(loaded.info.device):
+        screen.line("on a GPU a pass is enqueued, and its time falls into the part in which the host waits for it")
     screen.lines(shared.source_lines(source))
     shared.save(out, {"provenance": source, "rows": [asdict(cost) for cost in found]})
 
@@ -74,7 +78,7 @@ def show(screen: Screen, found: "list[Cost]") -> None:
         drawn.add_row(*case, str(c.rounds), f"{c.tokens_per_pass:.2f}", *parts, interval(c.overhead, 1, 100))
     screen.show(drawn)
     for c in found:
-        if c.recipe == PLAIN:
+        if c.recipe == PLAIN and c.overhead is not None:
             kind = "greedy" if c.temperature == 0 else f"at temperature {c.temperature:g}"
             screen.line(f"plain decoding {kind}, batch {c.batch}: {interval(c.overhead, 1, 100)} % outside the model")
     screen.line(

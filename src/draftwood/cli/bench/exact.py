@@ -9,7 +9,7 @@ import typer
 from draftwood.cli.bench import shared
 from draftwood.cli.bench.progress import once_per_method
 from draftwood.cli.bench.table_cells import NONE, compact
-from draftwood.cli.options import Dtype
+from draftwood.cli.options import Device, Dtype
 from draftwood.cli.screen import Screen
 from draftwood.errors import OptionError
 
@@ -30,6 +30,7 @@ def exact(
     seed: int = 0,
     batch: Annotated[int, typer.Option(min=1, max=shared.MOST_SEQUENCES, help=BATCH_HELP)] = 1,
     dtype: Dtype = "auto",
+    device: Device = "auto",
     model: shared.Model = "smollm2",
     out: shared.Out = None,
 ) -> None:
@@ -42,14 +43,14 @@ def exact(
     shared.writable(out)
     names = shared.recipe_names(recipes)
     params = SamplingParams(temperature=temperature, seed=seed, max_tokens=max_tokens)
-    loaded = load(model, dtype=dtype)
+    loaded = load(model, dtype=dtype, device=device)
     if against is not None and loaded.info.backend.startswith("int8"):
         raise OptionError(
             f"{against} computes in floats, this model runs in {loaded.info.backend}\nhint: add --dtype float32"
         )
     setting = Setting(tuple(shared.read_prompts(loaded, questions, count)), params, batch, ties=loaded.info.near_ties)
     screen, found = Screen(), list["Comparison"]()
-    source = provenance(loaded.info.backend)
+    source = provenance(loaded.info.backend, loaded.info.device)
     for each in compare(loaded, names, setting, against=against, say=once_per_method()):
         found.append(each)
         screen.lines(differences(each))

@@ -7,8 +7,8 @@ import typer
 
 from draftwood.cli.bench.progress import quarters
 from draftwood.cli.bench.shared import Model, Out, Threads, begin, save, source_lines, whole_numbers, writable
-from draftwood.cli.bench.table_cells import compact, interval
-from draftwood.cli.options import Dtype
+from draftwood.cli.bench.table_cells import NONE, compact, interval
+from draftwood.cli.options import Device, Dtype
 from draftwood.cli.screen import Screen
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 def pass_(
     model: Model = "smollm2",
     dtype: Dtype = "auto",
+    device: Device = "auto",
     sizes: Annotated[str, typer.Option(help="Nodes of a pass, separated by commas.")] = "1,2,4,8,16,32,64",
     contexts: Annotated[str, typer.Option(help="Committed tokens before the pass, separated by commas.")] = "128,512",
     repeats: Annotated[int, typer.Option(min=1, help="How often each kind of pass is timed.")] = 60,
@@ -29,7 +30,7 @@ def pass_(
 
     writable(out)
     counts, lengths = whole_numbers("sizes", sizes), whole_numbers("contexts", contexts)
-    loaded, source, meter = begin(model, dtype, threads)
+    loaded, source, meter = begin(model, dtype, device, threads)
     found = measure(loaded, counts, lengths, repeats=repeats, say=quarters("repeats"))
     source["machine_meanwhile"] = meter.read()
     show(Screen(), found, loaded.info.backend, repeats, source)
@@ -37,12 +38,13 @@ def pass_(
 
 
 def show(screen: Screen, found: "Measured", backend: str, repeats: int, source: dict[str, Any]) -> None:
-    floors = {f.context: f for f in found.floors}
+    floors = {f.context: f.from_memory for f in found.floors}
     drawn = compact("pass", "context", "nodes", "ms", "quartiles", "over one token, 95 %", "nodes/s", "over memory")
     for row in found.rows:
         case = (row.case.shape, str(row.case.context), str(row.case.nodes))
         times = (f"{row.ms:.2f}", f"{row.low:.2f}-{row.high:.2f}", interval(row.ratio), f"{row.nodes_per_second:.0f}")
-        drawn.add_row(*case, *times, f"{row.ms / floors[row.case.context].from_memory:.2f}")
+        least = floors.get(row.case.context)
+        drawn.add_row(*case, *times, NONE if least is None else f"{row.ms / least:.2f}")
     screen.line(f"one target pass, logits at every node, {backend}, {source['threads']} threads, {repeats} repeats")
     screen.line()
     screen.show(drawn)
@@ -53,6 +55,8 @@ def show(screen: Screen, found: "Measured", backend: str, repeats: int, source: 
             f"floor at context {f.context}: {f.bytes / 1e6:.0f} MB are {f.from_memory:.2f} ms from memory "
             f"({speed['memory']}), {f.from_cache:.2f} ms from a warm cache of the same size ({speed['cache']})"
         )
+    if not found.floors:
+        screen.line("memory bandwidth n/a: only that of a CPU is measured")
     for p in found.parts:
         named = ", ".join(f"{name} {ms:.2f}" for name, ms in p.ms.items())
         screen.line(f"a chain of {p.case.nodes} at context {p.case.context} spends, ms: {named}")

@@ -9,7 +9,7 @@ import typer
 from draftwood.cli.bench.progress import say
 from draftwood.cli.bench.shared import MaxTokens, Model, Out, save, writable
 from draftwood.cli.bench.table_cells import compact, interval
-from draftwood.cli.options import Dtype, Seed
+from draftwood.cli.options import Device, Dtype, Seed
 from draftwood.cli.screen import Screen
 from draftwood.errors import OptionError
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 def quality(
     model: Model = "smollm2",
     dtype: Dtype = "auto",
+    device: Device = "auto",
     count: Annotated[int, typer.Option(min=2, help="Number of texts, half greedy, half sampled.")] = 24,
     max_tokens: MaxTokens = 160,
     seed: Seed = 0,
@@ -35,12 +36,13 @@ def quality(
     writable(out)
     if dtype == "float32":
         raise OptionError("float32 is the reference itself\nhint: --dtype int8, or leave it out")
-    reference, backend = load(model, dtype="float32"), load(model, dtype=dtype)
+    backend = load(model, dtype=dtype, device=device)
+    reference = load(model, dtype="float32", device=backend.info.device)
     if backend.info.backend == reference.info.backend:
         raise OptionError(
-            f"{model} has no other backend than {backend.info.backend} on this machine\nhint: another model"
+            f"{model} has no other backend than {backend.info.backend} on {backend.info.device}\nhint: another model"
         )
-    source = provenance(backend.info.backend)
+    source = provenance(backend.info.backend, backend.info.device)
     texts = write_texts(reference, count, max_tokens, seed, say=say)
     found = compare(reference, backend, texts, say=say)
     show(Screen(), found, backend.info.backend, source)

@@ -16,7 +16,7 @@ from draftwood.cli.bench.progress import say
 from draftwood.cli.bench.spec import read_items
 from draftwood.cli.bench.table_cells import NONE, compact, interval, number
 from draftwood.cli.interrupt import STATUS, until_interrupted
-from draftwood.cli.options import Dtype, TopP, said_top_p, sampling
+from draftwood.cli.options import Device, Dtype, TopP, said_top_p, sampling
 from draftwood.cli.options import temperatures as temperatures_of
 from draftwood.cli.screen import Screen
 from draftwood.errors import OptionError
@@ -50,6 +50,7 @@ def rules(
     threads: shared.Threads = None,
     model: shared.Model = "smollm2",
     dtype: Dtype = "auto",
+    device: Device = "auto",
     out: shared.Out = None,
     markdown_file: Annotated[
         Path | None, typer.Option("--markdown", help="Write the tables as Markdown to this file.")
@@ -79,7 +80,7 @@ def rules(
     if rules and min(temperatures) == 0:
         absent.append("at temperature 0 all rules accept the same: only Match is run")
     items = in_turn(read_items(questions), count)
-    loaded, source, meter = shared.begin(model, dtype, threads)
+    loaded, source, meter = shared.begin(model, dtype, device, threads)
     asked = [loaded.tokenizer.encode_chat([{"role": "user", "content": item.text}]) for item in items]
     target = runner_of(loaded)
     lent = [(name, recipes.drafter(name, target)) for name in names]

@@ -93,7 +93,7 @@ def writable(out: Path | None) -> None:
         raise OptionError(f"{out} cannot be written: {error.strerror or error}") from None
 
 
-def begin(model: str, dtype: str, threads: int | None = None) -> "tuple[Loaded, dict[str, Any], Meter]":
+def begin(model: str, dtype: str, device: str, threads: int | None = None) -> "tuple[Loaded, dict[str, Any], Meter]":
     """The model, the provenance of what is measured next, and a meter that is running. Warns where others use the CPU."""
     import torch
 
@@ -103,11 +103,12 @@ def begin(model: str, dtype: str, threads: int | None = None) -> "tuple[Loaded, 
 
     if threads is not None:
         torch.set_num_threads(threads)
-    loaded = load(model, dtype=dtype)
+    loaded = load(model, dtype=dtype, device=device)
     start = other_processes.look()
     if warning := other_processes.warning(start):
         say(warning)
-    return loaded, {**provenance(loaded.info.backend), "machine_at_start": start}, other_processes.Meter(())
+    source = provenance(loaded.info.backend, loaded.info.device)
+    return loaded, {**source, "machine_at_start": start}, other_processes.Meter(())
 
 
 def source_lines(source: dict[str, Any]) -> list[str]:

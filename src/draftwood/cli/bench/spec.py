@@ -11,7 +11,7 @@ import typer
 from draftwood.cli.bench import shared
 from draftwood.cli.bench import spec_tables as tables
 from draftwood.cli.bench.progress import Progress, say
-from draftwood.cli.options import Dtype
+from draftwood.cli.options import Device, Dtype
 from draftwood.cli.screen import Screen
 from draftwood.errors import OptionError
 from draftwood.option_parsing import words_of
@@ -39,6 +39,7 @@ def spec(
     warmup: Warmup = 3,
     model: shared.Model = "smollm2",
     dtype: Dtype = "auto",
+    device: Device = "auto",
     out: Out = None,
     fresh: Fresh = False,
 ) -> None:
@@ -54,23 +55,35 @@ def spec(
     known.check(others, model)
     SamplingParams(temperature=temperature, seed=seed, max_tokens=max_tokens)  # refused here, not in a worker
     items = tuple(choose(read_items(questions), per_task))
-    plan = Plan(items, settings(model, threads, max_tokens, temperature, seed, methods, dtype), others, warmup)
+    chosen = settings(model, threads, max_tokens, temperature, seed, methods, dtype, device)
+    plan = Plan(items, chosen, others, warmup)
     found, source = run(plan, out, questions, fresh=fresh)
     show(Screen(), found, plan, source)
     finish(found, plan)
 
 
 def settings(
-    model: str, threads: int | None, max_tokens: int, temperature: float, seed: int, methods: list[str], dtype: str
+    model: str,
+    threads: int | None,
+    max_tokens: int,
+    temperature: float,
+    seed: int,
+    methods: list[str],
+    dtype: str,
+    device: str,
 ) -> Any:
-    """Settings of a run with plain decoding as its first method."""
+    """Settings of a run with plain decoding as its first method. A device that cannot be used is refused here."""
     import torch
 
     from draftwood.bench.spec.peers import Settings
     from draftwood.bench.spec.run import recipes_with_plain
+    from draftwood.models.backends.choose import precision
+    from draftwood.models.loading.load import check_device
 
-    threads = threads or torch.get_num_threads()
-    return Settings(model, threads, max_tokens, temperature, seed, recipes_with_plain(methods), dtype=dtype)
+    place = check_device(device, dtype)
+    precision(dtype, place)
+    threads, every = threads or torch.get_num_threads(), recipes_with_plain(methods)
+    return Settings(model, threads, max_tokens, temperature, seed, every, dtype=dtype, device=str(place))
 
 
 def run(
@@ -84,7 +97,12 @@ def run(
 
     start = other_processes.look()
     waits = {key: os.environ.get(key) for key in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
-    source = {**provenance(), "threads": plan.settings.threads, **waits, "machine_at_start": start}
+    source = {
+        **provenance(device=plan.settings.device),
+        "threads": plan.settings.threads,
+        **waits,
+        "machine_at_start": start,
+    }
     log = ResultsLog(results_log_of(out, questions), plan.identity(source), fresh=fresh)
     with log.alone():
         if log.open() < len(plan.items) and (warning := other_processes.warning(start)):
@@ -140,9 +158,10 @@ def read_items(file: Path) -> "list[Item]":
 
 def heading(found: dict[str, Any], plan: "Plan") -> str:
     s = plan.settings
+    device = found["device"][s.methods[0]]
     return (
         f"{len(plan.items)} questions, {s.max_tokens} tokens, temperature {s.temperature:g}, {s.threads} threads, "
-        f"{found['precision'][s.methods[0]]}"
+        f"{found['precision'][s.methods[0]]}{'' if device == 'cpu' else f' on {device}'}"
     )
 
 
@@ -169,8 +188,8 @@ def remarks(found: dict[str, Any], plan: "Plan") -> list[str]:
     said += [f"{n}: {f['near_ties']} near ties, equal up to rounding" for n, f in figures.items() if f["near_ties"]]
     temperature = plan.settings.temperature
     if plan.peers:
-        precision = tables.precision_line(found, plan.peers)
-        said += [] if precision is None else [precision]
+        lines = tables.precision_line(found, plan.peers), tables.device_line(found, plan.peers)
+        said += [line for line in lines if line is not None]
         equal = "equal texts of peers are information only: their rounding differs"
         said.append("peers use other random numbers: only speeds are compared" if temperature else equal)
     if temperature:

@@ -78,6 +78,15 @@ def by_task(found: dict[str, Any], methods: Sequence[str]) -> Table:
     return drawn
 
 
+def device_line(found: dict[str, Any], peers: Sequence[str]) -> str | None:
+    """Who runs elsewhere than our recipes. A peer that failed to load ran nowhere."""
+    ours = next(device for name, device in found["device"].items() if name not in peers)
+    others = {name: found["device"][name] for name in peers if found["device"][name] not in (ours, "unknown")}
+    if not others:
+        return None
+    return f"our recipes run on {ours}, " + ", ".join(f"{name} on {device}" for name, device in others.items())
+
+
 def precision_line(found: dict[str, Any], peers: Sequence[str]) -> str | None:
     """What a ratio to a peer compares, where the peer computes in something else."""
     ours = next(precision for name, precision in found["precision"].items() if name not in peers)

@@ -8,7 +8,7 @@ import typer
 from draftwood.cli.bench import shared
 from draftwood.cli.bench.progress import quarters
 from draftwood.cli.bench.table_cells import compact, interval, number
-from draftwood.cli.options import Dtype
+from draftwood.cli.options import Device, Dtype
 from draftwood.cli.screen import Screen
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 def verifiers(
     model: shared.Model = "smollm2",
     dtype: Dtype = "auto",
+    device: Device = "auto",
     batches: Annotated[str, typer.Option(help="Batch sizes, separated by commas; at most 256.")] = "1,4,32",
     context: Annotated[int, typer.Option(min=1, help="Committed tokens of each sequence before the pass.")] = 128,
     repeats: Annotated[int, typer.Option(min=1, help="How often everything is timed.")] = 6,
@@ -29,7 +30,7 @@ def verifiers(
 
     shared.writable(out)
     sizes = shared.whole_numbers("batches", batches, shared.MOST_SEQUENCES)
-    loaded, source, meter = shared.begin(model, dtype, threads)
+    loaded, source, meter = shared.begin(model, dtype, device, threads)
     found = measure(loaded, sizes, context=context, repeats=repeats, say=quarters("repeats"))
     source["machine_meanwhile"] = meter.read()
     show(Screen(), found, loaded.info.backend, repeats, source)

@@ -31,7 +31,7 @@ def precision(dtype: str | torch.dtype, device: str | torch.device = "cpu") -> s
         return INT8 if on_cpu else torch.bfloat16
     if dtype == INT8:
         if not on_cpu:
-            raise OptionError(f"the int8 backend runs on a CPU, not on {device}\nhint: leave out dtype")
+            raise OptionError(f"the int8 backend runs on a CPU, not on {device}\nhint: leave out dtype or device")
         return INT8
     if dtype in FLOATS:
         return getattr(torch, dtype)

@@ -6,7 +6,8 @@ load("path/folder")              config.json + safetensors + tokenizer.json
 load("org/name")                 the same, fetched from the Hugging Face Hub
 load("hf:org/name")              any causal model, run by transformers
 
-On a CPU a model runs in int8 unless `dtype` says otherwise; see models/backends.
+It runs on a GPU if torch finds one, else on the CPU, unless `device` says otherwise. On a CPU it runs in int8, elsewhere in
+bfloat16, unless `dtype` says otherwise; see models/backends.
 """
 
 import hashlib
@@ -56,9 +57,9 @@ class Loaded:
         object.__setattr__(self, "info", known)
 
 
-def load(name: str, *, dtype: str | torch.dtype = AUTO, device: str | torch.device = "cpu") -> Loaded:
+def load(name: str, *, dtype: str | torch.dtype = AUTO, device: str | torch.device = AUTO) -> Loaded:
     """Resolve, check and build. ModelError or UnknownNameError says what is wrong, and with which file."""
-    device = check_device(device)
+    device = check_device(device, dtype)
     chosen = precision(dtype, device)
     if name.startswith("hf:"):
         from draftwood.models.hf.model import load as load_transformers
@@ -82,12 +83,30 @@ def load(name: str, *, dtype: str | torch.dtype = AUTO, device: str | torch.devi
     return Loaded(name, config, Decoder.from_tensors(config, tensors, chosen, device), tokenizer, digest)
 
 
-def check_device(device: str | torch.device) -> torch.device:
-    """The device, if torch can put a tensor on it; OptionError says why it cannot."""
+def loaded_on(model: str | Loaded, *, dtype: str | torch.dtype = AUTO, device: str | torch.device = AUTO) -> Loaded:
+    """A model by name, or one that is loaded already, which stays on its device: OptionError if another one is asked for."""
+    if isinstance(model, str):
+        return load(model, dtype=dtype, device=device)
+    if device != AUTO:
+        own, asked = model.info.device, check_device(device)
+        if asked.type != own.type or asked.index not in (None, own.index):
+            raise OptionError(
+                f"{model.name} is loaded on {own}, not on {asked}\nhint: leave out device, or load the model on {asked}"
+            )
+    return model
+
+
+def check_device(device: str | torch.device, dtype: str | torch.dtype = AUTO) -> torch.device:
+    """The device, if torch can put a tensor on it; OptionError says why it cannot. `auto` is a GPU if torch finds one, else
+    the CPU, where int8 always runs."""
+    if device == AUTO:
+        if dtype == INT8 or not torch.cuda.is_available():
+            return torch.device("cpu")
+        device = "cuda"
     try:
         found = torch.device(device)
     except (RuntimeError, TypeError) as error:
-        raise OptionError(f"device cannot be {device!r}\nhint: cpu, cuda or cuda:N") from error
+        raise OptionError(f"device cannot be {device!r}\nhint: cpu, cuda, cuda:N or auto") from error
     if found.type == "cpu":
         return found
     try:
@@ -105,7 +124,7 @@ def _device_hint() -> str:
     count = torch.cuda.device_count()
     if not count:
         return "torch finds no GPU; leave out device to run on the CPU"
-    return f"torch sees {count} GPUs, numbered from 0"
+    return f"GPUs that torch finds: {count}, numbered from 0; device cpu runs on the CPU"
 
 
 def _load_int8(name: str) -> Loaded | None:

@@ -35,7 +35,7 @@ def longest_dialogue(loaded: Loaded, max_tokens: int) -> int:
     return min(loaded.info.max_positions - 1, PROMPT_TOKENS + max_tokens)
 
 
-def open_engine(loaded: Loaded, batch: int, max_tokens: int, device: str = "cpu") -> LLM:
+def open_engine(loaded: Loaded, batch: int, max_tokens: int) -> LLM:
     """An engine that decodes without a drafter."""
     config = EngineConfig(
         max_num_seqs=batch,
@@ -43,7 +43,7 @@ def open_engine(loaded: Loaded, batch: int, max_tokens: int, device: str = "cpu"
         max_prefill_tokens=max(512, 32 * batch),
         max_num_waiting=2 * batch + 16,
     )
-    return LLM(loaded, "autoregressive", config=config, device=device)
+    return LLM(loaded, "autoregressive", config=config)
 
 
 @dataclass(slots=True)

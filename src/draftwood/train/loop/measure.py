@@ -49,13 +49,12 @@ def measure(
     temperature: float = 0.0,
     seed: int = 0,
     batch: int = 8,
-    device: str = "cpu",
     **options: Any,
 ) -> Acceptance:
     """Generates an answer to each prompt and counts accepted tokens by depth."""
     longest = max(map(len, prompts)) + tokens + 256
     config = EngineConfig(max_num_seqs=min(batch, len(prompts)), max_model_len=min(longest, loaded.info.max_positions))
-    llm = LLM(loaded, recipe, config=config, device=device, **options)
+    llm = LLM(loaded, recipe, config=config, **options)
     params = [SamplingParams(temperature=temperature, seed=seed + i, max_tokens=tokens) for i in range(len(prompts))]
     results = llm.generate([list(p) for p in prompts], params)
     return acceptance([(r.token_ids, r.stats) for r in results])

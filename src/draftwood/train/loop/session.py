@@ -21,11 +21,12 @@ import torch
 from filelock import FileLock, Timeout
 
 from draftwood import recipes
+from draftwood.core.host import on_host
 from draftwood.core.train_plan import Build, Learn, Search, Stage, TrainPlan
 from draftwood.drafters.frequent import count_written, coverage, most_frequent
 from draftwood.drafters.nets.find import AUTO
 from draftwood.errors import DraftwoodError, OptionError
-from draftwood.models.loading.load import Loaded, load
+from draftwood.models.loading.load import Loaded, loaded_on
 from draftwood.runners.open import runner_of
 from draftwood.train.data import datasets
 from draftwood.train.loop import checkpoint, train_log
@@ -90,11 +91,11 @@ class TrainSettings:
             if path.exists() and not path.is_dir():
                 raise OptionError(f"--out {self.out}: {path} is a file\nhint: name a folder, it may be a new one")
 
-    def batch_positions(self, device: str) -> int:
+    def batch_positions(self, device: torch.device) -> int:
         """Positions of one batch on this device."""
-        return self.batch_tokens or (32768 if device.startswith("cuda") else 2048)
+        return self.batch_tokens or (2048 if on_host(device) else 32768)
 
-    def answer_tokens(self, device: str) -> int | None:
+    def answer_tokens(self, device: torch.device) -> int | None:
         """Answer tokens that the steps can use once: about half of a dialogue's tokens are its prompt. None by minutes."""
         return None if self.steps is None else max(1, self.steps * self.batch_positions(device) // 2)
 
@@ -115,10 +116,15 @@ class Session:
     """One training run: the target, the data and the recipes' plans."""
 
     def __init__(
-        self, target: str | Loaded, settings: TrainSettings, *, device: str = "cpu", dtype: str = "auto"
+        self,
+        target: str | Loaded,
+        settings: TrainSettings,
+        *,
+        device: str | torch.device = "auto",
+        dtype: str = "auto",
     ) -> None:
-        self.settings, self.device = settings, device
-        self.loaded = load(target, dtype=dtype, device=device) if isinstance(target, str) else target
+        self.settings = settings
+        self.loaded = loaded_on(target, dtype=dtype, device=device)
         self.target = runner_of(self.loaded)
         self.train, self.held, self.complaints = datasets.read(settings.data, self.loaded)
         self.data_record = datasets.summed(settings.data)
@@ -191,7 +197,7 @@ class Session:
         plans = {name: plan for name, plan in self.plans.items() if plan.learns}
         if not plans:
             return None
-        tokens = own.batch_positions(self.device)
+        tokens = own.batch_positions(self.loaded.info.device)
         longest = min(own.longest, self.loaded.info.max_positions)
         batches = Batches(self.train.items, tokens=tokens, longest=longest, seed=own.seed, join=own.join)
         settings = LoopSettings(
@@ -266,7 +272,7 @@ class Session:
         if name in self.nets:
             options["weights"] = str(head_file(self.settings.out, name))
         try:
-            found = measure(self.loaded, name, prompts, device=self.device, **options)
+            found = measure(self.loaded, name, prompts, **options)
         except DraftwoodError as error:
             if name in self.nets:
                 raise

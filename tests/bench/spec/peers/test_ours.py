@@ -16,6 +16,7 @@ from draftwood.drafters.features import Features
 from draftwood.drafters.ngram import NGram
 from draftwood.runners.open import runner_of
 from draftwood.testing.heads import random_head, write_head
+from draftwood.testing.host_reads import as_if_on_a_device
 from draftwood.verifiers.longest_run import LongestRun
 
 PROMPT = [104, 101, 108, 108, 111, 32, 104, 101, 108, 108, 111]
@@ -157,3 +158,17 @@ def test_prompts_are_the_chat_templates(settings):
     ours = opened(settings)
     (ids,) = ours.encode(["hi"])["prompts"]
     assert ours.loaded.tokenizer.decode(ids) == "user: hi\nassistant: "
+
+
+def test_it_runs_on_the_device_of_the_run_and_names_it(settings):
+    assert Ours().open(settings)["device"] == "cpu"
+    elsewhere = replace(settings, methods=("autoregressive",), device="meta")
+    facts = Ours().open(elsewhere)
+    assert (facts["device"], facts["precision"]) == ("meta", "bfloat16")
+
+
+def test_parts_are_not_known_where_passes_are_only_enqueued(settings):
+    ours = opened(settings, dtype="float32")
+    assert ours.answer("autoregressive", PROMPT, 0)["parts"]
+    with as_if_on_a_device():
+        assert ours.answer("autoregressive", PROMPT, 0)["parts"] == {}

@@ -36,3 +36,11 @@ def test_sampling_follows_its_seed(settings):
     peer.open(replace(settings, temperature=1.0))
     assert peer.answer("", PROMPT, 0)["tokens"] == peer.answer("", PROMPT, 0)["tokens"]
     assert peer.answer("", PROMPT, 0)["tokens"] != peer.answer("", PROMPT, 1)["tokens"]
+
+
+@pytest.mark.parametrize(("dtype", "computed"), [("auto", "bfloat16"), ("float32", "float32")])
+def test_beside_our_recipes_on_a_device_it_computes_as_they_do(settings, dtype: str, computed: str):
+    peer = Transformers(lookup=False)
+    facts = peer.open(replace(settings, device="meta", dtype=dtype))
+    assert (facts["device"], facts["precision"]) == ("meta", computed)
+    assert peer.model.device.type == "meta" and str(peer.model.dtype) == f"torch.{computed}"

@@ -3,7 +3,7 @@
 A peer opens a model, answers prompts given as token ids one at a time, and measures its own times.
 
 draftwood              our own recipes, all on one copy of the weights
-transformers           plain generate in float32; transformers-lookup: its prompt lookup
+transformers           plain generate, in float32 or, on a GPU, as our recipes; transformers-lookup: its prompt lookup
 llamacpp               llama.cpp through xllamacpp on the GGUF file; llamacpp-ngram-...: its modes without a draft model
 """
 
@@ -32,14 +32,15 @@ class Settings:
     methods: tuple[str, ...] = ()  # recipes; other peers are one method each
     eos: tuple[int, ...] = ()
     context: int = 0
-    dtype: str = "auto"  # of our recipes; each peer has its own precision
+    dtype: str = "auto"  # of our recipes, and of transformers on a GPU; each peer has its own precision
+    device: str = "auto"  # of our recipes and transformers; llama.cpp runs on the CPU
 
 
 class Peer(Protocol):
     """Runs in a worker process."""
 
     def open(self, settings: Settings) -> dict[str, Any]:
-        """Load the model. Returns facts for the record: "precision", what it computes in, versions, threads."""
+        """Load the model. Returns facts for the record: "precision", what it computes in, "device", versions, threads."""
         ...
 
     def answer(self, method: str, prompt: Sequence[int], index: int) -> dict[str, Any]:

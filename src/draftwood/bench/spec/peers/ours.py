@@ -14,10 +14,12 @@ from typing import Any
 import torch
 
 from draftwood import recipes
+from draftwood.bench.provenance import device_name
 from draftwood.bench.spec.answer import DIFFERS, IDENTICAL, NEAR, UNJUDGED
 from draftwood.bench.spec.peers import Settings
 from draftwood.bench.spec.text_equality import difference, following, not_compared
 from draftwood.controllers.cost import CostModel
+from draftwood.core import host
 from draftwood.core.config import EngineConfig
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
@@ -42,13 +44,15 @@ class Ours:
 
     def open(self, settings: Settings) -> dict[str, Any]:
         torch.set_num_threads(settings.threads)
-        self.settings, self.loaded = settings, load(settings.model, dtype=settings.dtype)
+        self.settings = settings
+        self.loaded = load(settings.model, dtype=settings.dtype, device=settings.device)
         for name in settings.methods:
             self.recipes[name] = recipes.build(name, runner_of(self.loaded), **following(name, settings.temperature))
         return {
             "eos": list(self.loaded.config.eos_token_ids),
             "fingerprint": self.loaded.fingerprint,
             "precision": self.loaded.info.backend,
+            "device": device_name(self.loaded.info.device),
             "threads": torch.get_num_threads(),
             "lossless": {name: recipe.lossless for name, recipe in self.recipes.items()},
             "not_compared": {
@@ -94,7 +98,8 @@ class Ours:
             "drafted_by_position": s.drafted,
             "accepted_by_position": s.accepted,
             "rounds": [s.rounds_all, s.rounds_some, s.rounds_none],
-            "parts": {**parts, "draft": totals.draft_seconds - drafted},
+            # On a GPU passes are enqueued, so their times by part are not known.
+            "parts": {**parts, "draft": totals.draft_seconds - drafted} if host.on_host(llm.device) else {},
             "finish": request.finish_reason,
             "counted": "ids of the request's output",
         }

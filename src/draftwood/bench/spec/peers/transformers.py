@@ -10,14 +10,18 @@ from typing import Any
 
 import torch
 
+from draftwood.bench.provenance import device_name
 from draftwood.bench.spec.peers import Settings
+from draftwood.core.host import on_host
+from draftwood.core.model_info import CPU
 from draftwood.errors import ModelError
-from draftwood.models.loading.load import load_weights
+from draftwood.models.backends.choose import precision
+from draftwood.models.loading.load import check_device, load_weights
 
 LOOKUP_TOKENS = 10  # as its documentation shows it
 
 
-def model_of(name: str, dtype: torch.dtype) -> Any:
+def model_of(name: str, dtype: torch.dtype, device: torch.device = CPU) -> Any:
     """A transformers causal LM with exactly our weights, read from the same files, without loading our own model."""
     try:
         from transformers import AutoConfig, AutoModelForCausalLM
@@ -26,7 +30,8 @@ def model_of(name: str, dtype: torch.dtype) -> Any:
     from draftwood.models.loading.hf_config import unparse
 
     if name.startswith("hf:"):
-        return AutoModelForCausalLM.from_pretrained(name.removeprefix("hf:"), dtype=dtype).eval()
+        found: Any = AutoModelForCausalLM.from_pretrained(name.removeprefix("hf:"), dtype=dtype)
+        return found.eval().to(device)
     config, tensors, _ = load_weights(name)
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(unparse(config)))
@@ -38,19 +43,20 @@ def model_of(name: str, dtype: torch.dtype) -> Any:
         raise ModelError(f"transformers expects other tensors: missing {missing[:3]}, extra {extra[:3]}")
     model.tie_weights()
     model.generation_config.eos_token_id = None
-    return model.eval().to(torch.device("cpu"))
+    return model.eval().to(device)
 
 
 def generate(model: Any, prompt: Sequence[int], max_tokens: int, eos: Sequence[int], **options: Any) -> list[int]:
     """The answer to a prompt by transformers' own generate."""
-    ids = torch.tensor([list(prompt)])
+    ids = torch.tensor([list(prompt)], device=model.device)
     end = {"eos_token_id": list(eos) or None, "pad_token_id": eos[0] if eos else 0}
     out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=max_tokens, **end, **options)
     return out[0, len(prompt) :].tolist()
 
 
 class Transformers:
-    """`generate` in float32, plain or with prompt lookup. Keeps nothing between two calls."""
+    """`generate`, plain or with prompt lookup: in float32 on a CPU, elsewhere as our recipes. Keeps nothing between two
+    calls."""
 
     model: Any
     settings: Settings
@@ -64,9 +70,16 @@ class Transformers:
 
         transformers.logging.set_verbosity_error()
         torch.set_num_threads(settings.threads)
-        self.settings, self.model = settings, model_of(settings.model, torch.float32)
+        device = check_device(settings.device, settings.dtype)
+        dtype = torch.float32 if on_host(device) else precision(settings.dtype, device)
+        assert isinstance(dtype, torch.dtype)  # int8 runs on a CPU only
+        self.settings, self.model = settings, model_of(settings.model, dtype, device)
         self.model.register_forward_pre_hook(self._count, with_kwargs=True)
-        facts: dict[str, Any] = {"transformers": transformers.__version__, "precision": "float32"}
+        facts: dict[str, Any] = {
+            "transformers": transformers.__version__,
+            "precision": str(dtype).removeprefix("torch."),
+            "device": device_name(device),
+        }
         if self.lookup:
             facts["prompt_lookup_num_tokens"] = LOOKUP_TOKENS
         return {**facts, "threads": torch.get_num_threads()}
@@ -112,5 +125,8 @@ class _FirstToken:
     time: float = 0.0
 
     def __call__(self, ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
-        self.time = self.time or perf_counter()
+        if not self.time:
+            if ids.is_cuda:
+                torch.cuda.synchronize(ids.device)
+            self.time = perf_counter()
         return torch.zeros(ids.shape[0], dtype=torch.bool, device=ids.device)
