@@ -31,7 +31,7 @@ if report := os.environ.get("DRAFTWOOD_SHAPES"):
 
     from draftwood.testing import shape_checker  # before the hook, which looks it up by name
 
-    rooms = ("core", "cache", "models", "trees", "verifiers", "controllers", "drafters", "engine")
+    rooms = ("core", "cache", "models", "runners", "trees", "verifiers", "controllers", "drafters", "engine")
     install_import_hook([f"draftwood.{room}" for room in rooms], "draftwood.testing.shape_checker.shapes_only")
 
     unheard = Path(report)

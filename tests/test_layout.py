@@ -281,6 +281,42 @@ def private_words(root: Path) -> list[str]:
     return found
 
 
+# --- nothing is found out by trying an attribute
+
+DECLARED_FOLDERS = (
+    "core", "engine", "cache", "runners", "trees", "verifiers", "controllers", "drafters", "recipes", "sizing",
+)  # fmt: skip
+# What cannot be declared: the operating system, and modules that others wrote. Two abilities of tree policies will be.
+PROBES = {
+    "engine/shared_engine.py": frozenset({"register_at_fork"}),
+    "recipes/__init__.py": frozenset({"PAPER", "build"}),
+    "trees/grow.py": frozenset({"passes"}),
+    "drafters/features.py": frozenset({"reads"}),
+}
+
+
+def attribute_probes(root: Path) -> list[str]:
+    """Calls `hasattr(x, "name")` and `getattr(x, "name", default)`: abilities belong into a protocol or into ModelInfo."""
+    package = root / "src" / PACKAGE
+    found = []
+    for path in (path for folder in DECLARED_FOLDERS for path in sorted((package / folder).rglob("*.py"))):
+        allowed = PROBES.get(path.relative_to(package).as_posix(), frozenset())
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            name = probed(node)
+            if name and name not in allowed:
+                found.append(f"{path.relative_to(root)}:{node.lineno}: {ast.unparse(node)}")
+    return found
+
+
+def probed(call: ast.Call) -> str:
+    """The attribute that a call tries, if its name is written out; a plain getattr raises and so tries nothing."""
+    least = {"hasattr": 2, "getattr": 3}.get(ast.unparse(call.func).removeprefix("builtins."))
+    given = len(call.args) + len(call.keywords)
+    return leading_text(call.args[1]) if least and len(call.args) >= 2 and given >= least else ""
+
+
 # --- this checkout
 
 
@@ -291,7 +327,15 @@ def test_guards_see_the_real_sources():
 
 @pytest.mark.parametrize(
     "guard",
-    [oversized_files, wrong_imports, unmirrored_tests, paper_names_in_shared_code, machine_paths, private_words],
+    [
+        oversized_files,
+        wrong_imports,
+        unmirrored_tests,
+        paper_names_in_shared_code,
+        machine_paths,
+        private_words,
+        attribute_probes,
+    ],
 )
 def test_house_is_in_order(guard: Callable[[Path], list[str]]):
     violations = guard(ROOT)
@@ -448,3 +492,25 @@ def test_path_of_one_machine_is_caught(plant, text, folder, caught):
 def test_private_word_is_caught(plant, file, text, caught):
     root = plant(file, text + "\n")
     assert bool(private_words(root)) == caught
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "caught"),
+    [
+        ("core/a.py", "size = getattr(model, 'config', None)", True),
+        ("drafters/nets/a.py", "width = getattr(getattr(target, 'config', None), 'hidden_size')", True),
+        ("runners/a.py", "def late():\n    return hasattr(model, 'first_layers')", True),
+        ("sizing/a.py", "x = builtins.hasattr(y, 'z')", True),
+        ("trees/grow.py", "most = getattr(policy, 'passes', None)", False),
+        ("trees/grow.py", "most = getattr(policy, 'reads', None)", True),
+        ("trees/place.py", "most = getattr(policy, 'passes', None)", True),
+        ("recipes/__init__.py", "paper = getattr(module, 'PAPER', None)", False),
+        ("engine/shared_engine.py", "if hasattr(os, 'register_at_fork'): ...", False),
+        ("core/a.py", "x = getattr(tree, 'tokens')", False),  # raises: nothing is tried
+        ("core/a.py", "x = [getattr(tree, name, None) for name in names]", False),
+        ("models/a.py", "cap = getattr(config, 'softcap', None)", False),  # configs of another library
+    ],
+)
+def test_probe_of_an_attribute_is_caught(plant, file, text, caught):
+    root = plant(f"src/draftwood/{file}", text + "\n")
+    assert bool(attribute_probes(root)) == caught

@@ -36,6 +36,7 @@ from draftwood.verifiers.selection import Selection
 from draftwood.verifiers.transport import Transport
 from draftwood.verifiers.traversal import Traversal
 from native_levels import BEST, kept_weights, opened
+from tiny_heads import features, random_net
 
 SHAPE = replace(CONFIG, num_heads=6, num_kv_heads=2, head_dim=48, hidden_size=96, intermediate_size=160)
 NOTHING: Any = None
@@ -77,6 +78,16 @@ def test_probabilities_that_are_no_numbers_are_reported() -> None:
 def test_depth_and_budget_are_kept() -> None:
     assert said([0.5] * 4, depth=2).tree.num_nodes == 3 and said([0.5] * 4, nodes=1).tree.num_nodes == 2
     assert said([0.5] * 4, depth=0) is None
+
+
+def test_a_head_in_float_leaves_the_chain_to_the_loop(target: Any) -> None:
+    model = features(random_net("eagle3"), target).model.open(1, 8)
+    at = torch.arange(2)
+    hidden = torch.zeros(2, CONFIG.hidden_size, dtype=torch.float64)
+    pairs = ForwardInput(torch.tensor([5, 6]), at * 0, at, at, at - 1, want=at[1:], hidden=hidden)
+    base = Proposal.roots(torch.tensor([6]))
+    assert in_one_call(model, base, Limit.of([3], [3]), pairs, 1.0, None) is None
+    assert model.length(0) == 0, "and nothing was run"
 
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])

@@ -15,7 +15,7 @@ from draftwood.testing.shape_checker import shapes_only, uncalled
 from native_levels import BEST, compiled
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("core", "trees", "drafters", "cache", "verifiers")
+ROOMS = ("core", "trees", "drafters", "cache", "runners", "verifiers")
 ALSO = (  # who calls functions that nobody in these rooms calls, or only those left out below
     "tests/controllers/test_learned_stop.py::test_the_judge_reads_the_hidden_states_of_the_parents",
     "tests/engine/test_engine.py::test_features_of_the_position_that_produced_each_root_are_handed_on",

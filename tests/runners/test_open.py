@@ -1,0 +1,41 @@
+"""A loaded model gets the runner that fits it, and keeps what is known of it."""
+
+from pathlib import Path
+
+import pytest
+
+from draftwood.errors import EngineError, ModelError
+from draftwood.models.loading.load import load
+from draftwood.runners.cpu import CpuRunner
+from draftwood.runners.open import runner_of, runner_on
+from draftwood.runners.transformers import TransformersRunner
+from draftwood.testing.folder import write_folder
+from draftwood.testing.tiny import tiny_decoder
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float32"])
+def test_a_loaded_model_keeps_its_name_and_gets_no_cache(dtype: str, tmp_path: Path) -> None:
+    loaded = load(str(write_folder(tmp_path)), dtype=dtype)
+    runner = runner_of(loaded)
+    assert type(runner) is CpuRunner and runner.model is loaded.model
+    assert runner.info is loaded.info is runner_of(loaded).info, "what is remembered of it is found again"
+    assert runner.info.name == str(tmp_path) and runner.info.fingerprint == loaded.fingerprint
+    with pytest.raises(EngineError, match="has no cache"):
+        runner.admit(0, [1])
+    assert runner.first_layers(1).info.num_layers == 1
+
+
+@pytest.mark.slow
+def test_a_model_of_transformers_is_run_whole(tmp_path: Path) -> None:
+    loaded = load(f"hf:{write_folder(tmp_path)}")
+    runner = runner_of(loaded)
+    assert type(runner) is TransformersRunner and runner.info is loaded.info
+    assert runner.info.name == f"hf:{tmp_path}" and not runner.info.layer_ranges
+    with pytest.raises(ModelError):
+        runner.first_layers(1)
+
+
+def test_a_decoder_built_in_memory_has_no_name() -> None:
+    runner = runner_on(tiny_decoder())
+    assert type(runner) is CpuRunner
+    assert (runner.info.name, runner.info.fingerprint, runner.info.tokenizer) == ("", "", None)
