@@ -1,7 +1,7 @@
 """Limit: how much a round may guess. Load: what a controller may look at when it decides."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -70,6 +70,12 @@ class Limit:
     @cached_property
     def nodes(self) -> Int[Tensor, "B"]:
         return put(self.budgets, self.device)
+
+    def with_tensors(self, depth: Int[Tensor, "B"], nodes: Int[Tensor, "B"]) -> "Limit":
+        """The same limit, its numbers taken from these tensors instead of being put on the device."""
+        other = replace(self)
+        other.__dict__.update(depth=depth, nodes=nodes)
+        return other
 
     def take(self, sequences: Sequence[int]) -> "Limit":
         """Some sequences."""

@@ -29,6 +29,7 @@ class Proposal:
     # Bounds that the host knows without looking at the tree, so that no loop has to ask a device; None: num_nodes - 1.
     max_depth: int | None = None  # levels below the root
     max_children: int | None = None  # of any node, copies counted
+    depths: Int[Tensor, "B N"] | None = None  # of the nodes, from whoever has them already
 
     @staticmethod
     def roots(tokens: Int[Tensor, "B"]) -> "Proposal":
@@ -66,6 +67,9 @@ class Proposal:
         )
         return Proposal(tree, Draw.GIVEN, q_index=torch.full_like(tree.tokens, -1))
 
+    def node_depths(self) -> Int[Tensor, "B N"]:
+        return self.tree.depths(self.levels) if self.depths is None else self.depths
+
     def keep(self, mask: Bool[Tensor, "B N"]) -> "Proposal":
         """Cut nodes; numbers stay."""
         return replace(self, tree=self.tree.keep(mask, self.levels))
@@ -74,11 +78,12 @@ class Proposal:
         """Live nodes to the front, exactly `nodes` columns; the distributions follow their nodes."""
         tree, order = self.tree.compact(nodes)
         q_index = torch.where(tree.live, self.q_indices().gather(1, order), -1)
-        return replace(self, tree=tree, q_index=q_index)
+        return replace(self, tree=tree, q_index=q_index, depths=None)
 
     def take(self, sequences: Int[Tensor, "R"]) -> "Proposal":
         """Some sequences of the batch. Distributions are kept whole: `q_index` points into them."""
-        return replace(self, tree=self.tree.take(sequences), q_index=self.q_indices()[sequences])
+        depths = None if self.depths is None else self.depths[sequences]
+        return replace(self, tree=self.tree.take(sequences), q_index=self.q_indices()[sequences], depths=depths)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,6 +1,6 @@
 """The protocols: what a part must answer to live in the engine. Nothing else is here."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jaxtyping import Bool, Float, Int
@@ -229,6 +229,14 @@ class Runner(Protocol):
 
     def commit(self, slots: Sequence[int], entries: Sequence[Sequence[int]], tokens: Sequence[Sequence[int]]) -> None:
         """Keep these staged entries in this order, drop the rest; `tokens` are what they are entries of."""
+        ...
+
+    def captured(
+        self, key: Hashable, function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor
+    ) -> tuple[Tensor, ...]:
+        """What a function of tensors returns. Where launches cost, it is captured once for each key and shape of its inputs,
+        and replayed: so it may neither look at numbers nor copy any from the host, and what it returned before is
+        overwritten."""
         ...
 
     def free(self, slots: Sequence[int]) -> None: ...

@@ -48,7 +48,11 @@ def read(proposal: Proposal, verdict: Verdict, faults: Int[Tensor, "B"]) -> Repo
     """The one read of a round. Nodes ride as they stand, so a node's number is its entry."""
     tree, path = proposal.tree, verdict.path
     node = path.clamp_min(0)
-    depth = torch.where(tree.live, tree.depths(), 0).amax(1) if tree.num_nodes > 1 else torch.zeros_like(node[:, 0])
+    depth = (
+        torch.where(tree.live, proposal.node_depths(), 0).amax(1)
+        if tree.num_nodes > 1
+        else torch.zeros_like(node[:, 0])
+    )
     drafted = (tree.live & (tree.role == SCORED)).sum(1) - 1
     columns = [path, tree.tokens.gather(1, node), tree.source.gather(1, node)]
     single = torch.stack([verdict.next_token, drafted, depth, faults], dim=1)

@@ -36,7 +36,9 @@ Places = list[list[int]]
 """Of every node of every sequence its place in the pass."""
 
 
-def assemble(chains: list[KnownTokens], tree: TokenTree) -> tuple[ForwardInput, Places, HostTree | None]:
+def assemble(
+    chains: list[KnownTokens], tree: TokenTree, depth: Int[Tensor, "B N"] | None = None
+) -> tuple[ForwardInput, Places, HostTree | None]:
     """One pass: each slot's chain, then its tree. The first B chains belong to the B trees and end with their roots; the
     others only fill the cache. Also the place in the pass of every node, and the trees as lists where they were read.
 
@@ -45,7 +47,7 @@ def assemble(chains: list[KnownTokens], tree: TokenTree) -> tuple[ForwardInput, 
                     └ e      entry 4, follows 2
     """
     if not hosts.on_host(tree.tokens.device):
-        return *assemble_unread(chains, tree), None
+        return *assemble_unread(chains, tree, depth), None
     host_tree = HostTree.of(tree)
     return *assemble_lists(chains, host_tree, tree.tokens.device), host_tree
 
@@ -88,8 +90,11 @@ def assemble_lists(chains: list[KnownTokens], host_tree: HostTree, device: torch
     return ForwardInput.of(HostInput(ids, slots, entries, parents), positions, want, device), places
 
 
-def assemble_unread(chains: list[KnownTokens], tree: TokenTree) -> tuple[ForwardInput, Places]:
-    """From trees that stay where they are: every node rides, dead ones too, so the shape is known without looking."""
+def assemble_unread(
+    chains: list[KnownTokens], tree: TokenTree, depth: Int[Tensor, "B N"] | None = None
+) -> tuple[ForwardInput, Places]:
+    """From trees that stay where they are: every node rides, dead ones too, so the shape is known without looking.
+    `depth`: of the nodes, if somebody has them."""
     device, nodes = tree.tokens.device, tree.num_nodes
     spans: list[Span] = []
     places: Places = []
@@ -101,7 +106,8 @@ def assemble_unread(chains: list[KnownTokens], tree: TokenTree) -> tuple[Forward
             root = at + len(chain.tokens) - 1
             places.append(list(range(root, root + nodes)))
         at += size
-    depth = tree.depths() if nodes > 1 else torch.zeros_like(tree.tokens)
+    if depth is None:
+        depth = tree.depths() if nodes > 1 else torch.zeros_like(tree.tokens)
     if all(len(chain.tokens) == 1 for chain in chains):  # every pass of decoding: the roots are the trees' own
         slots, first = put([[c.slot for c in chains], [c.done for c in chains]], device)[..., None]
         index = torch.arange(nodes, device=device).expand(tree.batch, -1)
@@ -158,7 +164,7 @@ def score(
     layers: LayerPlan = ALL,
 ) -> Scored:
     """One pass over known tokens and trees."""
-    tokens, places, host_tree = assemble(chains, proposal.tree)
+    tokens, places, host_tree = assemble(chains, proposal.tree, proposal.depths)
     output = runner.execute(tokens, taps=taps, layers=layers)
     nodes = put(places, proposal.tree.tokens.device) if places else tokens.want.view(0, 1)
     return Scored(replace(output, token_index=nodes, host_index=places), proposal.tree, rnd, host_tree)

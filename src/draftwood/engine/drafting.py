@@ -17,18 +17,11 @@ from draftwood.core.host import host, put
 from draftwood.core.limit import Limit
 from draftwood.core.node_budget import selected
 from draftwood.core.proposal import Proposal
-from draftwood.core.proposal_checks import (
-    BAD_PROBS,
-    OVER_BUDGET,
-    REASONS,
-    fault_codes,
-    faults,
-    is_valid,
-    without_faults,
-)
+from draftwood.core.proposal_checks import BAD_PROBS, REASONS, faults, is_valid
 from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome, Times, Verdict
+from draftwood.engine.selecting import select_unread
 from draftwood.errors import DrafterError
 
 if TYPE_CHECKING:
@@ -60,7 +53,7 @@ def propose(e: "Engine", rnd: Round, limit: Limit) -> tuple[Proposal, Int[Tensor
         if proposal.fault:
             disable(e, part, dict.fromkeys(range(part.batch), proposal.fault))
         if good is not None:
-            proposal, faults = _selected_unread(e, proposal, part, own)
+            proposal, faults = select_unread(e, proposal, part.roots(), own)
             if everyone:
                 return proposal, faults
             at = index(e, drafting)
@@ -87,21 +80,6 @@ def _without_faults(e: "Engine", proposal: Proposal, part: Round, drafting: list
     if len(good) < part.batch:
         proposal, drafting = proposal.take(index(e, good)), [drafting[b] for b in good]
     return proposal, drafting
-
-
-def _selected_unread(e: "Engine", proposal: Proposal, part: Round, limit: Limit) -> tuple[Proposal, Int[Tensor, "B"]]:
-    """The same without looking: drafts with faults are cut where they are, and the faults are read with the verdict."""
-    roots = part.roots()
-    wrong = fault_codes(proposal, roots, e.info.vocab_size)
-    proposal = without_faults(proposal, wrong, roots, e.info.vocab_size)
-    proposal = proposal.keep(selected(e.recipe.policy, proposal.tree, limit))
-    proposal = proposal.compact(min(limit.tier.nodes, proposal.tree.num_nodes))
-    tree = proposal.tree
-    # Entries are reserved for so many nodes and no more.
-    over = tree.num_drafted() > limit.nodes
-    root = torch.arange(tree.num_nodes, device=roots.device) == 0
-    kept = proposal.keep(~over[:, None] | root)
-    return kept, torch.where(over & (wrong == 0), OVER_BUDGET, wrong)
 
 
 def disable_faulty(e: "Engine", rnd: Round, codes: list[int]) -> None:
@@ -136,7 +114,7 @@ def _among(bare: Proposal, part: Proposal, sequences: Int[Tensor, "R"]) -> Propo
         column[sequences] = getattr(part.tree, name).to(column.dtype)
     q_index = torch.full_like(fields["tokens"], -1)
     q_index[sequences] = part.q_indices()
-    return replace(part, tree=type(tree)(**fields), q_index=q_index)
+    return replace(part, tree=type(tree)(**fields), q_index=q_index, depths=None)
 
 
 def admit_draft(e: "Engine", slot: int, request: Request) -> int | None:

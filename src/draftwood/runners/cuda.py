@@ -4,7 +4,7 @@ the host hands over and goes on, and reads nothing.
 On a CPU the same passes run without graphs, so that every machine can test them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.cache.device import DeviceCache
+from draftwood.core import host
 from draftwood.core.forward import ALL, ForwardInput, ForwardOutput, LayerPlan, Span
 from draftwood.core.host import put
 from draftwood.core.model_info import ModelInfo
@@ -30,20 +31,21 @@ from draftwood.runners.rectangles import (
 from draftwood.runners.with_cache import WithCache
 
 WARM_UP = 2  # runs before a capture, in which libraries choose their kernels and workspaces
+MOST_FUNCTIONS = 256  # captured besides passes; the oldest go
 SIMILAR = 4  # widths within this factor share a rectangle
 
 
 class Captured:
-    """A pass of one size: its input buffers, and its outputs at fixed addresses once it was captured."""
+    """A function of tensors at fixed addresses, `inputs`; its outputs lie at fixed addresses once it was captured."""
 
-    def __init__(self, buffers: Buffers, run: Callable[[Buffers], Any], pool: Any) -> None:
-        self.buffers, self._run, self._pool = buffers, run, pool
+    def __init__(self, inputs: Any, run: Callable[[Any], Any], pool: Any) -> None:
+        self.inputs, self._run, self._pool = inputs, run, pool
         self._graph: torch.cuda.CUDAGraph | None = None
         self._outputs: Any = None
 
     def __call__(self) -> Any:
-        if self.buffers.ids.device.type != "cuda" or self.buffers.size.width > WIDEST:
-            return self._run(self.buffers)
+        if self._pool is None:  # no accelerator, or a pass so wide that its arithmetic hides the launches
+            return self._run(self.inputs)
         if self._graph is None:
             self._capture()
         else:
@@ -53,14 +55,15 @@ class Captured:
     def _capture(self) -> None:
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
+        with torch.cuda.stream(side), host.sealed():
             for _ in range(WARM_UP):
-                self._run(self.buffers)
+                self._run(self.inputs)
         torch.cuda.current_stream().wait_stream(side)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, pool=self._pool):
-            self._outputs = self._run(self.buffers)
-        self._graph.replay()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            self._outputs = self._run(self.inputs)
+        graph.replay()
+        self._graph = graph
 
 
 class Rectangles(WithCache):
@@ -70,6 +73,7 @@ class Rectangles(WithCache):
         super().__init__(cache)
         self._dtype, self._window = dtype, window
         self._captured: dict[Any, Captured] = {}
+        self._functions: dict[Any, Captured] = {}
         self._table = None if cache is None else TreeTable(cache)
         cuda = cache is not None and cache.device.type == "cuda"
         self._pool = torch.cuda.graph_pool_handle() if cuda else None
@@ -105,11 +109,29 @@ class Rectangles(WithCache):
             def whole(buffers: Buffers) -> Any:
                 return run(buffers, self.attention(buffers))
 
-            found = Captured(Buffers.empty(size, cache, wide), whole, self._pool)
-            if size.width <= WIDEST:
+            small = size.width <= WIDEST
+            found = Captured(Buffers.empty(size, cache, wide), whole, self._pool if small else None)
+            if small:
                 self._captured[size, key] = found
-        found.buffers.fill(x, spans, placed(spans, size, x), cache.padding)
+        found.inputs.fill(x, spans, placed(spans, size, x), cache.padding)
         return found(), size
+
+    @torch.inference_mode()
+    def captured(
+        self, key: Hashable, function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor
+    ) -> tuple[Tensor, ...]:
+        if self._pool is None:
+            return function(*inputs)
+        shapes = tuple((x.shape, x.dtype) for x in inputs)
+        found = self._functions.get((key, shapes))
+        if found is None:
+            if len(self._functions) >= MOST_FUNCTIONS:
+                self._functions.pop(next(iter(self._functions)))
+            own = tuple(torch.empty_like(x, memory_format=torch.contiguous_format) for x in inputs)
+            found = self._functions[key, shapes] = Captured(own, lambda given: function(*given), self._pool)
+        for mine, given in zip(found.inputs, inputs, strict=True):
+            mine.copy_(given, non_blocking=True)
+        return found()
 
     def attention(self, buffers: Buffers) -> Attention:
         """Over this runner's entries."""
