@@ -30,7 +30,7 @@ from draftwood.runners.rectangles import (
 )
 from draftwood.runners.with_cache import WithCache
 
-WARM_UP = 2  # runs before a capture, in which libraries choose their kernels and workspaces
+WARM_UP = 1  # runs before a capture, in which libraries choose their kernels and workspaces
 MOST_FUNCTIONS = 256  # captured besides passes; the oldest go
 SIMILAR = 4  # widths within this factor share a rectangle
 
@@ -128,7 +128,9 @@ class Rectangles(WithCache):
             if len(self._functions) >= MOST_FUNCTIONS:
                 self._functions.pop(next(iter(self._functions)))
             own = tuple(torch.empty_like(x, memory_format=torch.contiguous_format) for x in inputs)
-            found = self._functions[key, shapes] = Captured(own, lambda given: function(*given), self._pool)
+            # Memory of its own: passes that are replayed before its outputs are read would use that of a shared pool.
+            pool = torch.cuda.graph_pool_handle()
+            found = self._functions[key, shapes] = Captured(own, lambda given: function(*given), pool)
         for mine, given in zip(found.inputs, inputs, strict=True):
             mine.copy_(given, non_blocking=True)
         return found()
@@ -177,8 +179,7 @@ class CudaRunner(Rectangles):
     @torch.inference_mode()
     def execute(self, x: ForwardInput, *, taps: frozenset[int] = frozenset(), layers: LayerPlan = ALL) -> ForwardOutput:
         groups = similar(self.spans(x))
-        count = self.info.num_layers
-        scores = layers.stop in (None, count) and x.want.shape[0] > 0
+        scores = layers.stop in (None, self.info.num_layers) and x.want.shape[0] > 0
         key = (taps, layers, scores, x.hidden is not None)
 
         def run(buffers: Buffers, attention: Attention) -> Any:
@@ -188,10 +189,18 @@ class CudaRunner(Rectangles):
             logits = self.model.head(h) if scores and buffers.size.width <= WIDEST else None
             return h, features, logits, None if logits is None else best_of(logits)
 
-        parts = [(group, *self.rectangle(x, group, key, run)) for group in groups]
-        if len(parts) == 1:
-            return self._whole(x, *parts[0], scores)
-        return self._joined(x, parts, scores)
+        if len(groups) == 1:
+            return self._whole(x, groups[0], *self.rectangle(x, groups[0], key, run), scores)
+        joined = _Joined(x)
+        for group in groups:  # read at once: the next rectangle may use the same memory
+            (h, features, _, _), size = self.rectangle(x, group, key, run)
+            joined.add(group, size, {None: h, **features})
+        hidden = joined.columns.pop(None)
+        logits = (
+            self.model.head(hidden.index_select(0, x.want)) if scores else hidden.new_zeros(0, self.info.vocab_size)
+        )
+        best = best_of(logits) if scores else None
+        return ForwardOutput(logits, hidden, _inverse(x), joined.columns, tokens=x, best=best)
 
     def _whole(self, x: ForwardInput, spans: Sequence[Span], found: Any, size: Size, scores: bool) -> ForwardOutput:
         """Of one rectangle: logits stay where they are, and are found by index."""
@@ -214,29 +223,6 @@ class CudaRunner(Rectangles):
             best=best,
         )
 
-    def _joined(self, x: ForwardInput, parts: Sequence[Any], scores: bool) -> ForwardOutput:
-        """Of several rectangles: what they computed, gathered into the order of the pass."""
-        hidden: Tensor | None = None
-        features: dict[int, Tensor] = {}
-        for spans, (h, tapped, _, _), size in parts:
-            own = [place for s in spans for place in range(s.start, s.stop)]
-            inside = flat_places(spans, size, x.size)
-            at, source = put([own, [inside[place] for place in own]], self.info.device).unbind(0)
-            for tap, y in [(None, h), *tapped.items()]:
-                whole = hidden if tap is None else features.get(tap)
-                whole = y.new_zeros(x.size, y.shape[-1]) if whole is None else whole
-                whole.index_copy_(0, at, y.index_select(0, source))
-                if tap is None:
-                    hidden = whole
-                else:
-                    features[tap] = whole
-        assert hidden is not None
-        logits = (
-            self.model.head(hidden.index_select(0, x.want)) if scores else hidden.new_zeros(0, self.info.vocab_size)
-        )
-        best = best_of(logits) if scores else None
-        return ForwardOutput(logits, hidden, _inverse(x), features, tokens=x, best=best)
-
     def embed(self, ids: Int[Tensor, "*S"]) -> Float[Tensor, "*S H"]:
         return self.model.embed(ids)
 
@@ -244,6 +230,22 @@ class CudaRunner(Rectangles):
         self, hidden: Float[Tensor, "*S H"], *, ids: Int[Tensor, "W"] | None = None, norm: bool = True
     ) -> Float[Tensor, "*S W"]:
         return self.model.head(hidden, ids=ids, norm=norm)
+
+
+class _Joined:
+    """What several rectangles computed, in the order of the pass."""
+
+    def __init__(self, x: ForwardInput) -> None:
+        self.x, self.columns = x, dict[Any, Tensor]()
+
+    def add(self, spans: Sequence[Span], size: Size, found: dict[Any, Tensor]) -> None:
+        own = [place for s in spans for place in range(s.start, s.stop)]
+        inside = flat_places(spans, size, self.x.size)
+        at, source = put([own, [inside[place] for place in own]], self.x.ids.device).unbind(0)
+        for name, y in found.items():
+            if name not in self.columns:
+                self.columns[name] = y.new_zeros(self.x.size, y.shape[-1])
+            self.columns[name].index_copy_(0, at, y.index_select(0, source))
 
 
 def _inverse(x: ForwardInput) -> Int[Tensor, "T"]:

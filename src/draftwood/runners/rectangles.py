@@ -19,7 +19,7 @@ from draftwood.core.forward import ForwardInput, HostInput, Span
 from draftwood.core.host import put
 
 WIDEST = 64  # tokens of a line in a captured pass; longer ones are prompts, whose arithmetic hides the launches
-LEAST_CONTEXT = 128
+LEAST_CONTEXT = 256
 MOST_NODES = 1024  # of a tree in one slot
 MOST_MASKED = 2**24  # numbers of a mask for every head
 

@@ -104,8 +104,8 @@ def _timed(target: Runner, recipe: Recipe, sizes: Sequence[Size]) -> list[Times]
     rounds: dict[Size, list[Times]] = {size: [] for size in sizes}
     if not on_host(
         target.info.device
-    ):  # an accelerator's first round of a size is captured, which takes as long as hundreds
-        for turn.size in sizes * 2:
+    ):  # an accelerator captures its first round of a size: as long as hundreds of others
+        for _, turn.size in product(range(2), sizes):
             engine.step()
     started = perf_counter()
     for i, turn.size in product(range(ROUNDS), sizes):  # in turn, so that a busy moment does not hit one size alone
