@@ -230,9 +230,9 @@ def test_a_drafter_that_breaks_because_of_what_it_drew_does_not_bias(raises: boo
 
 
 def test_the_tester_drives_the_engines_own_functions() -> None:
-    from draftwood.core import score_and_verify
+    from draftwood.core import score
 
-    assert exact.Engine is Engine and engine_step.review is score_and_verify.review
+    assert exact.Engine is Engine and engine_step.score is score.score
     assert inspect.unwrap(Engine.step).__globals__["step"] is engine_step.step
 
 

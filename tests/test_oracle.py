@@ -116,6 +116,9 @@ class FeatureCopy(WithCache):
     def line(self, x: ForwardInput, temperature: float, steps: int, only: Tensor | None = None) -> None:
         """Step by step."""
 
+    def lines(self, x: ForwardInput, steps: int, only: Tensor | None = None) -> None:
+        """Step by step."""
+
 
 def feature_copy(target: Any, late: int = 0) -> Features:
     return Features(FeatureCopy(target, late))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from draftwood.core.host_tree import HostTree, verdict
-from draftwood.core.score_and_verify import KnownTokens, assemble_lists, assemble_unread
+from draftwood.core.score import KnownTokens, assemble_lists, assemble_unread
 from draftwood.core.tree import AHEAD, PROBE, SCORED, TokenTree
 from draftwood.verifiers.walk import walk
 

@@ -425,7 +425,7 @@ def test_features_of_the_position_that_produced_each_root_are_handed_on(model: C
     serve(make_engine(model, with_drafter(Curious(n_min=1, needs=Needs(taps=frozenset({4}))))), [[1, 2]], sampled(1))
     assert len(seen) == told, "nobody asked, nobody pays"
     from draftwood.core.proposal import Proposal
-    from draftwood.core.score_and_verify import KnownTokens, score
+    from draftwood.core.score import KnownTokens, score
     from draftwood.testing.contracts import toy_round
 
     for known, feature in seen[:6]:

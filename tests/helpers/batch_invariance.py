@@ -75,7 +75,7 @@ def _cache(model: Model) -> DenseCache:
 
 def _run(model: Model, cache: DenseCache, *parts: ForwardInput) -> list[Computed]:
     """All parts in one pass; what was computed for their tokens, in order."""
-    columns = {
+    columns: dict[str, Any] = {
         f: torch.cat([getattr(p, f) for p in parts]) for f in ("ids", "slots", "positions", "entries", "parents")
     }
     taps = frozenset({FINAL, *range(model.info.num_layers + 1)})

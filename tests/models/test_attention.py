@@ -171,7 +171,8 @@ def test_padding_attends_to_nothing(backend):
     x = staged(slots, cache)
     pad = replace(_part(x, slice(0, 1)), slots=torch.tensor([-1]))
     names = ("ids", "slots", "positions", "entries", "parents")
-    padded = ForwardInput(**{n: torch.cat([getattr(x, n), getattr(pad, n)]) for n in names}, want=torch.arange(2))
+    columns: dict[str, Any] = {n: torch.cat([getattr(x, n), getattr(pad, n)]) for n in names}
+    padded = ForwardInput(**columns, want=torch.arange(2))
     q, k, v = new_rows(3)
     segments = cache.stage(padded)
     said = BACKENDS[backend](q, k, v, cache, padded, segments, None)

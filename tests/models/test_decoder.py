@@ -119,7 +119,7 @@ def tokens(
 
 def join(*parts: ForwardInput) -> ForwardInput:
     """Several slots in one pass."""
-    columns = {
+    columns: dict[str, Any] = {
         f: torch.cat([getattr(p, f) for p in parts]) for f in ("ids", "slots", "positions", "entries", "parents")
     }
     return ForwardInput(**columns, want=torch.arange(len(columns["ids"])))

@@ -112,13 +112,12 @@ def test_wrong_tokens_are_found(told: list[Any], monkeypatch: pytest.MonkeyPatch
     """The twin: the tokens of the chain without those of the accepted path."""
     from draftwood.engine import step
 
-    real = step.staged_entries
+    real = step._kept
 
-    def shorter(chains: Any, host_tree: Any, verdict: Any) -> Any:
-        kept, _ = real(chains, host_tree, verdict)
-        return kept, [chain.tokens for chain in chains]
+    def shorter(chains: Any, report: Any) -> Any:
+        return real(chains, report)[0], [chain.tokens for chain in chains]
 
-    monkeypatch.setattr(step, "staged_entries", shorter)
+    monkeypatch.setattr(step, "_kept", shorter)
     target = tiny_runner(1)
     recipe = recipes.build("speculative_sampling:draft=first:4", target)
     serve(make_engine(target, recipe), [[1, 2, 3]], SamplingParams(max_tokens=12))

@@ -23,7 +23,7 @@ from draftwood.core.protocols import Runner, TreePolicy
 from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
-from draftwood.core.score_and_verify import KnownTokens, assemble
+from draftwood.core.score import KnownTokens, assemble
 from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Outcome
 from draftwood.drafters.features import MARGIN

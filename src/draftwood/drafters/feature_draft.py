@@ -17,7 +17,7 @@ from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
-from draftwood.core.score_and_verify import KnownTokens
+from draftwood.core.score import KnownTokens
 from draftwood.core.tree import TokenTree
 from draftwood.drafters.levels import Levels
 from draftwood.drafters.nets.runner import FeatureModel

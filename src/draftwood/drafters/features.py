@@ -23,7 +23,7 @@ from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import TreePolicy
 from draftwood.core.request import Request
 from draftwood.core.round import Round
-from draftwood.core.score_and_verify import KnownTokens
+from draftwood.core.score import KnownTokens
 from draftwood.core.verdict import Outcome
 from draftwood.drafters.feature_draft import Draft, in_one_call, unread_lines
 from draftwood.drafters.nets.runner import FeatureModel

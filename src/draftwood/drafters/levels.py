@@ -15,7 +15,7 @@ from torch import Tensor
 
 from draftwood.core.forward import ForwardInput, Span
 from draftwood.core.host import put
-from draftwood.core.score_and_verify import KnownTokens
+from draftwood.core.score import KnownTokens
 from draftwood.core.tree import TokenTree
 
 

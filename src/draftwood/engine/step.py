@@ -3,7 +3,7 @@
     who runs?           scheduler.next      sequences, and their known tokens that are not in the cache
     how much to draft?  controller.plan     a Limit per sequence; depth 0 is plain decoding
     draft               drafter.propose     a tree below each sequence's newest token
-    score               one target pass     known tokens and trees together (core/score_and_verify.py)
+    score               one target pass     known tokens and trees together (core/score.py)
     accept a path       verifier.verify     an exact rule
     commit              cache, drafter      the entries of the path are kept, the others dropped
     emit                request.accept      tokens, clipped at stop conditions
@@ -25,7 +25,7 @@ from draftwood.core.proposal import Proposal
 from draftwood.core.report import Report
 from draftwood.core.request import Request
 from draftwood.core.round import Round
-from draftwood.core.score_and_verify import KnownTokens, score
+from draftwood.core.score import KnownTokens, score
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Outcome, Times, Verdict
 from draftwood.engine.drafting import commit_draft, disable_faulty, disable_slow, index, propose

@@ -264,7 +264,7 @@ def test_padding_reads_as_nothing_wherever_it_stands():
     alone = model.forward(chain([9], slot=-1), begun(model)[0])
     cache, _ = begun(model)  # and every buffer is full of its numbers
     parts = [chain([9], slot=-1), tree(), chain([9], slot=-1), chain([9], slot=-1)]
-    columns = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
+    columns: dict[str, Any] = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
     x = ForwardInput(**columns, want=torch.arange(len(PARENTS) + 3))
     output = model.forward(x, cache)
     assert torch.equal(output.logits[1:-2], both_passes(model)["logits"][DONE:])

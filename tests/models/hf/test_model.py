@@ -93,7 +93,7 @@ def tokens(ids: Sequence[int], parents: Sequence[int] | None = None, *, slot: in
 
 
 def join(*parts: ForwardInput) -> ForwardInput:
-    columns = {
+    columns: dict[str, Any] = {
         f: torch.cat([getattr(p, f) for p in parts]) for f in ("ids", "slots", "positions", "entries", "parents")
     }
     return ForwardInput(**columns, want=torch.arange(len(columns["ids"])))

@@ -23,7 +23,7 @@ from draftwood.core.round import TARGET, Round
 from draftwood.core.sampling.keys import digits
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.sampling.random import split
-from draftwood.core.score_and_verify import KnownTokens, score
+from draftwood.core.score import KnownTokens, score
 from draftwood.verifiers.match import Match
 
 NEAR = 3e-4

@@ -1,7 +1,6 @@
-"""Score and verify: one target pass over known tokens and trees, then a rule. For the engine and for drafters that review
-their own drafts; the exact tester runs this very function."""
+"""Score: one target pass over known tokens and trees. For the engine and for drafters that score drafts of their own; the
+exact tester runs this very function."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -17,10 +16,6 @@ from draftwood.core.protocols import Runner
 from draftwood.core.round import Round
 from draftwood.core.scored import Scored
 from draftwood.core.tree import TokenTree
-from draftwood.core.verdict import Verdict
-
-Rule = Callable[[Proposal, Scored, Round], Verdict]
-"""`Verifier.verify`, or something that guards it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,21 +163,3 @@ def score(
     output = runner.execute(tokens, taps=taps, layers=layers)
     nodes = put(places, proposal.tree.tokens.device) if places else tokens.want.view(0, 1)
     return Scored(replace(output, token_index=nodes, host_index=places), proposal.tree, rnd, host_tree)
-
-
-def review(
-    runner: Runner,
-    chains: list[KnownTokens],
-    proposal: Proposal,
-    rule: Rule,
-    rnd: Round,
-    *,
-    taps: frozenset[int] = frozenset(),
-    mark: Callable[[str], None] = lambda part: None,
-) -> tuple[Verdict, Scored]:
-    """Score a proposal in one pass and let a rule keep a path. `mark` is called when a part is done."""
-    scored = score(runner, chains, proposal, rnd, taps=taps)
-    mark("score")
-    verdict = rule(proposal, scored, rnd)
-    mark("verify")
-    return verdict, scored
