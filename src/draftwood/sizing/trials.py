@@ -102,9 +102,8 @@ def _timed(target: Runner, recipe: Recipe, sizes: Sequence[Size]) -> list[Times]
     engine.add(request)
     engine.step()  # the prompt
     rounds: dict[Size, list[Times]] = {size: [] for size in sizes}
-    if not on_host(
-        target.info.device
-    ):  # an accelerator captures its first round of a size: as long as hundreds of others
+    if not on_host(target.info.device):
+        # An accelerator captures its first round of a size, which takes as long as hundreds of others.
         for _, turn.size in product(range(2), sizes):
             engine.step()
     started = perf_counter()
