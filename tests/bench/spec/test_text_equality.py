@@ -3,9 +3,20 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
 from draftwood import recipes
-from draftwood.bench.spec.text_equality import NEAR, difference, following, not_compared
+from draftwood.bench.spec.text_equality import (
+    COARSE_EVERY,
+    COARSE_NEAR,
+    EVERY,
+    NEAR,
+    difference,
+    few_enough,
+    following,
+    not_compared,
+    tokens_per_tie,
+)
 from draftwood.core.protocols import Runner
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.testing.tiny import tiny_runner
@@ -81,3 +92,22 @@ def test_a_token_that_the_target_does_not_choose_is_no_near_tie(target: Runner, 
         assert found is not None and found.position == 1
         margins.append(found.margin)
     assert max(margins) > NEAR and all(margin >= 0 for margin in margins)
+
+
+def test_in_sixteen_bits_near_is_a_few_steps_between_numbers_and_ties_come_more_often(target: Runner):
+    coarse = tiny_runner(dtype=torch.bfloat16)
+    for runner, most in ((target, NEAR), (coarse, 0.5)):
+        found = difference(runner, [1, 2], [3, 5], [3, 8], GREEDY)
+        assert found is not None and found.close <= most and found.near == (found.margin <= found.close)
+        sampled = difference(runner, [1, 2], [3, 5], [3, 8], replace(GREEDY, temperature=1.0))
+        assert sampled is not None and sampled.close == (NEAR if runner is target else COARSE_NEAR)
+    assert [tokens_per_tie(name) for name in ("int8 vnni", "float32", "bfloat16", "transformers float16")] == [
+        EVERY,
+        EVERY,
+        COARSE_EVERY,
+        COARSE_EVERY,
+    ]
+    assert (
+        few_enough(1, 100, COARSE_EVERY) and few_enough(2, 200, COARSE_EVERY) and not few_enough(2, 199, COARSE_EVERY)
+    )
+    assert not few_enough(2, 200), "the twin: in float32 two in two hundred are too many"

@@ -15,7 +15,7 @@ from draftwood.bench.spec.peers import OURS, Settings
 from draftwood.bench.spec.questions import Item, order
 from draftwood.bench.spec.results_log import ResultsLog
 from draftwood.bench.spec.summary import ALL, best, figures, ratio
-from draftwood.bench.spec.text_equality import few_enough
+from draftwood.bench.spec.text_equality import few_enough, tokens_per_tie
 from draftwood.bench.spec.worker_pool import WorkerPool
 from draftwood.kernels.cpu.levels import SWITCH, chosen
 
@@ -142,6 +142,7 @@ def broken(found: dict[str, Any], ours: Sequence[str]) -> list[str]:
             said.append(f"{name}: {f['failures']} of {f['questions']} answers failed")
         if f["different"]:
             said.append(f"{name}: {f['different']} answers differ from plain decoding's")
-        if not few_enough(f["near_ties"], f["compared"]):
-            said.append(f"{name}: {f['near_ties']} near ties in {f['compared']} tokens, more than 1 in 1000")
+        every = tokens_per_tie(found["precision"][name])
+        if not few_enough(f["near_ties"], f["compared"], every):
+            said.append(f"{name}: {f['near_ties']} near ties in {f['compared']} tokens, more than 1 in {every}")
     return said

@@ -1,11 +1,12 @@
 """Text equality: which recipes must write plain decoding's text, and whether a difference is a near tie.
 
-Passes of different sizes round differently in float32, so two correct methods may choose different tokens where both are
+Passes of different sizes round differently in floats, so two correct methods may choose different tokens where both are
 almost equally good. At the first difference the target is evaluated once more. Greedy: the margin is the gap from the
 best logit to the lower of the two tokens' logits. Sampled: the margin is the distance from the uniform number to the
 interval of the other token, at the first step of the draw where the two tokens differ.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -26,7 +27,16 @@ from draftwood.core.sampling.random import split
 from draftwood.core.score import KnownTokens, score
 from draftwood.verifiers.match import Match
 
-NEAR = 3e-4
+NEAR = 3e-4  # margin of a near tie in float32
+EVERY = 1000  # tokens among which one near tie is no sign of an error
+# A 16-bit number has few digits: logits around 20 are an eighth apart in bfloat16, and every pass rounds differently. There
+# the margin of greedy tokens counts in steps between neighbouring numbers, and ties come more often.
+STEPS, COARSE_NEAR, COARSE_EVERY = 4, 0.05, 100
+
+
+def tokens_per_tie(precision: str) -> int:
+    """Tokens among which one near tie is no sign of an error, by the name of the number format."""
+    return COARSE_EVERY if "float16" in precision else EVERY
 
 
 def following(name: str, temperature: float) -> dict[str, Any]:
@@ -54,18 +64,19 @@ class Difference:
     position: int
     tokens: tuple[int, int]  # -1 where a text has ended
     margin: float
+    close: float = NEAR  # margins up to this are rounding
 
     @property
     def near(self) -> bool:
-        return self.margin <= NEAR
+        return self.margin <= self.close
 
     def __str__(self) -> str:
         return f"token {self.position}: {self.tokens[0]} instead of {self.tokens[1]}, margin {self.margin:.1e}"
 
 
-def few_enough(near: int, compared: int) -> bool:
-    """At most one near tie in a thousand tokens, and at most one in a shorter run."""
-    return near * 1000 <= max(compared, 1000)
+def few_enough(near: int, compared: int, every: int = EVERY) -> bool:
+    """At most one near tie in so many tokens, and at most one in a shorter run."""
+    return near * every <= max(compared, every)
 
 
 @torch.inference_mode()
@@ -87,11 +98,19 @@ def difference(
     rnd = Round(put([0], device), put([len(known)], device), (request,))
     scored = score(runner, [KnownTokens(0, 0, known)], Proposal.roots(rnd.roots()), rnd)
     root = put([[0]], device)
+    kind = target.info.dtype
     if params.greedy:
         logits = scored.logits(root)[0, 0].double()
-        return Difference(place, (x, y), float(logits.max() - torch.minimum(logits[x], logits[y])))
+        close = NEAR if kind.itemsize > 2 else STEPS * _step(float(logits.max()), kind)
+        return Difference(place, (x, y), float(logits.max() - torch.minimum(logits[x], logits[y])), close)
     uniforms = digits(rnd.key(TARGET, put([0], device)))[0].tolist()
-    return Difference(place, (x, y), _step_margin(scored.probs(root[:, 0]).dense()[0].double(), x, y, uniforms))
+    margin = _step_margin(scored.probs(root[:, 0]).dense()[0].double(), x, y, uniforms)
+    return Difference(place, (x, y), margin, NEAR if kind.itemsize > 2 else COARSE_NEAR)
+
+
+def _step(x: float, kind: torch.dtype) -> float:
+    """The distance of neighbouring numbers around x."""
+    return torch.finfo(kind).eps * 2.0 ** math.floor(math.log2(max(abs(x), 1.0)))
 
 
 def _step_margin(probs: torch.Tensor, x: int, y: int, uniforms: list[float]) -> float:

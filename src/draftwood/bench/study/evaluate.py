@@ -10,7 +10,7 @@ from typing import Any
 
 from draftwood import recipes
 from draftwood.bench import other_processes
-from draftwood.bench.spec.text_equality import difference, few_enough, not_compared
+from draftwood.bench.spec.text_equality import EVERY, difference, few_enough, not_compared, tokens_per_tie
 from draftwood.bench.statistics import Ratio, ratio_of_means
 from draftwood.bench.study.predict import Forecast, Pair, Spent, estimated, fitted, observed
 from draftwood.bench.study.timed_answer import Answer, answer
@@ -54,10 +54,11 @@ class Text:
     compared: int = 0  # tokens up to and including the first difference
     near: int = 0
     wrong: tuple[str, ...] = ()
+    every: int = EVERY  # tokens among which one near tie is no sign of an error
 
     @property
     def good(self) -> bool:
-        return not self.judged or (not self.wrong and few_enough(self.near, self.compared))
+        return not self.judged or (not self.wrong and few_enough(self.near, self.compared, self.every))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,8 @@ class Evaluator:
                 near += 1
             else:
                 wrong.append(f"prompt {i + 1}, {found}")
-        return Text(not why, why, len(asked), identical, compared, near, tuple(wrong))
+        every = tokens_per_tie(self.loaded.info.backend)
+        return Text(not why, why, len(asked), identical, compared, near, tuple(wrong), every)
 
 
 def evaluator(

@@ -8,7 +8,15 @@ kind of round occurs.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from draftwood.bench.spec.text_equality import Difference, difference, few_enough, following, not_compared
+from draftwood.bench.spec.text_equality import (
+    EVERY,
+    Difference,
+    difference,
+    few_enough,
+    following,
+    not_compared,
+    tokens_per_tie,
+)
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.config import EngineConfig
 from draftwood.core.legal_draws import Draw
@@ -43,13 +51,14 @@ class Comparison:
     rounds: list[int] = field(default_factory=lambda: [0, 0, 0])  # all, some, none accepted
     preempted: int = 0
     disabled: int = 0
+    every: int = EVERY  # tokens among which one near tie is no sign of an error
     near: list[tuple[int, Difference]] = field(default_factory=list[tuple[int, Difference]])
     wrong: list[tuple[int, Difference]] = field(default_factory=list[tuple[int, Difference]])
 
     @property
     def good(self) -> bool:
         """No difference but a few near ties, and the drafter was never disabled."""
-        return not self.wrong and not self.disabled and few_enough(len(self.near), self.compared)
+        return not self.wrong and not self.disabled and few_enough(len(self.near), self.compared, self.every)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +156,7 @@ def _compared(
     wanted: Sequence[Sequence[int]] | None,
 ) -> Comparison:
     """`wanted` is None where texts are not compared: then only rounds are counted."""
-    found = Comparison(name, against, answers=len(got))
+    found = Comparison(name, against, answers=len(got), every=tokens_per_tie(loaded.info.backend))
     for i, request in enumerate(got):
         s = request.stats
         found.emitted += len(request.output)

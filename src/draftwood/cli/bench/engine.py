@@ -14,6 +14,7 @@ from draftwood.cli.screen import Screen
 
 if TYPE_CHECKING:
     from draftwood.bench.micro.engine import Cost
+    from draftwood.bench.micro.host_reads import Reads
 
 PLAIN = "autoregressive"
 MOST_NODES = 255
@@ -37,6 +38,7 @@ def engine(
 ) -> None:
     """The time of a decoding round by part, and the share of it outside the model, greedy and at temperature 1."""
     from draftwood.bench.micro.engine import Case, measure, replay
+    from draftwood.bench.micro.host_reads import reads_by_rule
     from draftwood.core import host
     from draftwood.core.sampling.params import SamplingParams
 
@@ -63,8 +65,21 @@ def engine(
     show(screen, found)
     if not host.on_host(loaded.info.device):
         screen.line("on a GPU a pass is enqueued, and its time falls into the part in which the host waits for it")
+    reads = reads_by_rule()
+    show_reads(screen, reads)
     screen.lines(shared.source_lines(source))
-    shared.save(out, {"provenance": source, "rows": [asdict(cost) for cost in found]})
+    rows = [asdict(cost) for cost in found]
+    shared.save(out, {"provenance": source, "rows": rows, "host_reads": [each._asdict() for each in reads]})
+
+
+def show_reads(screen: Screen, found: "list[Reads]") -> None:
+    """What the rules would make an accelerator wait for."""
+    batches = sorted({each.batch for each in found})
+    drawn = compact("rule", *(f"batch {batch}" for batch in batches))
+    for rule in dict.fromkeys(each.rule for each in found):
+        drawn.add_row(rule, *(str(each.reads) for each in found if each.rule == rule))
+    screen.line("host reads of one verify on an accelerator, trees of 64 nodes; the round reads the verdict once more")
+    screen.show(drawn)
 
 
 def show(screen: Screen, found: "list[Cost]") -> None:
