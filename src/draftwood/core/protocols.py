@@ -158,9 +158,22 @@ class Cache(Protocol):
         others leave out, because nothing times not-a-number is not nothing."""
         ...
 
-    def store(self, name: str) -> Tensor: ...
+    def store(self, name: str) -> Tensor:
+        """Per-token entries: [slots, heads, entries, width]."""
+        ...
+
+    def state(self, name: str) -> Tensor:
+        """Per-slot states after the committed text: [slots, heads, width]; zeros before the first token. A token without
+        a staged parent reads it; nobody writes it but `commit`."""
+        ...
+
+    def staged_states(self, name: str) -> Tensor:
+        """Per-slot states after each staged token: [slots, staged, heads, width]. A token reads its parent's and writes its
+        own."""
+        ...
+
     def commit(self, slots: Sequence[int], entries: Sequence[Sequence[int]]) -> None:
-        """Keep these staged entries in this order, drop the rest."""
+        """Keep these staged entries in this order, drop the rest. The state after the last one is the slot's."""
         ...
 
     def free(self, slots: Sequence[int]) -> None: ...
@@ -180,7 +193,7 @@ class Model(Protocol):
     def info(self) -> ModelInfo: ...
     @property
     def cache_specs(self) -> tuple[CacheSpec, ...]:
-        """What its cache must hold for every token."""
+        """What its cache must hold for every token, and for every slot."""
         ...
 
     def forward(
