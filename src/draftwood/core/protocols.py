@@ -127,7 +127,8 @@ class Scheduler(Protocol):
 
 
 class Watcher(Protocol):
-    """Looks on at round boundaries: metrics, labels, online learning."""
+    """Looks on at round boundaries: metrics, labels, online learning. Its tensors are copies, gradients are on, and it may
+    refresh the weights of a drafter: which tokens are accepted depends on them, the text does not."""
 
     def __call__(self, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None: ...
 

@@ -39,15 +39,12 @@ def _copied(x: Any, made: dict[int, Any]) -> Any:
 
 def copied_round(rnd: Round) -> Round:
     """The same sequences, with tensors of their own."""
-    slots, lengths, origin, columns = (
-        x if x is None else copied(x) for x in (rnd.slots, rnd.lengths, rnd.origin, rnd.columns)
-    )
     return Round(
-        slots,
-        lengths,
+        rnd.slots.clone(),
+        rnd.lengths.clone(),
         rnd.requests,
-        origin=origin,
-        columns=columns,
+        origin=copied(rnd.origin),
+        columns=copied(rnd.columns),
         target=rnd.target,
         noise=rnd.noise,
         stream=rnd.stream,
