@@ -6,6 +6,9 @@
 Committing a chain moves nothing. Committing a path through a tree copies at most the path's length.
 The stores begin short and double when a sequence outgrows them, so memory follows the longest sequence in use.
 The tokens of committed entries are kept, also after `free`: a new request starts from the longest prefix in any slot.
+
+Per-slot stores (cache/states.py) lie beside them. Their states are known at the end of a text alone, so with such a store
+a new request starts from the whole text of a slot if that is a prefix of its own, and otherwise from nothing.
 """
 
 from collections.abc import Sequence
@@ -15,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from draftwood.cache.states import SlotStates, check_order
 from draftwood.core.forward import CacheSpec, ForwardInput, Segment
 from draftwood.core.host import put
 from draftwood.errors import EngineError, OptionError, OutOfBlocks
@@ -53,13 +57,16 @@ class DenseCache:
         size = min(capacity, _INITIAL_ENTRIES)
         alike: dict[CacheSpec, list[str]] = {}
         for s in specs:
-            alike.setdefault(replace(s, name=""), []).append(s.name)
+            if not s.per_slot:
+                alike.setdefault(replace(s, name=""), []).append(s.name)
+        recurrent = [s for s in specs if s.per_slot]
         try:
             # Stores of one shape are one tensor [stores, slots, heads, entries, width]: a path moves in all of them at once.
             self._joined = {
                 tuple(names): torch.zeros(len(names), slots, s.heads, size, s.width, dtype=s.dtype, device=device)
                 for s, names in alike.items()
             }
+            self._states = SlotStates(recurrent, slots, device) if recurrent else None
         except (RuntimeError, MemoryError) as error:
             why = str(error).partition("\n")[0]
             raise OptionError(
@@ -73,6 +80,20 @@ class DenseCache:
     def store(self, name: str) -> Tensor:
         """[slots, heads, entries, width]; fetch it again for every pass, because it may have grown."""
         return self._stores[name]
+
+    def state(self, name: str) -> Tensor:
+        """[slots, heads, width]: of a per-slot store, after the committed text; zeros before the first token."""
+        return self._recurrent.committed[name]
+
+    def staged_states(self, name: str) -> Tensor:
+        """[slots, staged, heads, width]: of a per-slot store, after each staged token; fetch it again for every pass."""
+        return self._recurrent.staged[name]
+
+    @property
+    def _recurrent(self) -> SlotStates:
+        if self._states is None:
+            raise EngineError("this cache has no per-slot stores\nhint: CacheSpec(..., per_slot=True)")
+        return self._states
 
     def _grow(self, size: int, most: int | None = None) -> None:
         """Room for `size` entries in every slot, at most the capacity."""
@@ -98,25 +119,36 @@ class DenseCache:
 
     def prefer(self, tokens: Sequence[int], free: Sequence[int]) -> int:
         """The free slot that shares the longest prefix with these tokens; among equals, the one unused for longest."""
-        want = list(tokens)
-        return max(free, key=lambda i: (_shared(self._slots[i].text, want), -self._slots[i].used))
+        want = list(tokens if self._states is None else tokens[:-1])  # a state that has read the root is of no use
+        return max(free, key=lambda i: (self._usable(i, want), -self._slots[i].used))
+
+    def _usable(self, slot: int, want: list[int], most: int | None = None) -> int:
+        """How many entries of a slot a text can start from, at most `most`. With per-slot states: all of them or none."""
+        have = self._slots[slot].text
+        size = _shared(have, want)
+        if self._states is not None and (size < len(have) or (most is not None and size > most)):
+            return 0
+        return size if most is None else min(size, most)
 
     def admit(self, slot: int, tokens: Sequence[int], most: int | None = None, before: Sequence[int] = ()) -> int:
         """Take the slot and start from the longest prefix that any slot holds, at most `most` entries of it.
 
         A prefix counts only behind the same `before`. The last token never comes from a prefix: it is the root.
+        With per-slot states a prefix counts only if it is the whole text of a slot.
         Returns the number of entries taken over."""
         mine = self._slots[slot]
         if mine.owned:
             raise EngineError(f"slot {slot} is admitted twice")
         want, front = list(tokens[:-1]), tuple(before)
-        shared = [_shared(s.text, want) if s.before == front else 0 for s in self._slots]
+        shared = [self._usable(i, want, most) if s.before == front else 0 for i, s in enumerate(self._slots)]
         best = max(range(self.slots), key=lambda i: (shared[i], i == slot))
-        size = shared[best] if most is None else min(shared[best], most)
+        size = shared[best]
         self._grow(size)
         if best != slot and size:
             for joined in self._joined.values():
                 joined[:, slot, :, :size] = joined[:, best, :, :size]
+        if self._states is not None:
+            self._states.start(slot, best, size)
         mine.text, mine.before = list(tokens[:size]), front
         mine.owned, mine.written = True, max(mine.written, size)
         self._touch(slot)
@@ -170,6 +202,9 @@ class DenseCache:
         if len(s.text) + max(size, len(s.ids)) > self.capacity:
             raise EngineError(f"slot {slot}: entry {len(s.text) + size - 1} of {self.capacity}")
         self._grow(len(s.text) + max(size, len(s.ids)))
+        if self._states is not None:
+            check_order(slot, entries, parents, s.ids)
+            self._states.grow(max(size, len(s.ids)))
         first = entries[0]
         dense = entries == list(range(first, first + len(entries)))
         if size > len(s.ids):
@@ -201,7 +236,10 @@ class DenseCache:
             s.written = end
 
     def commit(self, slots: Sequence[int], entries: Sequence[Sequence[int]]) -> None:
-        """Keep these staged entries in this order, drop the rest."""
+        """Keep these staged entries in this order, drop the rest. The state after the last one is the slot's."""
+        if self._states is not None:
+            self._check_paths(slots, entries)
+            self._states.keep(slots, entries)
         for slot, kept in zip(slots, entries, strict=True):
             s = self._slots[slot]
             if kept == [0] and s.ids and s.ids[0] >= 0:
@@ -220,8 +258,17 @@ class DenseCache:
             s.text += [s.ids[e] for e in kept]
             self._drop_staged(s)
 
+    def _check_paths(self, slots: Sequence[int], entries: Sequence[Sequence[int]]) -> None:
+        """EngineError if entries are kept without one that their last state has read, or with one that it has not."""
+        for slot, kept in zip(slots, entries, strict=True):
+            visible = self._slots[slot].visible
+            if not kept:
+                continue
+            if max(kept) >= len(visible) or np.flatnonzero(visible[kept[-1]]).tolist() != sorted(kept):
+                raise EngineError(f"slot {slot}: {list(kept)} is no whole path of staged entries")
+
     def free(self, slots: Sequence[int]) -> None:
-        """Give the slots back. Their entries can be reused as a prefix until they are overwritten."""
+        """Give the slots back. Their entries and states can be reused as a prefix until they are overwritten."""
         for slot in slots:
             self._drop_staged(self._slots[slot])
             self._slots[slot].owned = False
@@ -237,6 +284,8 @@ class DenseCache:
                 raise EngineError(f"slot {i} holds {len(s.text)} entries of {self.capacity}")
             if not s.owned and (s.ids or s.reserved):
                 raise EngineError(f"slot {i} is free but has {len(s.ids)} staged and {s.reserved} reserved entries")
+            if self._states is not None:
+                self._states.check(i, len(s.text))
         held = sum(len(s.text) for s in self._slots if s.owned)
         if held > self.max_cache_tokens:
             raise EngineError(f"{held} entries are owned, {self.max_cache_tokens} exist")

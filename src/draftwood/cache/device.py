@@ -13,7 +13,7 @@ from torch import Tensor
 from draftwood.cache.dense import DenseCache
 from draftwood.core.forward import CacheSpec
 from draftwood.core.host import put
-from draftwood.errors import EngineError
+from draftwood.errors import EngineError, ModelError
 
 
 class DeviceCache(DenseCache):
@@ -28,6 +28,11 @@ class DeviceCache(DenseCache):
         max_cache_tokens: int | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
+        recurrent = [s.name for s in specs if s.per_slot]
+        if recurrent:
+            raise ModelError(
+                f"per-slot states are not kept on an accelerator: {', '.join(recurrent)}\nhint: run this model on the CPU"
+            )
         super().__init__(
             specs,
             slots=slots + 1,

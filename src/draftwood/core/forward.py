@@ -19,12 +19,16 @@ FINAL = -1
 
 @dataclass(frozen=True, slots=True)
 class CacheSpec:
-    """One store of a cache: `heads` x `width` numbers per token."""
+    """One store of a cache: `heads` x `width` numbers per token, or per slot.
+
+    A per-slot store holds the state of a recurrent layer: one after the committed text, and one after each staged token.
+    A state is known only at the end of a text, so a cache with such a store shares no part of a text, only a whole one."""
 
     name: str
     heads: int
     width: int
     dtype: torch.dtype = torch.float32
+    per_slot: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,10 @@ class Span:
 @dataclass(frozen=True, slots=True, eq=False)
 class ForwardInput:
     """The input of one pass. Slot -1 is padding. Entries count from the slot's committed length: entry r of a slot
-    with n committed ones lives at n + r, so committing a chain moves nothing."""
+    with n committed ones lives at n + r, so committing a chain moves nothing.
+
+    Tokens of one slot are adjacent, and a token stands behind the one it follows, or follows one of an earlier pass: a
+    recurrent layer makes the state after a token from its parent's, in the order of the pass."""
 
     ids: Int[Tensor, "T"]
     slots: Int[Tensor, "T"]

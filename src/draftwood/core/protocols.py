@@ -127,7 +127,8 @@ class Scheduler(Protocol):
 
 
 class Watcher(Protocol):
-    """Looks on at round boundaries: metrics, labels, online learning."""
+    """Looks on at round boundaries: metrics, labels, online learning. Its tensors are copies, gradients are on, and it may
+    refresh the weights of a drafter: which tokens are accepted depends on them, the text does not."""
 
     def __call__(self, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None: ...
 
@@ -158,9 +159,22 @@ class Cache(Protocol):
         others leave out, because nothing times not-a-number is not nothing."""
         ...
 
-    def store(self, name: str) -> Tensor: ...
+    def store(self, name: str) -> Tensor:
+        """Per-token entries: [slots, heads, entries, width]."""
+        ...
+
+    def state(self, name: str) -> Tensor:
+        """Per-slot states after the committed text: [slots, heads, width]; zeros before the first token. A token without
+        a staged parent reads it; nobody writes it but `commit`."""
+        ...
+
+    def staged_states(self, name: str) -> Tensor:
+        """Per-slot states after each staged token: [slots, staged, heads, width]. A token reads its parent's and writes its
+        own."""
+        ...
+
     def commit(self, slots: Sequence[int], entries: Sequence[Sequence[int]]) -> None:
-        """Keep these staged entries in this order, drop the rest."""
+        """Keep these staged entries in this order, drop the rest. The state after the last one is the slot's."""
         ...
 
     def free(self, slots: Sequence[int]) -> None: ...
@@ -180,7 +194,7 @@ class Model(Protocol):
     def info(self) -> ModelInfo: ...
     @property
     def cache_specs(self) -> tuple[CacheSpec, ...]:
-        """What its cache must hold for every token."""
+        """What its cache must hold for every token, and for every slot."""
         ...
 
     def forward(

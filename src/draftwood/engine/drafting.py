@@ -118,7 +118,11 @@ def _among(bare: Proposal, part: Proposal, sequences: Int[Tensor, "R"]) -> Propo
 
 
 def admit_draft(e: "Engine", slot: int, request: Request) -> int | None:
-    """How many tokens of a shared prefix the drafter's state already covers. A drafter that fails here is disabled."""
+    """How many tokens of a shared prefix the drafter's state already covers. A drafter that fails here is disabled. A slot
+    that a part failed to free goes on without drafts, and its next request is told why."""
+    if slot in e.disabled:
+        request.stats.disabled = e.disabled[slot]
+        return None
     try:
         return e.recipe.drafter.admit(e.drafter_state, slot, request)
     except Exception as error:

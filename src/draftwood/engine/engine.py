@@ -15,6 +15,7 @@ from draftwood.core.request import Request
 from draftwood.core.sampling.random import Keyed, Noise
 from draftwood.core.verdict import Times
 from draftwood.engine.drafting import admit_draft
+from draftwood.engine.guarded import free_controller
 from draftwood.engine.interrupt import HeldInterrupt
 from draftwood.engine.scheduler import FirstCome
 from draftwood.engine.step import step
@@ -150,10 +151,10 @@ class Engine:
     def release(self, slots: Sequence[int]) -> None:
         """Free slots in the cache and in all parts."""
         self.runner.free(slots)
-        self.recipe.controller.free(self.controller_state, slots)
         for slot in slots:
             if self.disabled.pop(slot, None) is None:
                 self.free_draft(slot)
+        free_controller(self, slots)
 
     def free_draft(self, slot: int) -> None:
         """Free a slot of the drafter. A drafter that fails in this is disabled for the slot."""

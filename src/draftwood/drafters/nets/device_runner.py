@@ -1,6 +1,6 @@
 """A feature net on an accelerator: draft passes as rectangles of fixed sizes, each captured once and replayed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from draftwood.core.forward import CacheSpec, ForwardInput
 from draftwood.core.host import put
 from draftwood.core.protocols import Runner
 from draftwood.core.sampling.truncation import top
+from draftwood.drafters.nets.refresh import refresh_net
 from draftwood.drafters.nets.runner import places
 from draftwood.models.rope import angles, frequencies
 from draftwood.runners.cuda import Rectangles
@@ -45,6 +46,17 @@ class DeviceRunner(Rectangles):
     def open(self, slots: int, capacity: int) -> "DeviceRunner":
         cache = DeviceCache(self.cache_specs, slots=slots, capacity=capacity, device=self.target.info.device)
         return DeviceRunner(self.net, self.target, self.ids, cache, self._rows)
+
+    @torch.inference_mode()
+    def refresh(self, weights: Mapping[str, Tensor]) -> None:
+        """In place, copied rows included: captured passes read the same addresses as before."""
+        refresh_net(self.net, weights)
+        if not self.net.own_head:
+            return
+        whole = self.net.lm_head.weight
+        for asked, rows in self._rows.values():
+            if rows is not whole and asked is not None:
+                rows.copy_(whole[places(self.ids, asked)])
 
     @torch.inference_mode()
     def fuse(self, features: Sequence[Float[Tensor, "T H"]]) -> Float[Tensor, "T d"]:

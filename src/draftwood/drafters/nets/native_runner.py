@@ -3,7 +3,7 @@
 Blocks of a head's file are the blocks that the kernels multiply, so packing them again changes no weight.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from ctypes import byref, c_float, c_int64
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from draftwood.cache.dense import DenseCache
 from draftwood.core.forward import CacheSpec, ForwardInput
+from draftwood.drafters.nets.refresh import check
 from draftwood.drafters.nets.runner import places
 from draftwood.drafters.nets.store import Head
 from draftwood.errors import DrafterError
@@ -37,11 +38,15 @@ class Int8Runner(WithCache):
         self.ids = None if head.ids is None else head.ids.cpu().contiguous()
         self._weights = _Weights(head, target) if weights is None else weights
         self._shape, self._rotations, self._stores = shape_of(c), Rotations(c), Stores(1)
-        self._only: tuple[Tensor, native.Reader, Packed] | None = None  # the trimmed rows asked for last
+        # The trimmed rows asked for last, and the version of the weights that they were taken from.
+        self._only: tuple[Tensor, int, native.Reader, Packed] | None = None
 
     def open(self, slots: int, capacity: int) -> "Int8Runner":
         cache = DenseCache(self.cache_specs, slots=slots, capacity=capacity)
         return Int8Runner(self.head, self.target, cache, self._weights)
+
+    def refresh(self, weights: Mapping[str, Tensor]) -> None:
+        self._weights.refresh(weights)
 
     def fuse(self, features: Sequence[Float[Tensor, "T H"]]) -> Float[Tensor, "T d"]:
         w = self._weights
@@ -120,13 +125,13 @@ class Int8Runner(WithCache):
     def _trimmed(self, only: Int[Tensor, "W"]) -> native.Reader:
         """The same head over fewer rows, packed once: a trimmed vocabulary stays the same from pass to pass."""
         held = self._only
-        if held is None or held[0] is not only:
+        if held is None or held[0] is not only or held[1] != self._weights.version:
             own = self._weights.rows
             packed = self.target.subset(only)[0] if own is None else take_rows(own, places(self.ids, only.cpu()))
             reader = native.Reader.from_buffer_copy(self._weights.reader)
             reader.head = matrix(packed)
-            self._only = held = only, reader, packed
-        return held[1]
+            self._only = held = only, self._weights.version, reader, packed
+        return held[2]
 
     def ranked(
         self, logits: Float[Tensor, "U W"], temperature: list[float], k: int, only: Int[Tensor, "W"] | None = None
@@ -142,10 +147,24 @@ class Int8Runner(WithCache):
 
 
 class _Weights:
-    """A head packed for the kernels, and held for as long as they point to it."""
+    """A head packed for the kernels, and held for as long as they point to it. Runners that were opened from one another
+    share it, so weights that are packed again are packed for all of them."""
 
     def __init__(self, head: Head, target: NativeDecoder) -> None:
-        c, t = head.config, head.tensors
+        self.head, self.target, self.version = head, target, 0
+        self.tensors = dict(head.tensors)  # as they are now
+        self._pack()
+
+    @torch.inference_mode()
+    def refresh(self, weights: Mapping[str, Tensor]) -> None:
+        check(weights, self.tensors)
+        self.tensors |= {name: t.detach().float().cpu().clone() for name, t in weights.items()}
+        self._pack()
+        self.version += 1
+
+    def _pack(self) -> None:
+        head, target, t = self.head, self.target, self.tensors
+        c = head.config
         self.kept: list[object] = [target.weights]
         own = c.kind == "eagle3"
         products = {name: self._product(t, f"layer.{name}") for name in PRODUCTS}

@@ -3,7 +3,7 @@
 Index t of a text is the pair (f_t, x_{t+1}): its cache entry stands at position t, one before the token it reads.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -16,6 +16,7 @@ from draftwood.core.forward import CacheSpec, ForwardInput
 from draftwood.core.host import put
 from draftwood.core.protocols import Runner
 from draftwood.core.sampling.truncation import top
+from draftwood.drafters.nets.refresh import refresh_net
 from draftwood.models.attention import torch_attention, visible_masks
 from draftwood.models.rope import angles, frequencies
 from draftwood.runners.with_cache import WithCache
@@ -38,6 +39,12 @@ class FeatureModel(Protocol):
 
     def open(self, slots: int, capacity: int) -> "FeatureModel":
         """The same weights with a cache of their own."""
+        ...
+
+    def refresh(self, weights: Mapping[str, Tensor]) -> None:
+        """New weights, by the names of `Head.tensors`; what is not named stays. Everything opened from the same weights runs
+        with them from its next pass on; cache entries stay as they were written. Between rounds only. WeightsError if a
+        name or a shape is wrong: then nothing has changed."""
         ...
 
     def admit(self, slot: int, tokens: Sequence[int], most: int | None = None, before: Sequence[int] = ()) -> int: ...
@@ -95,6 +102,9 @@ class FloatRunner(WithCache):
     def open(self, slots: int, capacity: int) -> "FloatRunner":
         cache = DenseCache(self.cache_specs, slots=slots, capacity=capacity, device=self.target.info.device)
         return FloatRunner(self.net, self.target, self.ids, cache)
+
+    def refresh(self, weights: Mapping[str, Tensor]) -> None:
+        refresh_net(self.net, weights)
 
     @torch.inference_mode()
     def fuse(self, features: Sequence[Float[Tensor, "T H"]]) -> Float[Tensor, "T d"]:
