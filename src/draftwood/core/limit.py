@@ -9,9 +9,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.core import host as hosts
 from draftwood.core.host import put
 from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Times
+
+_EXACT = 8  # sizes that are not rounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class Limit:
     device: torch.device | str = "cpu"
     proceed: Proceed = always
     total: int | None = None  # drafted nodes of the whole batch; None: what the sequences may have together
+    planned: Tier | None = None  # shapes that stay although the sequences may have less
 
     @staticmethod
     def of(
@@ -60,7 +64,9 @@ class Limit:
 
     @cached_property
     def tier(self) -> Tier:
-        """The largest of them."""
+        """The largest of them, or what was planned."""
+        if self.planned is not None:
+            return self.planned
         return Tier(max(self.depths, default=0), 1 + max(self.budgets, default=0))
 
     @cached_property
@@ -85,13 +91,23 @@ class Limit:
             self.device,
             self.proceed,
             self.total,
+            self.planned,
         )
 
     def at_most(self, depth: Sequence[int], nodes: Sequence[int]) -> "Limit":
-        """The same limit, no larger than this per sequence: what the request or the cache still has room for."""
+        """The same limit, no larger than this per sequence: what the request or the cache still has room for. On an
+        accelerator the shapes stay, in few sizes: each costs a capture, and the last rounds of a text are many sizes."""
         deep = [max(min(a, b), 0) for a, b in zip(self.depths, depth, strict=True)]
         wide = [max(min(a, b), 0) for a, b in zip(self.budgets, nodes, strict=True)]
-        return Limit.of(deep, wide, self.device, self.proceed, self.total)
+        cut = Limit.of(deep, wide, self.device, self.proceed, self.total)
+        if hosts.on_host(self.device):
+            return cut
+        return replace(cut, planned=Tier(_rounded(self.tier.depth), 1 + _rounded(self.tier.nodes - 1)))
+
+
+def _rounded(x: int) -> int:
+    """Small numbers as they are, large ones up to a power of two."""
+    return x if x <= _EXACT else 1 << (x - 1).bit_length()
 
 
 class CostEstimate(Protocol):

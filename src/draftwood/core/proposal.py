@@ -52,9 +52,12 @@ class Proposal:
         """No node has more draws below it than this."""
         return self.tree.num_nodes - 1 if self.max_children is None else self.max_children
 
-    def with_given(self, tokens: list[list[int]], parents: list[list[int]], score: list[list[float]]) -> "Proposal":
-        """Given nodes below bare roots, from lists that may differ in length; parents count the root as 0."""
-        width = max(map(len, tokens), default=0)
+    def with_given(
+        self, tokens: list[list[int]], parents: list[list[int]], score: list[list[float]], least: int = 0
+    ) -> "Proposal":
+        """Given nodes below bare roots, from lists that may differ in length; parents count the root as 0. `least`: columns
+        at least, where shapes must not follow the text."""
+        width = max(least, max(map(len, tokens), default=0))
         if width == 0:
             return self
         device = self.tree.tokens.device

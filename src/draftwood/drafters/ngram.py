@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from draftwood.core import host
 from draftwood.core.forward import ForwardOutput, Needs
 from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
@@ -95,6 +96,7 @@ class NGram:
             [[node.token for node in trie[1:]] for trie in tries],
             [[node.parent for node in trie[1:]] for trie in tries],
             [[math.log(node.weight / trie[0].weight) for node in trie[1:]] for trie in tries],
+            least=0 if host.on_host(rnd.device) or not any(trie[1:] for trie in tries) else limit.tier.nodes - 1,
         )
 
     def _index(self, state: _State, slot: int, request: Request) -> Index:

@@ -36,7 +36,8 @@ def select_unread(
         own = replace(proposal, tree=tree, q=draft, q_index=q_index)
         return _selected(own, first, limit.with_tensors(depth, nodes), policy, vocab_size)
 
-    key = ("select", proposal.draw, proposal.max_depth, proposal.max_children, limit.depths, limit.budgets, limit.total)
+    shared = None if limit.total is None else (limit.total, limit.budgets)
+    key = ("select", proposal.draw, proposal.max_depth, proposal.max_children, limit.tier, shared)
     columns = [*(getattr(proposal.tree, name) for name in _NAMES), proposal.q_indices()]
     found = e.runner.captured(key, run, *columns, roots, limit.depth, limit.nodes, *stored)
     tree, (q_index, depths, faults, *ids) = TokenTree(**dict(zip(_NAMES, found, strict=False))), found[len(_NAMES) :]

@@ -53,15 +53,20 @@ class Captured:
         return self._outputs
 
     def _capture(self) -> None:
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side), host.sealed():
-            for _ in range(WARM_UP):
-                self._run(self.inputs)
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
-            self._outputs = self._run(self.inputs)
+        """Without torch.cuda.graph: it collects garbage and empties the allocator's cache each time, which takes longer than
+        the capture."""
+        side, here, graph = torch.cuda.Stream(), torch.cuda.current_stream(), torch.cuda.CUDAGraph()
+        side.wait_stream(here)
+        with torch.cuda.stream(side):
+            with host.sealed():
+                for _ in range(WARM_UP):
+                    self._run(self.inputs)
+            graph.capture_begin(pool=self._pool)
+            try:
+                self._outputs = self._run(self.inputs)
+            finally:
+                graph.capture_end()
+        here.wait_stream(side)
         graph.replay()
         self._graph = graph
 
@@ -101,6 +106,9 @@ class Rectangles(WithCache):
         moved = [cache.note(s.slot, s.first + s.stop - s.start + more) for s in spans]
         if any(moved):
             self._captured.clear()  # the stores lie elsewhere now
+            self._pool = (
+                None if self._pool is None else torch.cuda.graph_pool_handle()
+            )  # an emptied pool cannot be used again
         size = Size.of(spans, cache.room, more)
         wide = None if x.hidden is None else (x.hidden.shape[-1], x.hidden.dtype)
         found = self._captured.get((size, key))

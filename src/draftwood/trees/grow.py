@@ -116,7 +116,7 @@ def by_score(tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
     that stands for several draws cannot be cut between them, so policies that draw them stay within the budget by
     themselves.
     """
-    if tree.num_nodes - 1 <= min(*limit.budgets, *limit.depths):
+    if host.on_host(tree.tokens.device) and tree.num_nodes - 1 <= min(*limit.budgets, *limit.depths):
         return tree.live  # too few to be too many or too deep
     return best_of(tree, limit) & (tree.depths(limit.tier.depth) <= limit.depth[:, None])
 
