@@ -441,10 +441,14 @@ def test_without_a_draft_the_token_is_the_targets(rule: Any, case: Case) -> None
 
 
 @pytest.mark.parametrize(
-    ("siblings", "levels", "depth", "tokens"),
-    [(1, 1, 1, 4), (2, 1, 1, 4), pytest.param(1, 2, 1, 5, marks=slow), pytest.param(2, 1, 2, 5, marks=slow)],
+    ("rule", "siblings", "levels", "depth", "tokens"),
+    [
+        *((rule, siblings, 1, 1, 4) for rule in (Rejection(), Block(), Match()) for siblings in (1, 2)),
+        *(pytest.param(rule, 1, 2, 1, 5, marks=slow) for rule in (Rejection(), Block())),
+        *(pytest.param(rule, 2, 1, 2, 5, marks=slow) for rule in (Rejection(), Block())),
+    ],
+    ids=label,
 )
-@pytest.mark.parametrize("rule", [Rejection(), Block(), Match()], ids=label)
 def test_drafting_while_the_target_scores_does_not_bias(
     rule: Any, siblings: int, levels: int, depth: int, tokens: int
 ) -> None:

@@ -180,9 +180,9 @@ def test_a_device_is_read_once_a_round_and_gives_the_same_text(rule: Any, siblin
     params = [replace(p, temperature=temperature) for p in PARAMS]
     q = table(plain(params))
     here, there = Counted(q, siblings, 2), Counted(q, siblings, 2)
-    expected = serve(make_engine(MODEL, overlapped(here, rule, 1)), PROMPTS, params)
+    expected = serve(make_engine(MODEL, overlapped(here, rule, 2)), PROMPTS, params)
     with as_if_on_a_device():
-        got, rounds = steps(make_engine(CudaRunner(DECODER), overlapped(there, rule, 1)), params)
+        got, rounds = steps(make_engine(CudaRunner(DECODER), overlapped(there, rule, 2)), params)
     assert [r.output for r in got] == [r.output for r in expected]
     assert {reads.total for reads in rounds} == {1}, [reads.by_name for reads in rounds]
     assert there.adopted == here.adopted > 0 and counts(got) == counts(expected)
