@@ -16,6 +16,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ahead import BreaksAhead, Counted, blurred, overlapped_rounds
 from draftwood import recipes
 from draftwood.core import proposal_checks as check
 from draftwood.core.forward import ForwardOutput
@@ -434,6 +435,44 @@ def test_without_a_draft_the_token_is_the_targets(rule: Any, case: Case) -> None
     for depth, nodes in ((0, 0), (0, 9), (2, 0)):
         found = rounds(rule, replace(case, depth=depth, nodes=nodes), p, q)
         assert first_token(found, case.vocab_size) == pytest.approx(p((0,)), abs=ROUNDING) and acceptance(found) == 0
+
+
+# --- the overlapped loop
+
+
+@pytest.mark.parametrize(
+    ("rule", "siblings", "levels", "depth", "tokens"),
+    [
+        *((rule, siblings, 1, 1, 4) for rule in (Rejection(), Block(), Match()) for siblings in (1, 2)),
+        *(pytest.param(rule, 1, 2, 1, 5, marks=slow) for rule in (Rejection(), Block())),
+        *(pytest.param(rule, 2, 1, 2, 5, marks=slow) for rule in (Rejection(), Block())),
+    ],
+    ids=label,
+)
+def test_drafting_while_the_target_scores_does_not_bias(
+    rule: Any, siblings: int, levels: int, depth: int, tokens: int
+) -> None:
+    p = random_probs(2, 3)
+    drafter = Counted(blurred(p, 2), siblings, levels)
+    found = overlapped_rounds(drafter, rule, p, depth, tokens)
+    assert {len(leaf.output) for leaf in found} == {tokens}
+    assert joint_error(found, p, 2, tokens) < ROUNDING
+    assert drafter.adopted >= 16
+    assert {leaf.accepted for leaf in found} >= {0, 1, 2}
+
+
+def test_two_rounds_of_drafts_ahead_among_three_tokens_do_not_bias() -> None:
+    p = random_probs(3, 5)
+    drafter = Counted(blurred(p, 3, 0.3))
+    found = overlapped_rounds(drafter, Rejection(), p, depth=1, tokens=4)
+    assert joint_error(found, p, 3, 4) < ROUNDING and drafter.adopted >= 16
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_drafter_that_breaks_because_of_what_it_drew_ahead_does_not_bias(raises: bool) -> None:
+    p = random_probs(2, 3)
+    found = overlapped_rounds(BreaksAhead(blurred(p, 2), raises=raises), Rejection(), p, 1, 4, width=1, disabled=True)
+    assert joint_error(found, p, 2, 4) < ROUNDING
 
 
 # --- equivalences and order
@@ -888,6 +927,34 @@ def test_verifying_only_the_tokens_one_likes_fails_except_by_matching() -> None:
     probs = first_token(fixture(Rejection(), Static((1,)), distributions, drafter=drafter), 3)
     assert probs == pytest.approx([0.45, 0.45, 0.10], abs=1e-9)
     assert off(fixture(Match(), Static((1,)), distributions, drafter=drafter), distributions) < ROUNDING
+
+
+def test_keys_of_the_first_draft_asked_again_for_the_second_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = Round.key
+
+    def same(self: Round, purpose: str, at: torch.Tensor, turn: Any = 0) -> torch.Tensor:
+        other = Round(self.slots, self.lengths, self.requests)
+        return key(other if self.in_flight else self, purpose, at - 2 if self.in_flight else at, turn)
+
+    monkeypatch.setattr(Round, "key", same)
+    p = random_probs(2, 3)
+    drafter = Counted(blurred(p, 2))
+    assert joint_error(overlapped_rounds(drafter, Rejection(), p, 1, 4), p, 2, 4) > 1e-3
+    assert drafter.adopted > 0
+
+
+def test_dropping_what_was_drawn_ahead_because_its_drafter_broke_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    carry = engine_step.carry
+
+    def careless(e: Engine, rnd: Round, *rest: Any) -> None:
+        carry(e, rnd, *rest)
+        for slot in e.disabled:
+            e.carried.pop(slot, None)
+
+    monkeypatch.setattr(engine_step, "carry", careless)
+    p = random_probs(2, 3)
+    found = overlapped_rounds(BreaksAhead(blurred(p, 2)), Rejection(), p, 1, 4, width=1, disabled=True)
+    assert joint_error(found, p, 2, 4) > 1e-3
 
 
 def test_dropping_a_draft_for_what_came_after_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:

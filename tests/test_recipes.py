@@ -11,7 +11,7 @@ from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.forward import Needs
 from draftwood.core.legal_draws import Draw
-from draftwood.core.recipe import Recipe
+from draftwood.core.recipe import Loop, Recipe
 from draftwood.drafters.ngram import NGram
 from draftwood.drafters.nothing import Nothing
 from draftwood.errors import CompositionError, OptionError, UnknownNameError
@@ -87,6 +87,16 @@ def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
                 controller=Fixed(1),
             ),
             r"Nothing taps layers \[99\], the target has taps 0 to 4",
+        ),
+        (
+            Recipe(
+                drafter=Nothing(needs=Needs(borrow=True)),
+                policy=Chain(),
+                verifier=Match(),
+                controller=Fixed(1),
+                loop=Loop.OVERLAPPED,
+            ),
+            "Loop.OVERLAPPED.*Nothing",
         ),
     ],
 )

@@ -13,7 +13,7 @@ from draftwood.core import node_budget
 from draftwood.core.config import EngineConfig
 from draftwood.core.legal_draws import Draw, Shape
 from draftwood.core.limit import Limit
-from draftwood.core.node_budget import selected, within_total
+from draftwood.core.node_budget import selected, whole_levels, within_total
 from draftwood.core.proposal import Proposal
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
@@ -289,3 +289,17 @@ def test_a_share_that_depends_on_the_other_sequences_token_and_ones_own_fails(mo
     assert error_of_both(both(Chain(), 1, p, q, 2, 1, 1), p, 2, 2) < ROUNDING
     monkeypatch.setattr(node_budget, "within_total", by_token)
     assert error_of_both(both(Chain(), 1, p, q, 2, 1, 1), p, 2, 2) > 0.005
+
+
+def test_a_tree_drafted_before_its_limit_loses_whole_levels() -> None:
+    #  0 ┬ 1 ── 3        merged draws count as often as they were drawn: levels of 3, 1 and 1
+    #    └ 2 (twice)     3 ── 4
+    tree = TokenTree.roots(torch.zeros(5, dtype=torch.int64))
+    for parents, copies in (([0, 0], [1, 2]), ([1], [1]), ([3], [1])):
+        at = torch.tensor([parents] * 5)
+        tree = tree.add(at, torch.arange(at.shape[1]).expand_as(at), live=at >= 0, copies=torch.tensor([copies] * 5))
+    limit = Limit.of([3, 3, 3, 3, 1], [5, 4, 3, 2, 9])
+    assert whole_levels(tree, limit).sum(1).tolist() == [5, 4, 3, 1, 3]
+    with as_if_on_a_device(), HostReads() as reads:
+        whole_levels(tree, limit)
+    assert reads.total == 0, reads.by_name

@@ -1,10 +1,19 @@
 """Distributions and numbers follow their nodes through every change of a proposal."""
 
+import random
+from dataclasses import replace
+
+import pytest
 import torch
 
+from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
+from draftwood.core.sampling.draft_probs import DraftProbs
+from draftwood.core.tree import AHEAD, SCORED, TokenTree
+from draftwood.core.verdict import Verdict
 from draftwood.testing.contracts import toy_round
+from draftwood.testing.host_reads import HostReads, as_if_on_a_device
 from draftwood.testing.table_drafter import TableDrafter
 from draftwood.testing.table_model import random_probs
 from draftwood.trees.static import Static
@@ -29,3 +38,113 @@ def test_compacting_keeps_each_nodes_distribution() -> None:
             same = (proposal.tree.tokens[row] == small.tree.tokens[row, node]) & kept.tree.live[row]
             rows = {int(r) for r in proposal.q_indices()[row][same]}
             assert int(small.q_indices()[row, node]) in rows
+
+
+# --- the next root
+
+BATCH, NODES, VOCAB = 40, 14, 4
+
+
+def in_flight(seed: int) -> tuple[Proposal, Verdict]:
+    """Random trees, the lower parts of which were drafted ahead, and a random path of each with a token after it."""
+    rng = random.Random(seed)
+    columns: dict[str, list[list[int]]] = {"tokens": [], "parents": [], "live": [], "role": []}
+    paths: list[list[int]] = []
+    after: list[int] = []
+    for _ in range(BATCH):
+        tokens, parents, live, role = [0], [-1], [1], [SCORED]
+        for node in range(1, NODES):
+            parents.append(rng.choice([node - 1, rng.randrange(node)]))
+            token = rng.randrange(VOCAB)
+            twin = (parents[-1], token) in zip(parents, tokens, strict=False)
+            tokens.append(token)
+            live.append(int(bool(live[parents[-1]]) and not twin and rng.random() < 0.9))
+            role.append(AHEAD if role[parents[-1]] == AHEAD or rng.random() < 0.4 else SCORED)
+        last = rng.choice([i for i in range(NODES) if live[i] and role[i] == SCORED])
+        path = [last]
+        while path[0]:
+            path.insert(0, parents[path[0]])
+        paths.append(path + [-1] * (NODES - len(path)))
+        named = [tokens[i] for i in range(NODES) if live[i] and role[i] == AHEAD and parents[i] == last]
+        after.append(rng.choice([*named, *named, rng.randrange(VOCAB)]))
+        for name, column in zip(columns, (tokens, parents, live, role), strict=True):
+            columns[name].append(column)
+    made = {name: torch.tensor(column) for name, column in columns.items()}
+    index = torch.arange(BATCH * NODES).view(BATCH, NODES)
+    tree = TokenTree(
+        **{**made, "live": made["live"].bool()}, copies=index % 3, score=-made["parents"] - 2.0, source=index % 5
+    )
+    path = torch.tensor(paths)
+    proposal = Proposal(tree, Draw.IID, DraftProbs(torch.rand(BATCH * NODES, VOCAB)), index)
+    return proposal, Verdict(path, (path >= 0).sum(1) - 1, torch.tensor(after))
+
+
+def paths_of(proposal: Proposal, b: int, role: int, top: int = 0) -> dict[tuple[int, ...], tuple[int, int, int]]:
+    """Tokens on the way from `top` to each live node below it -> its copies, source and distribution; in order."""
+    tree, found = proposal.tree, {}
+    for node in range(tree.num_nodes):
+        way, at = [], node
+        while at > top:
+            way.insert(0, int(tree.tokens[b, at]))
+            at = int(tree.parents[b, at])
+        if at == top and node != top and tree.live[b, node]:
+            assert int(tree.role[b, node]) == role
+            found[tuple(way)] = tuple(int(x[b, node]) for x in (tree.copies, tree.source, proposal.q_indices()))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_next_root_is_the_child_that_the_emitted_token_names_with_all_below_it(seed: int) -> None:
+    before, verdict = in_flight(seed)
+    after = before.reroot(verdict)
+    tree, adopted, below = before.tree, 0, 0
+    assert torch.equal(after.tree.tokens[:, 0], verdict.next_token) and after.q is before.q
+    assert bool((after.tree.role == SCORED).all()) and bool((after.tree.parents[:, 0] == -1).all())
+    assert bool(((after.tree.parents < torch.arange(NODES)) | ~after.tree.live).all())
+    assert bool((after.tree.live.long().diff(dim=1) <= 0).all())  # no gaps
+    for b in range(BATCH):
+        last = int(verdict.path[b, verdict.count[b]])
+        named = (tree.parents[b] == last) & (tree.tokens[b] == verdict.next_token[b])
+        heads = (named & tree.live[b] & (tree.role[b] == AHEAD)).nonzero().flatten().tolist()
+        expected = paths_of(before, b, AHEAD, heads[0]) if heads else {}
+        assert list(paths_of(after, b, SCORED).items()) == list(expected.items())
+        assert int(after.q_indices()[b, 0]) == (int(before.q_indices()[b, heads[0]]) if heads else -1)
+        adopted, below = adopted + bool(heads), below + len(expected)
+    assert 5 < adopted < BATCH - 5 and below > 10
+
+
+def test_the_next_root_is_found_without_a_look() -> None:
+    before, verdict = in_flight(0)
+    with as_if_on_a_device(), HostReads() as reads:
+        before.reroot(verdict)
+    assert reads.total == 0, reads.by_name
+
+
+def test_scores_of_a_carried_tree_count_from_its_root() -> None:
+    before, verdict = in_flight(1)
+    tree = before.tree
+    score = -tree.depths().float()
+    after = replace(before, tree=replace(tree, score=score)).reroot(verdict).tree
+    assert torch.equal(torch.where(after.live, after.score, 0), torch.where(after.live, -after.depths().float(), 0))
+
+
+def test_sequences_of_two_proposals_keep_their_nodes_and_distributions() -> None:
+    one, two = (in_flight(seed)[0] for seed in (2, 3))
+    places = torch.tensor([3, 0, 17])
+    both = two.take(places).among(one, places)
+    assert both.q is not None and one.q is not None and two.q is not None
+    for b in range(BATCH):
+        source = two if b in places.tolist() else one
+        assert source.q is not None
+        assert torch.equal(both.tree.tokens[b], source.tree.tokens[b])
+        assert torch.equal(both.q.prob[both.q_indices()[b]], source.q.prob[source.q_indices()[b]])
+
+
+def test_distributions_that_no_node_names_are_left_behind() -> None:
+    whole = in_flight(4)[0]
+    part = whole.take(torch.tensor([5, 9])).keep(torch.rand(2, NODES) < 0.5).compact(6)
+    own = part.with_own_probs()
+    assert own.q is not None and part.q is not None and own.q.num_distributions == 12
+    named = part.q_indices() >= 0
+    assert torch.equal(own.q_indices() >= 0, named)
+    assert torch.equal(own.q.prob[own.q_indices()[named]], part.q.prob[part.q_indices()[named]])

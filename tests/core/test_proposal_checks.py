@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
-from draftwood.core.proposal_checks import BAD_PROBS, REASONS, fault_codes, faults, is_valid, without_faults
+from draftwood.core.proposal_checks import (
+    BAD_PROBS,
+    NOT_AHEAD,
+    REASONS,
+    fault_codes,
+    faults,
+    is_valid,
+    not_ahead,
+    without_faults,
+)
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import AHEAD, TokenTree
 from draftwood.errors import DrafterError
@@ -216,7 +225,23 @@ def test_every_reason_has_a_case() -> None:
         broken("score", 3, torch.nan), spoilt, drawn(),
     ]  # fmt: skip
     budgets = [None] * 13 + [torch.tensor([4, 3])]
-    assert [codes_of(*case)[1] for case in zip(cases, budgets, strict=True)] == list(REASONS[1:])
+    assert [codes_of(*case)[1] for case in zip(cases, budgets, strict=True)] == list(REASONS[1:NOT_AHEAD])
+
+
+def test_a_tree_in_flight_may_only_get_nodes_for_the_next_round() -> None:
+    base = drawn().tree
+    at, token = torch.tensor([[2], [3]]), torch.tensor([[1], [2]])
+    grown = base.add(at, token, live=torch.tensor([[True], [True]]), role=AHEAD)
+    assert not_ahead(grown, base).tolist() == not_ahead(base, base).tolist() == [False, False]
+    assert not_ahead(base.add(at, token, live=torch.tensor([[False], [True]])), base).tolist() == [False, True]
+    other = grown.tokens.clone()
+    other[0, 1] = (other[0, 1] + 1) % VOCAB
+    assert not_ahead(replace(grown, tokens=other), base).tolist() == [True, False]
+    with pytest.raises(DrafterError, match="came back"):
+        not_ahead(base.resize(2), base)
+    with as_if_on_a_device(), HostReads() as reads:
+        not_ahead(grown, base)
+    assert reads.total == 0, reads.by_name
 
 
 def test_more_nodes_than_the_budget_are_found_where_they_are() -> None:

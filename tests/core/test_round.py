@@ -67,3 +67,15 @@ def test_a_mask_is_looked_at_on_the_host_only() -> None:
     with as_if_on_a_device(), HostReads() as reads:
         assert some(nothing)
     assert reads.total == 0
+
+
+def test_drafts_made_while_a_pass_runs_have_keys_of_their_own_and_the_target_keeps_its() -> None:
+    rnd = toy_round([[1, 2], [3]], VOCAB, seed=5)
+    at = torch.arange(8).expand(2, -1)
+    ahead = rnd.ahead()
+    assert ahead.in_flight and ahead.take([1]).in_flight and not rnd.in_flight
+    assert torch.equal(ahead.key(TARGET, at), rnd.key(TARGET, at))
+    streams = [rnd, ahead, rnd.inner("x"), ahead.inner("x")]
+    keys = [key for each in streams for key in each.key("draft", at).flatten().tolist()]
+    assert len(set(keys)) == len(keys)
+    assert torch.equal(ahead.take([1]).key("draft", at[1:]), ahead.key("draft", at)[1:])

@@ -51,6 +51,15 @@ def within_total(
     return kept & (_best(score, cost, total).gather(1, unit) | (nodes == 0))
 
 
+def whole_levels(tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
+    """The levels of each sequence that fit its limit together: for a tree that was drafted before the limit was known. A
+    level stays or goes as a whole and counts as many nodes as it has draws, for the reasons above."""
+    depth = torch.where(tree.live, tree.depths(), 0)
+    draws = torch.where(tree.live & (tree.parents >= 0), tree.copies.clamp_min(1), 0)
+    used = torch.zeros_like(draws).scatter_add(1, depth, draws).cumsum(1)  # by level
+    return tree.live & (used.gather(1, depth) <= limit.nodes[:, None]) & (depth <= limit.depth[:, None])
+
+
 def _best(score: Float[Tensor, "B N"], cost: Int[Tensor, "B N"], total: int) -> Bool[Tensor, "B N"]:
     """The best of the whole batch, one after another until one does not fit."""
     order = score.flatten().sort(descending=True, stable=True).indices

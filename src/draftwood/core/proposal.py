@@ -1,7 +1,7 @@
 """Proposal: a tree of drafted tokens together with the distributions they were drawn from. Growth: a tree in the making."""
 
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from jaxtyping import Bool, Int
@@ -10,7 +10,10 @@ from torch import Tensor
 from draftwood.core.host import put
 from draftwood.core.legal_draws import Draw
 from draftwood.core.sampling.draft_probs import DraftProbs
-from draftwood.core.tree import TokenTree
+from draftwood.core.tree import AHEAD, SCORED, TokenTree
+
+if TYPE_CHECKING:
+    from draftwood.core.verdict import Verdict
 
 T = TypeVar("T", int, float)
 
@@ -87,6 +90,78 @@ class Proposal:
         """Some sequences of the batch. Distributions are kept whole: `q_index` points into them."""
         depths = None if self.depths is None else self.depths[sequences]
         return replace(self, tree=self.tree.take(sequences), q_index=self.q_indices()[sequences], depths=depths)
+
+    def among(self, base: "Proposal", sequences: Int[Tensor, "R"]) -> "Proposal":
+        """These sequences in their places of a larger batch, whose others stay as they are in `base`."""
+        width = max(base.tree.num_nodes, self.tree.num_nodes)
+        tree, own = base.tree.resize(width), self.tree.resize(width)
+        columns = {name: getattr(tree, name).clone() for name in tree.__slots__}
+        for name, column in columns.items():
+            column[sequences] = getattr(own, name).to(column.dtype)
+        q, shift = self.q, 0
+        if base.q is not None and base.tree.num_nodes > 1:
+            q, shift = base.q if q is None else base.q.join(q), base.q.num_distributions
+        named, nodes = self.q_indices(), self.tree.num_nodes
+        q_index = torch.full_like(columns["tokens"], -1)
+        if base.tree.num_nodes == 1:  # bare roots
+            q_index[sequences] = named
+            return replace(self, tree=TokenTree(**columns), q=q, q_index=q_index, depths=None)
+        q_index[:, : base.tree.num_nodes] = base.q_indices()
+        q_index[sequences] = -1
+        q_index[sequences, :nodes] = torch.where(named >= 0, named + shift, -1)
+        most = {"max_depth": max(base.levels, self.levels), "max_children": max(base.siblings, self.siblings)}
+        return replace(self, tree=TokenTree(**columns), q=q, q_index=q_index, depths=None, **most)
+
+    def with_own_probs(self) -> "Proposal":
+        """One distribution for each node, if more are stored: those that no node names any more are left behind."""
+        q, at = self.q, self.q_indices()
+        if q is None or q.num_distributions <= at.numel():
+            return self
+        used = at.clamp_min(0).flatten()
+        ids = q.ids if q.ids is None or q.ids.ndim == 1 else q.ids[used]
+        own = torch.arange(at.numel(), device=at.device).view_as(at)
+        return replace(self, q=DraftProbs(q.prob[used], ids), q_index=torch.where(at >= 0, own, -1))
+
+    def reroot(self, verdict: "Verdict") -> "Proposal":
+        """What was drafted for the next round, now that this one is judged. The AHEAD child of the last accepted node that
+        carries the emitted token is the next root, and the AHEAD nodes below it are scored nodes; where there is no such
+        child, a bare root. As many columns as before, because how many are used depends on the verdict.
+
+            0 ── 1 ── 2 ┄┄ 3 a ┄┄ 5      accepted up to 2, emitted a:   0 a ── 1 (once 5)
+                      └┄┄┄ 4 b ┄┄ 6
+
+        The root was emitted by the rule and is not judged again. What stands below it was drawn from its own text, without
+        knowing the verdict: an ordinary draft.
+        """
+        tree, index = self.tree, torch.arange(self.tree.num_nodes, device=self.tree.tokens.device)
+        ahead, token = tree.live & (tree.role == AHEAD), verdict.next_token[:, None]
+        last = verdict.path.gather(1, verdict.count[:, None])
+        hit = ahead & (tree.parents == last) & (tree.tokens == token)
+        below = ahead & tree.below(hit, self.levels) & ~hit
+        order = (2 - below.long() - 2 * hit.long()).argsort(dim=1, stable=True)  # root, nodes below it, all others
+        back = order.argsort(dim=1)
+        moved, drafted, root = tree.take_nodes(order), below.gather(1, order), (index == 0).expand_as(below)
+        parents = back.gather(1, moved.parents.clamp(0, tree.num_nodes - 1))
+        above = moved.score[:, :1]  # scores count from the root
+        score = moved.score - torch.where(above.isfinite(), above, 0.0)
+        rerooted = TokenTree(
+            tokens=torch.where(root, token, torch.where(drafted, moved.tokens, 0)),
+            parents=torch.where(root, -1, torch.where(drafted, parents, 0)),
+            live=drafted | root,
+            role=torch.full_like(moved.role, SCORED),
+            copies=torch.where(drafted, moved.copies, 0),
+            score=torch.where(drafted, score, 0.0),
+            source=torch.where(drafted, moved.source, -1),
+        )
+        named = drafted | (root & hit.any(1, keepdim=True))
+        return Proposal(
+            rerooted,
+            self.draw,
+            self.q,
+            torch.where(named, self.q_indices().gather(1, order), -1),
+            max_depth=max(self.levels - 1, 0),
+            max_children=self.max_children,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,7 +15,7 @@ from draftwood.core.legal_draws import Draw
 from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
-from draftwood.core.tree import AHEAD
+from draftwood.core.tree import AHEAD, TokenTree
 from draftwood.errors import DrafterError
 
 BAD_PROBS = "a draft distribution is not a probability"
@@ -37,9 +37,11 @@ REASONS = (
     "a score is not a number",
     BAD_PROBS,
     "more nodes than the limit allows",
+    # of what was added while a pass ran
+    "a tree in flight was changed, or got nodes that are not for the next round",
 )
 """By number, 0 being no fault."""
-OVER_BUDGET = len(REASONS) - 1
+OVER_BUDGET, NOT_AHEAD = len(REASONS) - 2, len(REASONS) - 1
 
 (
     _ROOT_TOKEN,
@@ -212,6 +214,17 @@ def _drawn(proposal: Proposal) -> Bool[Tensor, "B N"]:
     below = tree.live & (tree.copies > 0)
     below[:, 0] = False
     return below
+
+
+def not_ahead(grown: TokenTree, base: TokenTree) -> Bool[Tensor, "B"]:
+    """Sequences whose tree in flight is no longer what the target is scoring, or has new nodes that are not AHEAD."""
+    first = base.num_nodes
+    if grown.num_nodes < first:
+        raise DrafterError(f"a tree of {first} nodes is in flight, {grown.num_nodes} came back")
+    other = (grown.live[:, :first] != base.live).any(1)
+    for name in ("tokens", "parents", "role"):
+        other = other | ((getattr(grown, name)[:, :first] != getattr(base, name)) & base.live).any(1)
+    return other | (grown.live & (grown.role != AHEAD))[:, first:].any(1)
 
 
 def _shapes(proposal: Proposal, batch: int, vocab_size: int) -> None:

@@ -42,7 +42,12 @@ class Drafter(Protocol):
         """After every chunk of known tokens; tokens of a shared prefix are never shown, as far as `admit` allowed it."""
         ...
 
-    def propose(self, state: Any, rnd: Round, base: Proposal, limit: Limit, policy: "TreePolicy") -> Proposal: ...
+    def propose(self, state: Any, rnd: Round, base: Proposal, limit: Limit, policy: "TreePolicy") -> Proposal:
+        """A tree that begins with `base`. The base is a bare root, or another drafter's tree, or (in the overlapped loop)
+        what was drafted ahead for this round. If `rnd.in_flight`, the base is being scored: it must not change, and only
+        AHEAD nodes may be added below it."""
+        ...
+
     def commit(self, state: Any, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
         """Every round, drafted or not. Node numbers may have changed since `propose`: walk by token."""
         ...

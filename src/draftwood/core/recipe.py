@@ -1,12 +1,20 @@
 """Recipe: four choices, always written out, and the check that refuses a composition which would bias the output."""
 
 from dataclasses import dataclass
+from enum import Enum
 from inspect import signature
 
 from draftwood.core.forward import FINAL, Needs
 from draftwood.core.legal_draws import RULES, Draw, Legal, Shape, legal_rules
 from draftwood.core.protocols import Drafter, LengthController, Runner, Scheduler, TreePolicy, Verifier, Watcher
 from draftwood.errors import CompositionError
+
+
+class Loop(Enum):
+    """When drafts are made: before the target's pass, or also for the next round while it runs."""
+
+    SERIAL = "serial"
+    OVERLAPPED = "overlapped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +37,7 @@ class Recipe:
     controller: LengthController
     scheduler: Scheduler | None = None  # None = first come, first served
     watch: tuple[Watcher, ...] = ()
+    loop: Loop = Loop.SERIAL
     notes: tuple[str, ...] = ()  # what was chosen for the user, one sentence each
 
     def __post_init__(self) -> None:
@@ -62,6 +71,11 @@ class Recipe:
                 f"{draw.value} ones in {self.policy.shape.value}\nhint: exact for these: {others}"
             )
         for part in (self.drafter, self.verifier, self.controller):
+            if self.loop is Loop.OVERLAPPED and part.needs.borrow:
+                raise CompositionError(
+                    f"Loop.OVERLAPPED drafts while the target's pass runs, {_name(part)} runs layers of the target itself "
+                    "(needs.borrow)\nhint: Loop.SERIAL"
+                )
             missing = sorted(t for t in part.needs.shown if t != FINAL and not 0 <= t <= target.info.num_layers)
             if missing:
                 raise CompositionError(

@@ -45,6 +45,7 @@ class Round:
         stream: str = "",
         host_slots: list[int] | None = None,
         host_lengths: list[int] | None = None,
+        in_flight: bool = False,
     ) -> None:
         self.slots, self.lengths, self.requests = slots, lengths, requests
         self._host_slots, self._host_lengths = host_slots, host_lengths
@@ -52,6 +53,7 @@ class Round:
         self.columns, self.target = columns, target
         self.noise: Noise = Keyed() if noise is None else noise
         self.stream = stream
+        self.in_flight = in_flight  # the target's pass over the base runs: only AHEAD nodes may be added to it
         self.device = lengths.device
         self._seeds: Tensor | None = None
         self._sampler: Sampler | None = None
@@ -157,13 +159,19 @@ class Round:
     def _begun(self, purpose: str) -> Int[Tensor, "B"]:
         """What all keys of one purpose begin with. Folding is most of what a coin costs, so it is done once a round."""
         if purpose not in self._keys:
-            words = [word(purpose)] if purpose == TARGET and not self.stream else [word(purpose), word(self.stream)]
+            own = purpose == TARGET and not self.stream
+            words = [word(purpose)] if own else [word(purpose), word(self._draft_stream)]
             if hosts.on_host(self.device) or self.batch > _FEW:
                 key = fold(self.seeds, *words)
             else:  # what the host knows is folded there: on an accelerator a fold is fifteen launches
                 key = put([fold_ints(r.seed, *words) for r in self.requests], self.device)
             self._keys[purpose] = key if len(words) == 1 else fold(key, self.lengths - 1)
         return self._keys[purpose]
+
+    @property
+    def _draft_stream(self) -> str:
+        """Node numbers of a tree in flight may be those of nodes that were drawn and cut, so keys need another name."""
+        return f"{self.stream}/ahead" if self.in_flight else self.stream
 
     @property
     def seeds(self) -> Int[Tensor, "B"]:
@@ -239,10 +247,18 @@ class Round:
             columns=self.columns,
             target=self.target,
             noise=self.noise,
-            stream=f"{self.stream}/{stream}",
+            stream=f"{self._draft_stream}/{stream}",
             host_slots=self._host_slots,
             host_lengths=self._host_lengths,
+            in_flight=self.in_flight,
         )
+
+    def ahead(self) -> "Round":
+        """The same sequences while their pass runs, with random numbers of their own: no key may be asked for two draws. The
+        target's own samples keep theirs, so that they can still be guessed."""
+        other = copy(self)
+        other.in_flight, other._keys = True, {}
+        return other
 
     def trimmed(self, columns: Int[Tensor, "W"]) -> "Round":
         """The same sequences and random numbers; drafters use only these LM-head rows. Nested calls use those of both."""
@@ -267,6 +283,7 @@ class Round:
             stream=self.stream,
             host_slots=None if slots is None else [slots[b] for b in sequences],
             host_lengths=None if lengths is None else [lengths[b] for b in sequences],
+            in_flight=self.in_flight,
         )
 
 

@@ -93,6 +93,14 @@ class TokenTree:
         index = torch.arange(self.num_nodes, device=bits.device)
         return ((bits[:, :, index // _WORD] >> (index % _WORD)) & 1).bool()
 
+    def below(self, mask: Bool[Tensor, "B N"], levels: int | None = None) -> Bool[Tensor, "B N"]:
+        """The nodes of `mask` and all that hangs below them. `levels`: no live node is deeper."""
+        jump = self._above()
+        for _ in range(self._doublings(levels)):
+            mask = mask | mask.gather(1, jump)
+            jump = jump.gather(1, jump)
+        return mask
+
     def children(self, node: Int[Tensor, "B"]) -> Bool[Tensor, "B N"]:
         """Live children of one node of each sequence that this pass scores."""
         return self.live & (self.role == SCORED) & (self.parents == node[:, None])

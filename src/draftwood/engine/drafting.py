@@ -21,6 +21,7 @@ from draftwood.core.proposal_checks import BAD_PROBS, REASONS, faults, is_valid
 from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome, Times, Verdict
+from draftwood.engine.carried import continued
 from draftwood.engine.selecting import select_unread
 from draftwood.errors import DrafterError
 
@@ -46,33 +47,50 @@ def propose(e: "Engine", rnd: Round, limit: Limit) -> tuple[Proposal, Int[Tensor
     everyone = len(drafting) == rnd.batch
     part = rnd if everyone else rnd.take(drafting)
     own = limit if everyone else limit.take(drafting)
+    base, asked = bare if everyone else bare.take(index(e, drafting)), list(range(part.batch))
+    if e.carried:
+        base, asked = continued(e, part, own, base)
     try:
-        proposal = e.recipe.drafter.propose(
-            e.drafter_state, part, bare if everyone else bare.take(index(e, drafting)), own, e.recipe.policy
-        )
-        if proposal.fault:
-            disable(e, part, dict.fromkeys(range(part.batch), proposal.fault))
+        proposal = _ask(e, part, base, own, asked)
         if good is not None:
-            proposal, faults = select_unread(e, proposal, part.roots(), own)
+            proposal, codes = select_unread(e, proposal, part.roots(), own)
             if everyone:
-                return proposal, faults
+                return proposal, codes
             at = index(e, drafting)
-            return _among(bare, proposal, at), good.index_copy(0, at, faults)
-        proposal, drafting = _without_faults(e, proposal, part, drafting)
-        if not drafting:
+            return proposal.among(bare, at), good.index_copy(0, at, codes)
+        found = faults(proposal, part, e.info.vocab_size)
+        proposal, valid = without_faulty(e, proposal, part, drafting, found)
+        if not valid:
             return bare, None
-        everyone = len(drafting) == rnd.batch
-        proposal = _selected(e, proposal, limit if everyone else limit.take(drafting))
-        return proposal if everyone else _among(bare, proposal, index(e, drafting)), None
+        every = len(valid) == rnd.batch
+        proposal = _selected(e, proposal, limit if every else limit.take(valid))
+        return proposal if every else proposal.among(bare, index(e, valid)), None
     except Exception as error:
-        disable(e, part, {b: f"propose: {error}" for b in range(part.batch)})
-        return bare, good
+        disable(e, part, {b: f"propose: {error}" for b in asked})
+        if base.tree.num_nodes == 1:
+            return bare, good
+        return base if everyone else base.among(bare, index(e, drafting)), good
 
 
-def _without_faults(e: "Engine", proposal: Proposal, part: Round, drafting: list[int]) -> tuple[Proposal, list[int]]:
-    """The sequences whose drafts are valid. A bad distribution costs the nodes drawn from it, any other fault the
-    sequence's whole draft."""
-    wrong = faults(proposal, part, e.info.vocab_size)
+def _ask(e: "Engine", part: Round, base: Proposal, limit: Limit, asked: list[int]) -> Proposal:
+    """The drafter's tree for the sequences that it may be asked about; the others keep their base."""
+    if not asked:
+        return base
+    everyone = len(asked) == part.batch
+    at = None if everyone else index(e, asked)
+    if at is not None:
+        whole, part, base, limit = base, part.take(asked), base.take(at), limit.take(asked)
+    proposal = e.recipe.drafter.propose(e.drafter_state, part, base, limit, e.recipe.policy)
+    if proposal.fault:
+        disable(e, part, dict.fromkeys(range(part.batch), proposal.fault))
+    return proposal if at is None else proposal.among(whole, at)
+
+
+def without_faulty(
+    e: "Engine", proposal: Proposal, part: Round, drafting: list[int], wrong: dict[int, str]
+) -> tuple[Proposal, list[int]]:
+    """The sequences whose drafts are valid; `wrong` with the others. A bad distribution costs the nodes drawn from it, any
+    other fault the sequence's whole draft."""
     disable(e, part, wrong)
     good = [b for b in range(part.batch) if wrong.get(b, BAD_PROBS) == BAD_PROBS]
     if BAD_PROBS in wrong.values():
@@ -104,17 +122,6 @@ def _selected(e: "Engine", proposal: Proposal, limit: Limit) -> Proposal:
     if bool((drafted > limit.nodes).any()):
         raise DrafterError(f"{host(drafted)} nodes were kept, {list(limit.budgets)} allowed")
     return proposal
-
-
-def _among(bare: Proposal, part: Proposal, sequences: Int[Tensor, "R"]) -> Proposal:
-    """A proposal for some sequences, together with bare roots for the others."""
-    tree = bare.tree.resize(part.tree.num_nodes)
-    fields = {name: getattr(tree, name).clone() for name in tree.__slots__}
-    for name, column in fields.items():
-        column[sequences] = getattr(part.tree, name).to(column.dtype)
-    q_index = torch.full_like(fields["tokens"], -1)
-    q_index[sequences] = part.q_indices()
-    return replace(part, tree=type(tree)(**fields), q_index=q_index, depths=None)
 
 
 def admit_draft(e: "Engine", slot: int, request: Request) -> int | None:

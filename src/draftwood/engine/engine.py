@@ -10,10 +10,11 @@ from draftwood.core.batch import Room
 from draftwood.core.config import EngineConfig
 from draftwood.core.limit import CostEstimate
 from draftwood.core.protocols import Runner, Scheduler, Watcher
-from draftwood.core.recipe import Recipe
+from draftwood.core.recipe import Loop, Recipe
 from draftwood.core.request import Request
 from draftwood.core.sampling.random import Keyed, Noise
 from draftwood.core.verdict import Times
+from draftwood.engine.carried import Carried
 from draftwood.engine.drafting import admit_draft
 from draftwood.engine.guarded import free_controller
 from draftwood.engine.interrupt import HeldInterrupt
@@ -46,6 +47,8 @@ class Engine:
         self.controller_state: Any = recipe.controller.init(slots)
         self.failed_watchers: list[Watcher] = []  # asked no more
         self.origin: dict[int, Tensor] = {}  # tap -> [slots, H]: features of the position that produced each root
+        self.overlapped = recipe.loop is Loop.OVERLAPPED
+        self.carried: dict[int, Carried] = {}  # slot -> what was drafted ahead for its next round
         self.disabled: dict[int, str] = {}  # slot -> why its request goes on without drafts
         self.slow_rounds = 0  # rounds in a row whose draft took far longer than the target's pass
         self.totals = Times()
@@ -152,6 +155,7 @@ class Engine:
         """Free slots in the cache and in all parts."""
         self.runner.free(slots)
         for slot in slots:
+            self.carried.pop(slot, None)
             if self.disabled.pop(slot, None) is None:
                 self.free_draft(slot)
         free_controller(self, slots)

@@ -30,6 +30,7 @@ from draftwood.core.scored import Scored
 from draftwood.core.verdict import Outcome, Times, Verdict
 from draftwood.engine.drafting import commit_draft, disable_faulty, disable_slow, index, propose
 from draftwood.engine.guarded import plan_limit, show_watchers, update_controller
+from draftwood.engine.overlapped import carry, draft_ahead
 from draftwood.engine.verifying import verify
 from draftwood.errors import OutOfBlocks
 
@@ -52,6 +53,7 @@ def step(e: "Engine") -> list[Request]:
     chains = [KnownTokens(w.slot, w.done, w.tokens) for w in batch.sequences]
     scored = score(e.runner, chains, proposal, rnd, taps=e.needs.shown)
     clock.mark("score")
+    ahead, faults = draft_ahead(e, rnd, proposal, limit, faults, clock)
     verdict, report = verify(e, proposal, scored, rnd, faults)
     clock.mark("verify")
     e.runner.commit([c.slot for c in chains], *_kept(chains, report))
@@ -61,6 +63,7 @@ def step(e: "Engine") -> list[Request]:
     disable_faulty(e, rnd, report.faults)
     commit_draft(e, _chunked(e, batch), rnd, outcome, scored.output)
     _keep_origin(e, rnd, verdict, scored)
+    carry(e, rnd, ahead, verdict, report)
     clock.mark("commit")
     outcome = replace(outcome, clipped=_emit(e, rnd, report, verdict, scored))
     clock.mark("emit")
@@ -143,7 +146,9 @@ def _limit(e: "Engine", batch: Batch, rnd: Round) -> Limit:
     )
     limit = plan_limit(e, rnd, load)
     longest, capacity = e.longest, e.runner.capacity
-    room = [0 if w.slot in e.disabled else min(w.request.remaining - 1, longest - w.done - w.take) for w in batch.ready]
+    off = [w.slot in e.disabled and w.slot not in e.carried for w in batch.ready]  # what was drafted is still judged
+    each = zip(batch.ready, off, strict=True)
+    room = [0 if none else min(w.request.remaining - 1, longest - w.done - w.take) for w, none in each]
     held = [capacity - w.done - w.take for w in batch.ready]
     return limit.at_most(room, held)
 
@@ -210,7 +215,8 @@ def logprobs(
 
 def _account(e: "Engine", times: Times, chains: list[KnownTokens], proposal: Proposal, report: Report) -> None:
     times.tokens = sum(len(c.tokens) for c in chains) + sum(report.drafted)
-    times.draft_passes, times.draft_seconds = proposal.passes, proposal.pass_seconds
+    times.draft_passes += proposal.passes
+    times.draft_seconds += proposal.pass_seconds
     times.draft_nodes = sum(report.drafted)
     times.context = sum(c.done for c in chains)
     times.prompt_tokens = sum(len(c.tokens) for c in chains) - proposal.tree.batch
