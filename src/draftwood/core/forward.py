@@ -4,7 +4,7 @@ A pass is flat and ragged: T tokens of any slots, each saying which staged cache
 it follows. Chains, trees, prompt chunks and half-run layers are all the same pass.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -97,6 +97,24 @@ class ForwardInput:
         if self._host_input is not None:
             return self._host_input
         return HostInput(*host(torch.stack([self.ids, self.slots, self.entries, self.parents])))
+
+    def starting_from(self, hidden: Float[Tensor, "T H"]) -> "ForwardInput":
+        """The same tokens, entering a layer with these hidden states."""
+        other = replace(self, hidden=hidden)
+        object.__setattr__(other, "_host_input", self._host_input)  # the lists hold for it too
+        return other
+
+    def part(self, places: list[int]) -> "ForwardInput":
+        """All tokens of some slots, by their places, without logits."""
+        at = put(places, self.ids.device)
+        columns = (x.index_select(0, at) for x in (self.ids, self.slots, self.positions, self.entries, self.parents))
+        taken = set(places)
+        spans: list[Span] = []
+        for s in self.spans:
+            if s.start in taken:
+                start = spans[-1].stop if spans else 0
+                spans.append(replace(s, start=start, stop=start + s.stop - s.start))
+        return ForwardInput(*columns, want=at[:0], spans=tuple(spans))
 
     def known(self) -> list[tuple[int, int, int, int]]:
         """(slot, place, position, how many) of the known tokens of each slot: where they begin in the pass and the text."""

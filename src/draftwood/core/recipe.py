@@ -62,6 +62,11 @@ class Recipe:
                 f"{draw.value} ones in {self.policy.shape.value}\nhint: exact for these: {others}"
             )
         for part in (self.drafter, self.verifier, self.controller):
+            if part.needs.borrow and not target.info.layer_ranges:
+                raise CompositionError(
+                    f"{_name(part)} runs some of the target's layers, {target.info.name or 'this target'} runs all or none\n"
+                    "hint: a target whose layers can be run one by one: a llama, qwen2, qwen3 or mistral model without hf:"
+                )
             missing = sorted(t for t in part.needs.shown if t != FINAL and not 0 <= t <= target.info.num_layers)
             if missing:
                 raise CompositionError(

@@ -22,6 +22,7 @@ from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome, Times, Verdict
 from draftwood.engine.selecting import select_unread
+from draftwood.engine.starting import with_usable_start
 from draftwood.errors import DrafterError
 
 if TYPE_CHECKING:
@@ -50,20 +51,21 @@ def propose(e: "Engine", rnd: Round, limit: Limit) -> tuple[Proposal, Int[Tensor
         proposal = e.recipe.drafter.propose(
             e.drafter_state, part, bare if everyone else bare.take(index(e, drafting)), own, e.recipe.policy
         )
+        if proposal.started is not None:
+            proposal = with_usable_start(e, part, proposal)
         if proposal.fault:
             disable(e, part, dict.fromkeys(range(part.batch), proposal.fault))
         if good is not None:
             proposal, faults = select_unread(e, proposal, part.roots(), own)
             if everyone:
                 return proposal, faults
-            at = index(e, drafting)
-            return _among(bare, proposal, at), good.index_copy(0, at, faults)
+            return _among(bare, proposal, drafting), good.index_copy(0, index(e, drafting), faults)
         proposal, drafting = _without_faults(e, proposal, part, drafting)
         if not drafting:
             return bare, None
         everyone = len(drafting) == rnd.batch
         proposal = _selected(e, proposal, limit if everyone else limit.take(drafting))
-        return proposal if everyone else _among(bare, proposal, index(e, drafting)), None
+        return proposal if everyone else _among(bare, proposal, drafting), None
     except Exception as error:
         disable(e, part, {b: f"propose: {error}" for b in range(part.batch)})
         return bare, good
@@ -106,15 +108,17 @@ def _selected(e: "Engine", proposal: Proposal, limit: Limit) -> Proposal:
     return proposal
 
 
-def _among(bare: Proposal, part: Proposal, sequences: Int[Tensor, "R"]) -> Proposal:
+def _among(bare: Proposal, part: Proposal, drafting: list[int]) -> Proposal:
     """A proposal for some sequences, together with bare roots for the others."""
+    sequences = put(drafting, bare.tree.tokens.device)
     tree = bare.tree.resize(part.tree.num_nodes)
     fields = {name: getattr(tree, name).clone() for name in tree.__slots__}
     for name, column in fields.items():
         column[sequences] = getattr(part.tree, name).to(column.dtype)
     q_index = torch.full_like(fields["tokens"], -1)
     q_index[sequences] = part.q_indices()
-    return replace(part, tree=type(tree)(**fields), q_index=q_index, depths=None)
+    started = None if part.started is None else part.started.among(drafting, tree.batch)
+    return replace(part, tree=type(tree)(**fields), q_index=q_index, depths=None, started=started)
 
 
 def admit_draft(e: "Engine", slot: int, request: Request) -> int | None:

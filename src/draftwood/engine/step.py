@@ -143,7 +143,12 @@ def _limit(e: "Engine", batch: Batch, rnd: Round) -> Limit:
     )
     limit = plan_limit(e, rnd, load)
     longest, capacity = e.longest, e.runner.capacity
-    room = [0 if w.slot in e.disabled else min(w.request.remaining - 1, longest - w.done - w.take) for w in batch.ready]
+    # Who runs target layers itself needs all tokens before the root in the cache.
+    barred = [w.slot in e.disabled or (e.needs.borrow and w.take > 1) for w in batch.ready]
+    room = [
+        0 if no else min(w.request.remaining - 1, longest - w.done - w.take)
+        for no, w in zip(barred, batch.ready, strict=True)
+    ]
     held = [capacity - w.done - w.take for w in batch.ready]
     return limit.at_most(room, held)
 
