@@ -33,11 +33,13 @@ class _Slot:
     reserved: int = 0
     written: int = 0  # entries from here on hold zeros
     ids: list[int] = field(default_factory=list[int])  # token of each staged entry
+    filled: dict[str, int] = field(default_factory=dict[str, int])  # entries of each pool that its part has written
     visible: np.ndarray = field(default_factory=lambda: _EMPTY)  # [staged, staged]: which entries each one attends to
 
 
 class DenseCache:
-    """`capacity` entries for each of `slots` sequences; `max_cache_tokens` bounds the entries of all of them together."""
+    """`capacity` entries for each of `slots` sequences; `max_cache_tokens` bounds the entries of all of them together.
+    `pools`: stores that belong to parts instead of the model; everything but writing them is the same."""
 
     def __init__(
         self,
@@ -47,12 +49,13 @@ class DenseCache:
         capacity: int,
         max_cache_tokens: int | None = None,
         device: torch.device | str = "cpu",
+        pools: Sequence[CacheSpec] = (),
     ) -> None:
         self.slots, self.capacity, self.device = slots, capacity, torch.device(device)
         self.max_cache_tokens = slots * capacity if max_cache_tokens is None else max_cache_tokens
         size = min(capacity, _INITIAL_ENTRIES)
         alike: dict[CacheSpec, list[str]] = {}
-        for s in specs:
+        for s in (*specs, *pools):  # the model's own first, so that theirs begin each tensor
             alike.setdefault(replace(s, name=""), []).append(s.name)
         try:
             # Stores of one shape are one tensor [stores, slots, heads, entries, width]: a path moves in all of them at once.
@@ -66,13 +69,26 @@ class DenseCache:
                 f"no memory for a cache of {slots} sequences: {why}\nhint: a smaller max_num_seqs"
             ) from None
         self._stores = self._named()
+        self._pools = frozenset(s.name for s in pools)
+        if len(self._stores) < len(specs) + len(pools):
+            raise OptionError(f"a part's pool has the name of another store: {sorted(self._pools)}")
         self._allocated = size  # entries of a slot in the stores
-        self._slots = [_Slot() for _ in range(slots)]
+        self._slots = [_Slot(filled=dict.fromkeys(self._pools, 0)) for _ in range(slots)]
         self._clock = 0
 
     def store(self, name: str) -> Tensor:
         """[slots, heads, entries, width]; fetch it again for every pass, because it may have grown."""
         return self._stores[name]
+
+    def pool(self, name: str) -> Tensor:
+        """[slots, heads, entries, width] of what a part stores. Ask again after a pass: the stores may have grown."""
+        if name not in self._pools:
+            raise EngineError(f"the cache has no pool {name!r}\nhint: runner.open(..., pools=recipe.needs.pools)")
+        return self._stores[name]
+
+    def filled(self, slot: int, name: str, upto: int) -> None:
+        """The first `upto` entries of a pool are written."""
+        self._slots[slot].filled[name] = upto
 
     def _grow(self, size: int, most: int | None = None) -> None:
         """Room for `size` entries in every slot, at most the capacity."""
@@ -99,7 +115,12 @@ class DenseCache:
     def prefer(self, tokens: Sequence[int], free: Sequence[int]) -> int:
         """The free slot that shares the longest prefix with these tokens; among equals, the one unused for longest."""
         want = list(tokens)
-        return max(free, key=lambda i: (_shared(self._slots[i].text, want), -self._slots[i].used))
+        return max(free, key=lambda i: (self._prefix(i, want), -self._slots[i].used))
+
+    def _prefix(self, slot: int, want: list[int]) -> int:
+        """Entries of a slot that serve these tokens: as far as the texts agree and every pool is filled."""
+        s = self._slots[slot]
+        return min(_shared(s.text, want), *s.filled.values()) if s.filled else _shared(s.text, want)
 
     def admit(self, slot: int, tokens: Sequence[int], most: int | None = None, before: Sequence[int] = ()) -> int:
         """Take the slot and start from the longest prefix that any slot holds, at most `most` entries of it.
@@ -110,7 +131,7 @@ class DenseCache:
         if mine.owned:
             raise EngineError(f"slot {slot} is admitted twice")
         want, front = list(tokens[:-1]), tuple(before)
-        shared = [_shared(s.text, want) if s.before == front else 0 for s in self._slots]
+        shared = [self._prefix(i, want) if s.before == front else 0 for i, s in enumerate(self._slots)]
         best = max(range(self.slots), key=lambda i: (shared[i], i == slot))
         size = shared[best] if most is None else min(shared[best], most)
         self._grow(size)
@@ -118,7 +139,7 @@ class DenseCache:
             for joined in self._joined.values():
                 joined[:, slot, :, :size] = joined[:, best, :, :size]
         mine.text, mine.before = list(tokens[:size]), front
-        mine.owned, mine.written = True, max(mine.written, size)
+        mine.owned, mine.written, mine.filled = True, max(mine.written, size), dict.fromkeys(self._pools, size)
         self._touch(slot)
         return size
 

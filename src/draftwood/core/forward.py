@@ -35,6 +35,9 @@ class Needs:
     origin: frozenset[int] = frozenset()  # of the positions that produced the roots, in `rnd.origin`
     borrow: bool = False  # runs target layers itself, on the target's cache
     trims: bool = False  # multiplies only the LM-head rows of `rnd.columns`, where a round names some
+    # Entries of its own for every token in the target's cache, reached by `rnd.target.pool(name)`; parts that name the same
+    # pool share it.
+    pools: tuple[CacheSpec, ...] = ()
 
     @property
     def shown(self) -> frozenset[int]:
@@ -43,7 +46,11 @@ class Needs:
 
     def __or__(self, other: "Needs") -> "Needs":
         return Needs(
-            self.taps | other.taps, self.origin | other.origin, self.borrow or other.borrow, self.trims or other.trims
+            taps=self.taps | other.taps,
+            origin=self.origin | other.origin,
+            borrow=self.borrow or other.borrow,
+            trims=self.trims or other.trims,
+            pools=tuple(dict.fromkeys(self.pools + other.pools)),
         )
 
 

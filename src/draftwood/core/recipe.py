@@ -61,6 +61,12 @@ class Recipe:
                 f"{verifier} is defined for {_values(defined.draws)} draws in {_values(defined.shapes)}, {policy} makes "
                 f"{draw.value} ones in {self.policy.shape.value}\nhint: exact for these: {others}"
             )
+        pools = self.needs.pools
+        twice = sorted({one.name for one in pools for two in pools if one.name == two.name and one != two})
+        if twice:
+            raise CompositionError(
+                f"two parts store different things in the pools {twice}\nhint: give one another name"
+            )
         for part in (self.drafter, self.verifier, self.controller):
             if part.needs.borrow and not target.info.layer_ranges:
                 raise CompositionError(

@@ -120,7 +120,7 @@ def _round(e: "Engine", ready: tuple[Work, ...]) -> Round:
         host_lengths=host_lengths,
         requests=tuple(w.request for w in ready),
         origin={tap: x[slots] for tap, x in e.origin.items()},
-        target=e.runner if e.needs.borrow else None,
+        target=e.runner if e.needs.borrow or e.needs.pools else None,
         noise=e.noise,
     )
 
