@@ -78,7 +78,7 @@ class LLM:
     def _new_engine(self) -> Engine:
         config, longest = self.config, self.runner.info.max_positions
         capacity = min(config.max_model_len or longest, longest)
-        runner = self.runner.open(config.max_num_seqs, capacity, config.max_cache_tokens)
+        runner = self.runner.open(config.max_num_seqs, capacity, config.max_cache_tokens, self.recipe.needs.pools)
         return Engine(runner, self.recipe, cost_model=self.cost_model, config=config)
 
     @overload

@@ -8,7 +8,7 @@ import torch
 
 from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Proposal
+from draftwood.core.proposal import Proposal, Started
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import AHEAD, SCORED, TokenTree
 from draftwood.core.verdict import Verdict
@@ -148,3 +148,24 @@ def test_distributions_that_no_node_names_are_left_behind() -> None:
     named = part.q_indices() >= 0
     assert torch.equal(own.q_indices() >= 0, named)
     assert torch.equal(own.q.prob[own.q_indices()[named]], part.q.prob[part.q_indices()[named]])
+
+
+def test_what_is_started_follows_its_nodes_and_keeps_its_entries() -> None:
+    tree = TokenTree.roots(torch.tensor([5, 6]))
+    first = torch.tensor([[0, 0], [0, 0]])
+    tree = tree.add(first, torch.tensor([[1, 2], [4, 5]]), live=torch.ones(2, 2).bool())
+    tree = tree.add(torch.tensor([[2], [1]]), torch.tensor([[3], [6]]), live=torch.ones(2, 1).bool())
+    hidden = torch.arange(8.0).view(2, 4, 1)
+    proposal = Proposal(tree, started=Started(3, hidden))
+    cut = proposal.keep(torch.tensor([[True, False, True, True], [True, True, False, True]])).compact(3)
+    assert cut.started is not None and cut.started.layers == 3
+    assert cut.started.entries is not None
+    assert cut.started.entries.tolist() == [[0, 2, 3], [0, 1, 3]]
+    assert cut.started.hidden[..., 0].tolist() == [[0, 2, 3], [4, 5, 7]]
+    again = cut.keep(torch.tensor([[True, True, False], [True, True, True]])).compact(3).take(torch.tensor([1, 0]))
+    assert again.started is not None and again.started.entries is not None
+    assert again.started.entries[0].tolist() == [0, 1, 3] and again.started.entries[1, :2].tolist() == [0, 2]
+    among = again.started.among([0, 2], 3)
+    assert among.sequences == (True, False, True)
+    assert among.hidden[[0, 2]].equal(again.started.hidden)
+    assert among.hides(frozenset({2})) and not among.hides(frozenset({3, -1}))

@@ -37,11 +37,13 @@ class _Slot:
     reserved: int = 0
     written: int = 0  # entries from here on hold zeros
     ids: list[int] = field(default_factory=list[int])  # token of each staged entry
+    filled: dict[str, int] = field(default_factory=dict[str, int])  # entries of each pool that its part has written
     visible: np.ndarray = field(default_factory=lambda: _EMPTY)  # [staged, staged]: which entries each one attends to
 
 
 class DenseCache:
-    """`capacity` entries for each of `slots` sequences; `max_cache_tokens` bounds the entries of all of them together."""
+    """`capacity` entries for each of `slots` sequences; `max_cache_tokens` bounds the entries of all of them together.
+    `pools`: stores that belong to parts instead of the model; everything but writing them is the same."""
 
     def __init__(
         self,
@@ -51,12 +53,13 @@ class DenseCache:
         capacity: int,
         max_cache_tokens: int | None = None,
         device: torch.device | str = "cpu",
+        pools: Sequence[CacheSpec] = (),
     ) -> None:
         self.slots, self.capacity, self.device = slots, capacity, torch.device(device)
         self.max_cache_tokens = slots * capacity if max_cache_tokens is None else max_cache_tokens
         size = min(capacity, _INITIAL_ENTRIES)
         alike: dict[CacheSpec, list[str]] = {}
-        for s in specs:
+        for s in (*specs, *pools):  # the model's own first, so that theirs begin each tensor
             if not s.per_slot:
                 alike.setdefault(replace(s, name=""), []).append(s.name)
         recurrent = [s for s in specs if s.per_slot]
@@ -73,8 +76,11 @@ class DenseCache:
                 f"no memory for a cache of {slots} sequences: {why}\nhint: a smaller max_num_seqs"
             ) from None
         self._stores = self._named()
+        self._pools = frozenset(s.name for s in pools)
+        if len(self._stores) < len(specs) + len(pools):
+            raise OptionError(f"a part's pool has the name of another store: {sorted(self._pools)}")
         self._allocated = size  # entries of a slot in the stores
-        self._slots = [_Slot() for _ in range(slots)]
+        self._slots = [_Slot(filled=dict.fromkeys(self._pools, 0)) for _ in range(slots)]
         self._clock = 0
 
     def store(self, name: str) -> Tensor:
@@ -94,6 +100,16 @@ class DenseCache:
         if self._states is None:
             raise EngineError("this cache has no per-slot stores\nhint: CacheSpec(..., per_slot=True)")
         return self._states
+
+    def pool(self, name: str) -> Tensor:
+        """[slots, heads, entries, width] of what a part stores. Ask again after a pass: the stores may have grown."""
+        if name not in self._pools:
+            raise EngineError(f"the cache has no pool {name!r}\nhint: runner.open(..., pools=recipe.needs.pools)")
+        return self._stores[name]
+
+    def filled(self, slot: int, name: str, upto: int) -> None:
+        """The first `upto` entries of a pool are written."""
+        self._slots[slot].filled[name] = upto
 
     def _grow(self, size: int, most: int | None = None) -> None:
         """Room for `size` entries in every slot, at most the capacity."""
@@ -123,10 +139,11 @@ class DenseCache:
         return max(free, key=lambda i: (self._usable(i, want), -self._slots[i].used))
 
     def _usable(self, slot: int, want: list[int], most: int | None = None) -> int:
-        """How many entries of a slot a text can start from, at most `most`. With per-slot states: all of them or none."""
-        have = self._slots[slot].text
-        size = _shared(have, want)
-        if self._states is not None and (size < len(have) or (most is not None and size > most)):
+        """How many entries of a slot a text can start from, at most `most`: as far as the texts agree and every pool is
+        filled. With per-slot states: all of them or none."""
+        s = self._slots[slot]
+        size = min(_shared(s.text, want), *s.filled.values()) if s.filled else _shared(s.text, want)
+        if self._states is not None and (size < len(s.text) or (most is not None and size > most)):
             return 0
         return size if most is None else min(size, most)
 
@@ -150,7 +167,7 @@ class DenseCache:
         if self._states is not None:
             self._states.start(slot, best, size)
         mine.text, mine.before = list(tokens[:size]), front
-        mine.owned, mine.written = True, max(mine.written, size)
+        mine.owned, mine.written, mine.filled = True, max(mine.written, size), dict.fromkeys(self._pools, size)
         self._touch(slot)
         return size
 

@@ -27,6 +27,7 @@ class DeviceCache(DenseCache):
         capacity: int,
         max_cache_tokens: int | None = None,
         device: torch.device | str = "cpu",
+        pools: Sequence[CacheSpec] = (),
     ) -> None:
         recurrent = [s.name for s in specs if s.per_slot]
         if recurrent:
@@ -39,6 +40,7 @@ class DeviceCache(DenseCache):
             capacity=capacity + 1,
             max_cache_tokens=slots * capacity if max_cache_tokens is None else max_cache_tokens,
             device=device,
+            pools=pools,
         )
         self.slots, self.capacity = slots, capacity
         self.padding = slots  # the slot of padding
@@ -51,7 +53,7 @@ class DeviceCache(DenseCache):
 
     def pair(self, layer: int) -> Tensor:
         """Keys and values of one layer: [2, slots, heads, entries, width]."""
-        (joined,) = self._joined.values()
+        joined = next(iter(self._joined.values()))  # the model's own are alike and come first
         return joined[2 * layer : 2 * layer + 2]
 
     def rows(self, slots: Int[Tensor, "B W"], places: Int[Tensor, "B W"]) -> Int[Tensor, "rows"]:

@@ -4,7 +4,7 @@ A pass is flat and ragged: T tokens of any slots, each saying which staged cache
 it follows. Chains, trees, prompt chunks and half-run layers are all the same pass.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -39,6 +39,9 @@ class Needs:
     origin: frozenset[int] = frozenset()  # of the positions that produced the roots, in `rnd.origin`
     borrow: bool = False  # runs target layers itself, on the target's cache
     trims: bool = False  # multiplies only the LM-head rows of `rnd.columns`, where a round names some
+    # Entries of its own for every token in the target's cache, reached by `rnd.target.pool(name)`; parts that name the same
+    # pool share it.
+    pools: tuple[CacheSpec, ...] = ()
 
     @property
     def shown(self) -> frozenset[int]:
@@ -47,7 +50,11 @@ class Needs:
 
     def __or__(self, other: "Needs") -> "Needs":
         return Needs(
-            self.taps | other.taps, self.origin | other.origin, self.borrow or other.borrow, self.trims or other.trims
+            taps=self.taps | other.taps,
+            origin=self.origin | other.origin,
+            borrow=self.borrow or other.borrow,
+            trims=self.trims or other.trims,
+            pools=tuple(dict.fromkeys(self.pools + other.pools)),
         )
 
 
@@ -104,6 +111,24 @@ class ForwardInput:
         if self._host_input is not None:
             return self._host_input
         return HostInput(*host(torch.stack([self.ids, self.slots, self.entries, self.parents])))
+
+    def starting_from(self, hidden: Float[Tensor, "T H"]) -> "ForwardInput":
+        """The same tokens, entering a layer with these hidden states."""
+        other = replace(self, hidden=hidden)
+        object.__setattr__(other, "_host_input", self._host_input)  # the lists hold for it too
+        return other
+
+    def part(self, places: list[int]) -> "ForwardInput":
+        """All tokens of some slots, by their places, without logits."""
+        at = put(places, self.ids.device)
+        columns = (x.index_select(0, at) for x in (self.ids, self.slots, self.positions, self.entries, self.parents))
+        taken = set(places)
+        spans: list[Span] = []
+        for s in self.spans:
+            if s.start in taken:
+                start = spans[-1].stop if spans else 0
+                spans.append(replace(s, start=start, stop=start + s.stop - s.start))
+        return ForwardInput(*columns, want=at[:0], spans=tuple(spans))
 
     def known(self) -> list[tuple[int, int, int, int]]:
         """(slot, place, position, how many) of the known tokens of each slot: where they begin in the pass and the text."""

@@ -4,12 +4,13 @@ Trees are small, and a tensor operation on a few numbers costs as much as one on
 and the structure of trees is looked up in lists.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import torch
 
 from draftwood.core.host import host, put
+from draftwood.core.proposal import Started
 from draftwood.core.tree import AHEAD, SCORED, TokenTree
 from draftwood.core.verdict import HostVerdict, Verdict
 
@@ -28,6 +29,7 @@ class HostTree:
     drafted: list[int]  # live scored nodes below the root
     deepest: list[int]
     scored: list[list[bool]]  # live, and checked in this pass
+    entries: list[list[int]]  # staged entry behind the root's: the rank, unless a drafter has staged the nodes already
 
     @staticmethod
     def of(tree: TokenTree) -> "HostTree":
@@ -63,7 +65,17 @@ class HostTree:
                 max(d * on for d, on in zip(deep, here, strict=True)) for deep, here in zip(depth, live, strict=True)
             ],
             scored=scored,
+            entries=rank,
         )
+
+    def staged(self, started: Started) -> "HostTree":
+        """The same trees with the entries at which some of them are staged already."""
+        own: list[list[int]] = (
+            [list(range(self.width))] * self.batch if started.entries is None else host(started.entries)
+        )
+        which = started.sequences or (True,) * self.batch
+        each = zip(which, own, self.rank, strict=True)
+        return replace(self, entries=[entries if there else rank for there, entries, rank in each])
 
     @staticmethod
     def _bare(
@@ -78,7 +90,8 @@ class HostTree:
             parents=_single(parents),
             source=_single(source),
             depth=_single(none),
-            rank=_single(none),
+            rank=(rank := _single(none)),
+            entries=rank,
             drafted=none,
             deepest=none,
             scored=_single(scored),

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from draftwood.core.host import put
@@ -16,6 +16,42 @@ if TYPE_CHECKING:
     from draftwood.core.verdict import Verdict
 
 T = TypeVar("T", int, float)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Started:
+    """Target layers [0, layers) that a borrowing drafter has already run, on the target's staged entries, for every node of
+    the pass, the root included. The pass goes on from there, so wrong hidden states change the text: nothing can check
+    them. Only a sequence whose known tokens outside the cache are the root alone is started."""
+
+    layers: int
+    hidden: Float[Tensor, "B N H"]  # the residual after those layers; of dead nodes any
+    # Staged entry of each node, the root's being 0. None: node i is entry i, which is all that a device can be told.
+    entries: Int[Tensor, "B N"] | None = None
+    sequences: tuple[bool, ...] | None = None  # which ones are started; None: all
+
+    def hides(self, taps: frozenset[int]) -> bool:
+        """Whether one of these taps lies in layers that a pass from here leaves out."""
+        return any(0 <= tap < self.layers for tap in taps)
+
+    def compact(self, order: Int[Tensor, "B nodes"]) -> "Started":
+        """Rows follow their nodes, which keep the entries they were staged at."""
+        hidden = self.hidden.gather(1, order[..., None].expand(-1, -1, self.hidden.shape[-1]))
+        return replace(self, hidden=hidden, entries=order if self.entries is None else self.entries.gather(1, order))
+
+    def take(self, sequences: Int[Tensor, "R"]) -> "Started":
+        """Some sequences of a batch in which all are started."""
+        entries = None if self.entries is None else self.entries[sequences]
+        return Started(self.layers, self.hidden[sequences], entries)
+
+    def among(self, sequences: list[int], batch: int) -> "Started":
+        """Those of some sequences, in a batch whose others are not started."""
+        at = put(sequences, self.hidden.device)
+        hidden = self.hidden.new_zeros(batch, *self.hidden.shape[1:]).index_copy(0, at, self.hidden)
+        entries = self.entries
+        if entries is not None:
+            entries = entries.new_zeros(batch, entries.shape[1]).index_copy(0, at, entries)
+        return Started(self.layers, hidden, entries, tuple(b in sequences for b in range(batch)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,6 +69,7 @@ class Proposal:
     max_depth: int | None = None  # levels below the root
     max_children: int | None = None  # of any node, copies counted
     depths: Int[Tensor, "B N"] | None = None  # of the nodes, from whoever has them already
+    started: Started | None = None  # target layers that are done already
 
     @staticmethod
     def roots(tokens: Int[Tensor, "B"]) -> "Proposal":
@@ -84,12 +121,19 @@ class Proposal:
         """Live nodes to the front, exactly `nodes` columns; the distributions follow their nodes."""
         tree, order = self.tree.compact(nodes)
         q_index = torch.where(tree.live, self.q_indices().gather(1, order), -1)
-        return replace(self, tree=tree, q_index=q_index, depths=None)
+        started = None if self.started is None else self.started.compact(order)
+        return replace(self, tree=tree, q_index=q_index, depths=None, started=started)
 
     def take(self, sequences: Int[Tensor, "R"]) -> "Proposal":
         """Some sequences of the batch. Distributions are kept whole: `q_index` points into them."""
         depths = None if self.depths is None else self.depths[sequences]
-        return replace(self, tree=self.tree.take(sequences), q_index=self.q_indices()[sequences], depths=depths)
+        started = self.started
+        if (
+            started is not None
+        ):  # where only some are started, the engine has put the batch together and its pass has run
+            started = started.take(sequences) if started.sequences is None else None
+        tree, q_index = self.tree.take(sequences), self.q_indices()[sequences]
+        return replace(self, tree=tree, q_index=q_index, depths=depths, started=started)
 
     def among(self, base: "Proposal", sequences: Int[Tensor, "R"]) -> "Proposal":
         """These sequences in their places of a larger batch, whose others stay as they are in `base`."""

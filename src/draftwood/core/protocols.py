@@ -217,8 +217,11 @@ class Runner(Protocol):
 
     @property
     def info(self) -> ModelInfo: ...
-    def open(self, slots: int, capacity: int, max_cache_tokens: int | None = None) -> "Runner":
-        """The same weights with a cache of their own: `capacity` entries in each slot, so many of all slots together."""
+    def open(
+        self, slots: int, capacity: int, max_cache_tokens: int | None = None, pools: Sequence[CacheSpec] = ()
+    ) -> "Runner":
+        """The same weights with a cache of their own: `capacity` entries in each slot, so many of all slots together.
+        `pools`: what parts store for every token besides the model."""
         ...
 
     def first_layers(self, count: int) -> "Runner":
@@ -248,6 +251,17 @@ class Runner(Protocol):
 
     def commit(self, slots: Sequence[int], entries: Sequence[Sequence[int]], tokens: Sequence[Sequence[int]]) -> None:
         """Keep these staged entries in this order, drop the rest; `tokens` are what they are entries of."""
+        ...
+
+    def pool(self, name: str) -> Tensor:
+        """What a part stores for every token: [slots, heads, entries, width], committed entries first, staged ones behind
+        them; slots and entries beyond the cache's own may be there. The entries are committed, shared and freed with the
+        model's. It may lie elsewhere after the next pass."""
+        ...
+
+    def filled(self, slot: int, name: str, upto: int) -> None:
+        """The first `upto` entries of a pool hold what the part wants there. A prefix is shared only as far as every pool is
+        filled."""
         ...
 
     def captured(

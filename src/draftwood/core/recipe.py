@@ -70,11 +70,22 @@ class Recipe:
                 f"{verifier} is defined for {_values(defined.draws)} draws in {_values(defined.shapes)}, {policy} makes "
                 f"{draw.value} ones in {self.policy.shape.value}\nhint: exact for these: {others}"
             )
+        pools = self.needs.pools
+        twice = sorted({one.name for one in pools for two in pools if one.name == two.name and one != two})
+        if twice:
+            raise CompositionError(
+                f"two parts store different things in the pools {twice}\nhint: give one another name"
+            )
         for part in (self.drafter, self.verifier, self.controller):
             if self.loop is Loop.OVERLAPPED and part.needs.borrow:
                 raise CompositionError(
                     f"Loop.OVERLAPPED drafts while the target's pass runs, {_name(part)} runs layers of the target itself "
                     "(needs.borrow)\nhint: Loop.SERIAL"
+                )
+            if part.needs.borrow and not target.info.layer_ranges:
+                raise CompositionError(
+                    f"{_name(part)} runs some of the target's layers, {target.info.name or 'this target'} runs all or none\n"
+                    "hint: a target whose layers can be run one by one: a llama, qwen2, qwen3 or mistral model without hf:"
                 )
             missing = sorted(t for t in part.needs.shown if t != FINAL and not 0 <= t <= target.info.num_layers)
             if missing:

@@ -39,7 +39,7 @@ def from_lists(tree: HostTree, verdict: Verdict) -> Report:
     told = verdict.to_host()
     tokens, sources, entries = (
         [[column[node] for node in path[1:]] for column, path in zip(columns, told.paths, strict=True)]
-        for columns in (tree.tokens, tree.source, tree.rank)
+        for columns in (tree.tokens, tree.source, tree.entries)
     )
     return Report(told.paths, told.after, tokens, sources, entries, tree.drafted, tree.deepest, [0] * tree.batch)
 

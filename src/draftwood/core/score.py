@@ -8,13 +8,14 @@ from jaxtyping import Int
 from torch import Tensor
 
 from draftwood.core import host as hosts
-from draftwood.core.forward import ALL, ForwardInput, HostInput, LayerPlan, Span
+from draftwood.core.forward import ForwardInput, HostInput, LayerPlan, Span
 from draftwood.core.host import put
 from draftwood.core.host_tree import HostTree
-from draftwood.core.proposal import Proposal
+from draftwood.core.proposal import Proposal, Started
 from draftwood.core.protocols import Runner
 from draftwood.core.round import Round
 from draftwood.core.scored import Scored
+from draftwood.core.started_pass import hidden_after
 from draftwood.core.tree import TokenTree
 
 
@@ -32,10 +33,14 @@ Places = list[list[int]]
 
 
 def assemble(
-    chains: list[KnownTokens], tree: TokenTree, depth: Int[Tensor, "B N"] | None = None
+    chains: list[KnownTokens],
+    tree: TokenTree,
+    depth: Int[Tensor, "B N"] | None = None,
+    started: Started | None = None,
 ) -> tuple[ForwardInput, Places, HostTree | None]:
     """One pass: each slot's chain, then its tree. The first B chains belong to the B trees and end with their roots; the
     others only fill the cache. Also the place in the pass of every node, and the trees as lists where they were read.
+    `started`: what a drafter has staged already keeps its entries.
 
         chain   a b c        entries 0 1 2   c is the root
         tree        ├ d      entry 3, follows 2
@@ -43,7 +48,7 @@ def assemble(
     """
     if not hosts.on_host(tree.tokens.device):
         return *assemble_unread(chains, tree, depth), None
-    host_tree = HostTree.of(tree)
+    host_tree = HostTree.of(tree) if started is None else HostTree.of(tree).staged(started)
     return *assemble_lists(chains, host_tree, tree.tokens.device), host_tree
 
 
@@ -69,6 +74,7 @@ def assemble_lists(chains: list[KnownTokens], host_tree: HostTree, device: torch
             places.append([root])
         elif b < host_tree.batch:
             rank, depth, above = host_tree.rank[b], host_tree.depth[b], host_tree.parents[b]
+            entry = host_tree.entries[b]
             want.append(root)
             # Dead nodes point at the root, so that gathers stay in range; what is read there has no meaning.
             place = [root] * len(rank)
@@ -77,8 +83,8 @@ def assemble_lists(chains: list[KnownTokens], host_tree: HostTree, device: torch
                     place[i] = root + rank[i]
                     want.append(place[i])
                     ids.append(host_tree.tokens[b][i])
-                    entries.append(last + rank[i])
-                    parents.append(last + rank[above[i]])
+                    entries.append(last + entry[i])
+                    parents.append(last + entry[above[i]])
                     positions.append(chain.done + last + depth[i])
             places.append(place)
         slots += [chain.slot] * (len(ids) - len(slots))
@@ -156,10 +162,16 @@ def score(
     rnd: Round,
     *,
     taps: frozenset[int] = frozenset(),
-    layers: LayerPlan = ALL,
 ) -> Scored:
-    """One pass over known tokens and trees."""
-    tokens, places, host_tree = assemble(chains, proposal.tree, proposal.depths)
-    output = runner.execute(tokens, taps=taps, layers=layers)
+    """One pass over known tokens and trees. Layers that a drafter has run already are left out, unless one of them is
+    tapped."""
+    started = None if proposal.started is None or proposal.started.hides(taps) else proposal.started
+    tokens, places, host_tree = assemble(chains, proposal.tree, proposal.depths, started)
+    if started is None:
+        output = runner.execute(tokens, taps=taps)
+    else:
+        ride = proposal.tree.live if host_tree is None else [[r >= 0 for r in rank] for rank in host_tree.rank]
+        hidden = hidden_after(runner, tokens, started, places, ride)
+        output = runner.execute(tokens.starting_from(hidden), taps=taps, layers=LayerPlan(start=started.layers))
     nodes = put(places, proposal.tree.tokens.device) if places else tokens.want.view(0, 1)
     return Scored(replace(output, token_index=nodes, host_index=places), proposal.tree, rnd, host_tree)

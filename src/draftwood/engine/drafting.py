@@ -23,6 +23,7 @@ from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome, Times, Verdict
 from draftwood.engine.carried import continued
 from draftwood.engine.selecting import select_unread
+from draftwood.engine.starting import with_usable_start
 from draftwood.errors import DrafterError
 
 if TYPE_CHECKING:
@@ -52,19 +53,20 @@ def propose(e: "Engine", rnd: Round, limit: Limit) -> tuple[Proposal, Int[Tensor
         base, asked = continued(e, part, own, base)
     try:
         proposal = _ask(e, part, base, own, asked)
+        if proposal.started is not None:
+            proposal = with_usable_start(e, part, proposal)
         if good is not None:
             proposal, codes = select_unread(e, proposal, part.roots(), own)
             if everyone:
                 return proposal, codes
-            at = index(e, drafting)
-            return proposal.among(bare, at), good.index_copy(0, at, codes)
+            return _among(e, proposal, bare, drafting), good.index_copy(0, index(e, drafting), codes)
         found = faults(proposal, part, e.info.vocab_size)
         proposal, valid = without_faulty(e, proposal, part, drafting, found)
         if not valid:
             return bare, None
         every = len(valid) == rnd.batch
         proposal = _selected(e, proposal, limit if every else limit.take(valid))
-        return proposal if every else proposal.among(bare, index(e, valid)), None
+        return proposal if every else _among(e, proposal, bare, valid), None
     except Exception as error:
         disable(e, part, {b: f"propose: {error}" for b in asked})
         if base.tree.num_nodes == 1:
@@ -122,6 +124,13 @@ def _selected(e: "Engine", proposal: Proposal, limit: Limit) -> Proposal:
     if bool((drafted > limit.nodes).any()):
         raise DrafterError(f"{host(drafted)} nodes were kept, {list(limit.budgets)} allowed")
     return proposal
+
+
+def _among(e: "Engine", part: Proposal, bare: Proposal, drafting: list[int]) -> Proposal:
+    """A proposal for some sequences, together with bare roots for the others."""
+    whole = part.among(bare, index(e, drafting))
+    started = None if part.started is None else part.started.among(drafting, bare.tree.batch)
+    return replace(whole, started=started)
 
 
 def admit_draft(e: "Engine", slot: int, request: Request) -> int | None:

@@ -123,7 +123,7 @@ def _round(e: "Engine", ready: tuple[Work, ...]) -> Round:
         host_lengths=host_lengths,
         requests=tuple(w.request for w in ready),
         origin={tap: x[slots] for tap, x in e.origin.items()},
-        target=e.runner if e.needs.borrow else None,
+        target=e.runner if e.needs.borrow or e.needs.pools else None,
         noise=e.noise,
     )
 
@@ -146,7 +146,8 @@ def _limit(e: "Engine", batch: Batch, rnd: Round) -> Limit:
     )
     limit = plan_limit(e, rnd, load)
     longest, capacity = e.longest, e.runner.capacity
-    off = [w.slot in e.disabled and w.slot not in e.carried for w in batch.ready]  # what was drafted is still judged
+    # What was drafted is still judged; and who runs target layers itself needs all tokens before the root in the cache.
+    off = [(w.slot in e.disabled and w.slot not in e.carried) or (e.needs.borrow and w.take > 1) for w in batch.ready]
     each = zip(batch.ready, off, strict=True)
     room = [0 if none else min(w.request.remaining - 1, longest - w.done - w.take) for w, none in each]
     held = [capacity - w.done - w.take for w in batch.ready]

@@ -1,13 +1,14 @@
 """CpuRunner: a model that runs where the host can look at every number for nothing. It knows the shape of each pass from
 lists, so it pads nothing and computes nothing twice."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.cache.dense import DenseCache
-from draftwood.core.forward import ALL, ForwardInput, ForwardOutput, LayerPlan
+from draftwood.core.forward import ALL, CacheSpec, ForwardInput, ForwardOutput, LayerPlan
 from draftwood.core.model_info import ModelInfo
 from draftwood.core.protocols import Model
 from draftwood.errors import ModelError
@@ -22,13 +23,16 @@ class CpuRunner(WithCache):
         self.model = model
         self.info = model.info if info is None else info
 
-    def open(self, slots: int, capacity: int, max_cache_tokens: int | None = None) -> "CpuRunner":
+    def open(
+        self, slots: int, capacity: int, max_cache_tokens: int | None = None, pools: Sequence[CacheSpec] = ()
+    ) -> "CpuRunner":
         cache = DenseCache(
             self.model.cache_specs,
             slots=slots,
             capacity=capacity,
             max_cache_tokens=max_cache_tokens,
             device=self.info.device,
+            pools=pools,
         )
         return type(self)(self.model, self.info, cache)
 

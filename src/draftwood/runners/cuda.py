@@ -13,7 +13,7 @@ from torch import Tensor
 
 from draftwood.cache.device import DeviceCache
 from draftwood.core import host
-from draftwood.core.forward import ALL, ForwardInput, ForwardOutput, LayerPlan, Span
+from draftwood.core.forward import ALL, CacheSpec, ForwardInput, ForwardOutput, LayerPlan, Span
 from draftwood.core.host import put
 from draftwood.core.model_info import ModelInfo
 from draftwood.core.sampling.sampler import best_of
@@ -171,13 +171,16 @@ class CudaRunner(Rectangles):
         self.model = model
         self.info = model.info if info is None else info
 
-    def open(self, slots: int, capacity: int, max_cache_tokens: int | None = None) -> "CudaRunner":
+    def open(
+        self, slots: int, capacity: int, max_cache_tokens: int | None = None, pools: Sequence[CacheSpec] = ()
+    ) -> "CudaRunner":
         cache = DeviceCache(
             self.model.cache_specs,
             slots=slots,
             capacity=capacity,
             max_cache_tokens=max_cache_tokens,
             device=self.info.device,
+            pools=pools,
         )
         return CudaRunner(self.model, self.info, cache)
 

@@ -35,6 +35,12 @@ class WithCache:
     def commit(self, slots: Sequence[int], entries: Sequence[Sequence[int]], tokens: Sequence[Sequence[int]]) -> None:
         self.cache.commit(slots, entries)
 
+    def pool(self, name: str) -> Tensor:
+        return self.cache.pool(name)
+
+    def filled(self, slot: int, name: str, upto: int) -> None:
+        self.cache.filled(slot, name, upto)
+
     def captured(
         self, key: Hashable, function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor
     ) -> tuple[Tensor, ...]:

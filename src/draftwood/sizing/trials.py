@@ -89,7 +89,7 @@ class _Turn:
 def trial_engine(target: Runner, recipe: Recipe, length: int, cost_model: CostEstimate | None = None) -> Engine:
     """An engine for one sequence of at most `length` tokens."""
     config = EngineConfig(max_num_seqs=1, disable_slow_drafts=False)
-    runner = target.open(1, min(length, target.info.max_positions))
+    runner = target.open(1, min(length, target.info.max_positions), pools=recipe.needs.pools)
     return Engine(runner, recipe, cost_model=cost_model or Record(), config=config)
 
 

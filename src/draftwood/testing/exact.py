@@ -153,8 +153,9 @@ def leaves(
         part, scripts = scripts[-width:], scripts[:-width]
         branches = {i: _Branch(script) for i, script in enumerate(part)}
         config = EngineConfig(max_num_seqs=len(part), disable_slow_drafts=False)
-        runner, noise = CpuRunner(target).open(len(part), _CAPACITY), Forking(branches)
-        engine = Engine(runner, recipe(), cost_model=Free(), config=config, noise=noise)
+        made, noise = recipe(), Forking(branches)
+        runner = CpuRunner(target).open(len(part), _CAPACITY, pools=made.needs.pools)
+        engine = Engine(runner, made, cost_model=Free(), config=config, noise=noise)
         requests = [Request(i, list(prompt), params, target.info.vocab_size) for i in branches]
         for request in requests:
             engine.add(request)

@@ -24,7 +24,7 @@ def make_engine(
 ) -> Engine:
     """An engine with a cache of its own. Beside tiny targets every drafter is slow, so none is disabled for it."""
     config = EngineConfig(max_num_seqs=slots, max_prefill_tokens=chunk, disable_slow_drafts=disable_slow_drafts)
-    runner = target.open(slots, capacity, max_cache_tokens)
+    runner = target.open(slots, capacity, max_cache_tokens, recipe.needs.pools)
     return Engine(runner, recipe, cost_model=Free(), config=config)
 
 

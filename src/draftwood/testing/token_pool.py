@@ -1,0 +1,147 @@
+"""Parts that store each token's own id in a pool of the target's cache, and check after every round that the pool holds the
+text: what was staged is committed along the path, shared with a prefix and freed with the target's entries.
+
+    PoolRule      writes staged entries, between the pass and the commit
+    PoolDrafter   writes committed ones, or only checks them; says how far the pool is filled
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from draftwood.core.forward import CacheSpec, ForwardInput, ForwardOutput, Needs
+from draftwood.core.host import host, put
+from draftwood.core.legal_draws import Draw, Shape
+from draftwood.core.limit import Limit
+from draftwood.core.proposal import Proposal
+from draftwood.core.protocols import Drafter, Runner, TreePolicy, Verifier
+from draftwood.core.request import Request
+from draftwood.core.round import Round
+from draftwood.core.scored import Scored
+from draftwood.core.verdict import Outcome, Verdict
+
+TOKENS = CacheSpec("tokens", 1, 1, torch.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRule:
+    """Any rule. Before it decides, all tokens of the pass are written to their staged entries."""
+
+    rule: Verifier
+    spec: CacheSpec = TOKENS
+
+    @property
+    def needs(self) -> Needs:
+        return self.rule.needs | Needs(pools=(self.spec,))
+
+    @property
+    def lossless(self) -> bool:
+        return self.rule.lossless
+
+    @property
+    def draws(self) -> frozenset[Draw]:
+        return self.rule.draws
+
+    @property
+    def shapes(self) -> frozenset[Shape]:
+        return self.rule.shapes
+
+    def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
+        assert rnd.target is not None and target.output.tokens is not None
+        write_staged(rnd.target, self.spec.name, target.output.tokens)
+        return self.rule.verify(proposal, target, rnd)
+
+
+def write_staged(runner: Runner, name: str, x: ForwardInput) -> None:
+    """The token of each staged entry of a pass. What has no room goes where nobody reads, as in the model's stores."""
+    pool = runner.pool(name)
+    slots, _, entries, _ = pool.shape
+    done = put([runner.length(slot) for slot in range(slots)], x.ids.device)
+    place = (done[x.slots] + x.entries).clamp_max(entries - 1)
+    pool[x.slots, :, place] = x.ids[:, None, None].to(pool.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolDrafter:
+    """Any drafter. `lag` None: somebody else writes what is staged. A number: it writes committed entries itself, always so
+    many tokens late."""
+
+    drafter: Drafter
+    lag: int | None = None
+    spec: CacheSpec = TOKENS
+
+    @property
+    def needs(self) -> Needs:
+        return self.drafter.needs | Needs(pools=(self.spec,))
+
+    @property
+    def draws(self) -> frozenset[Draw]:
+        return self.drafter.draws
+
+    def init(self, slots: int) -> "_State":
+        return _State(self.drafter.init(slots))
+
+    def admit(self, state: "_State", slot: int, request: Request) -> int:
+        return self.drafter.admit(state.inner, slot, request)
+
+    def begin(self, state: "_State", rnd: Round, output: ForwardOutput) -> None:
+        assert output.token_index is not None
+        self.drafter.begin(state.inner, rnd, output)
+        unseen = output.token_index.shape[0] == 0  # no sequence had a root, so no rule was asked
+        for slot, request in zip(rnd.host_slots, rnd.requests, strict=True):
+            text = request.known_from(0, min(_runner(rnd).length(slot), request.num_known))
+            self._follow(state, rnd, slot, text, output, 0 if unseen and self.lag is None else self.lag)
+
+    def propose(self, state: "_State", rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
+        return self.drafter.propose(state.inner, rnd, base, limit, policy)
+
+    def commit(self, state: "_State", rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
+        self.drafter.commit(state.inner, rnd, outcome, output)
+        for b, (slot, request) in enumerate(zip(rnd.host_slots, rnd.requests, strict=True)):
+            known, kept = rnd.host_lengths[b], _runner(rnd).length(slot)
+            emitted = [t for t in host(outcome.tokens[b]) if t >= 0]
+            text = [*request.known_from(0, known), *emitted[: kept - known]]
+            assert len(text) == kept, f"slot {slot} holds {kept} entries, the text has {len(text)} tokens"
+            self._follow(state, rnd, slot, text, output, self.lag)
+
+    def _follow(
+        self, state: "_State", rnd: Round, slot: int, text: list[int], output: ForwardOutput, lag: int | None
+    ) -> None:
+        """Write what is due, then check all of it."""
+        assert output.tokens is not None
+        runner = _runner(rnd)
+        pool = runner.pool(self.spec.name)
+        if slot not in state.filled:  # a shared prefix came filled
+            state.filled[slot] = next(at for other, _, at, _ in output.tokens.known() if other == slot)
+        first = state.filled[slot]
+        due = state.filled[slot] = max(first, len(text) - (lag or 0))
+        if lag is not None:
+            pool[slot, :, first:due] = _column(text[first:due], pool)
+        runner.filled(slot, self.spec.name, due)
+        held = pool[slot, :, :due]
+        if not torch.equal(held, _column(text[:due], pool).expand_as(held)):
+            raise AssertionError(f"the pool of slot {slot} holds {host(held[0, :, 0])}, the text is {text[:due]}")
+
+    def free(self, state: "_State", slots: Sequence[int]) -> None:
+        self.drafter.free(state.inner, slots)
+        for slot in slots:
+            state.filled.pop(slot, None)
+
+
+@dataclass(slots=True)
+class _State:
+    inner: Any
+    filled: dict[int, int] = field(default_factory=dict[int, int])  # entries of each slot
+
+
+def _runner(rnd: Round) -> Runner:
+    assert rnd.target is not None
+    return rnd.target
+
+
+def _column(tokens: list[int], pool: Tensor) -> Tensor:
+    """[1, tokens, 1] in the pool's dtype."""
+    return put(tokens, pool.device).to(pool.dtype)[None, :, None]
