@@ -6,7 +6,7 @@
 Lengths, slots and parents are read from device memory, so one captured graph serves every text that fits its size.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -54,23 +54,29 @@ def _rounded(x: int) -> int:
     return 1 << (x - 1).bit_length()
 
 
-def spans_of(x: HostInput, length: Callable[[int], int]) -> list[Span]:
-    """Of a pass whose tokens the host knows. `length`: committed entries of a slot."""
+def spans_of(x: HostInput, length: Callable[[int], int], lines: Mapping[int, int]) -> list[Span]:
+    """Of a pass whose tokens the host knows. `length`: committed entries of a slot. `lines`: known staged ones of slots whose
+    tokens follow entries of an earlier pass."""
     found: list[Span] = []
     start = 0
     while start < len(x.slots):
         stop = start
         while stop < len(x.slots) and x.slots[stop] == x.slots[start]:
             stop += 1
-        parents, first = x.parents[start:stop], x.entries[start]
-        line = 0
-        if first == 0:
-            while line < len(parents) and parents[line] == line - 1:
-                line += 1
-            line = min([line, *(p + 1 for p in parents[line:])])  # a branch in the middle ends the line there
-        found.append(Span(x.slots[start], start, stop, length(x.slots[start]), first, line))
+        slot, parents, first = x.slots[start], x.parents[start:stop], x.entries[start]
+        if slot >= 0:  # others are padding
+            line = lines[slot] if first else _line(parents)
+            found.append(Span(slot, start, stop, length(slot), first, line))
         start = stop
     return found
+
+
+def _line(parents: list[int]) -> int:
+    """How many tokens stand one behind the other before anything branches."""
+    line = 0
+    while line < len(parents) and parents[line] == line - 1:
+        line += 1
+    return min([line, *(p + 1 for p in parents[line:])])  # a branch in the middle ends the line there
 
 
 @dataclass(frozen=True, slots=True, eq=False)
