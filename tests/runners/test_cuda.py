@@ -213,9 +213,20 @@ def test_padding_without_room_never_reaches_a_later_text() -> None:
 
 def test_ends_of_short_lines_that_see_nothing_at_all_harm_nobody() -> None:
     """A position left over from a longer text lies outside every window of a shorter one."""
-    runner = CudaRunner(half_broken()).open(1, 64)
-    run_text(runner, 0, 5, [(40, 0), (1, 7)])
-    assert run_text(runner, 0, 6, [(1, 5), (1, 5)]).isfinite().all()
+    rng = random.Random(23)
+    runner = CudaRunner(half_broken()).open(2, 64)
+    for slot in range(2):
+        run_text(runner, slot, 5 + slot, [(40, 0)])
+        runner.admit(slot, [*runner.cache.text(slot), 1])
+    for nodes, done in (((4, 3), 40), ((4, 4), 0)):
+        parts = [drawn(rng, slot, 1, nodes[slot]) for slot in range(2)]
+        parts = [replace(part, ids=[i % 60 for i in part.ids]) for part in parts]
+        assert [runner.length(slot) for slot in range(2)] == [done, done]
+        output = logits_of(runner.execute(as_pass(parts, [done, done])))[:, :60]
+        runner.free([0, 1])
+        for slot in range(2):
+            runner.admit(slot, [20 + slot, 1])
+    assert output.isfinite().all()
 
 
 def test_they_would_if_they_were_left_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:

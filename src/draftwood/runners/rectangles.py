@@ -55,8 +55,8 @@ def _rounded(x: int) -> int:
 
 
 def spans_of(x: HostInput, length: Callable[[int], int], lines: Mapping[int, int]) -> list[Span]:
-    """Of a pass whose tokens the host knows. `length`: committed entries of a slot. `lines`: known staged ones of slots whose
-    tokens follow entries of an earlier pass."""
+    """Of a pass whose tokens the host knows. `length`: committed entries of a slot. `lines`: known staged ones of slots
+    whose tokens follow entries of an earlier pass."""
     found: list[Span] = []
     start = 0
     while start < len(x.slots):
@@ -87,7 +87,9 @@ class Buffers:
     ids: Int[Tensor, "lines width"]
     positions: Int[Tensor, "lines width"]
     parents: Int[Tensor, "lines width"]
-    meta: Int[Tensor, "5 lines"]  # slot, committed entries, first staged entry, known ones: as in Span; tokens of the line
+    meta: Int[
+        Tensor, "5 lines"
+    ]  # slot, committed entries, first staged entry, known ones: as in Span; tokens of the line
     hidden: Float[Tensor, "lines width d"] | None = None
 
     @staticmethod
