@@ -63,9 +63,11 @@ def ran(
     capacity: int = 64,
     chunk: int = 512,
     max_cache_tokens: int | None = None,
+    counted: bool = True,
 ) -> Ran:
     """Run to the end: a CudaRunner as on a device, others as on a processor, where reads are not counted. `build`: the
-    recipe for this target. `arrive[i]`, `cancel[i]`: the rounds in which a request comes and goes."""
+    recipe for this target. `arrive[i]`, `cancel[i]`: the rounds in which a request comes and goes. `counted`: to count
+    takes as long again as the round."""
     device = isinstance(target, CudaRunner)
     each = [params] * len(prompts) if isinstance(params, SamplingParams) else list(params)
     both = zip(prompts, each, strict=True)
@@ -84,7 +86,7 @@ def ran(
             for i, at in cancel.items():
                 if at == turn:
                     engine.cancel(requests[i])
-            with HostReads() if device else nullcontext() as reads:
+            with HostReads() if device and counted else nullcontext() as reads:
                 engine.step()
             if reads is not None:
                 found.reads.append(reads)

@@ -8,6 +8,7 @@ import torch
 from device_passes import Part, as_pass, drawn
 from draftwood.cache.device import DeviceCache
 from draftwood.core.forward import CacheSpec, ForwardInput, HostInput, Span
+from draftwood.errors import EngineError
 from draftwood.runners import rectangles
 from draftwood.runners.rectangles import WIDEST, Attention, Buffers, Size, TreeTable, flat_places, placed, spans_of
 
@@ -41,6 +42,12 @@ def test_a_size_is_rounded_as_it_says() -> None:
     assert Size.of(lined([1, 1, 1, 1]), room=100).slot == 0, "four slots that follow one another"
     assert Size.of(lined([1, 1, 1]), room=100).slot == -1, "a line of padding has its entries elsewhere"
     assert Size.of(lined([1, 1])[::-1], room=100).slot == -1
+
+
+def test_a_tree_that_no_table_holds_is_refused() -> None:
+    assert Size.of([Span(0, 0, 1025, 0, 0, 1)], room=4000).nodes == 1024
+    with pytest.raises(EngineError, match="1025 staged nodes"):
+        Size.of([Span(0, 0, 5, 0, 1021, 1)], room=4000)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from torch import Tensor
 from draftwood.cache.device import DeviceCache
 from draftwood.core.forward import ForwardInput, HostInput, Span
 from draftwood.core.host import put
+from draftwood.errors import EngineError
 
 WIDEST = 64  # tokens of a line in a captured pass; longer ones are prompts, whose arithmetic hides the launches
 LEAST_CONTEXT = 256
@@ -42,6 +43,10 @@ class Size:
         width = _rounded(width) if width <= WIDEST else -(-width // WIDEST) * WIDEST
         longest = more + max(s.done + s.first + s.stop - s.start for s in spans)
         nodes = max(s.first + s.stop - s.start - s.line for s in spans)
+        if nodes > MOST_NODES:
+            raise EngineError(
+                f"a tree of {nodes} staged nodes in one slot, at most {MOST_NODES} fit\nhint: fewer nodes"
+            )
         step = max(LEAST_CONTEXT, _rounded(longest) // 8)
         context = min(-(-longest // step) * step, room)
         lines, first = _rounded(len(spans)), spans[0].slot

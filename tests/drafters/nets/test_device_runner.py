@@ -172,9 +172,8 @@ def drafted(
         return Recipe(drafter=drafter, policy=policy, verifier=rule, controller=size, watch=(trees,))
 
     prompts = [[3, 1, 4, 1, 5, 9, 2, 6][: 2 + 2 * (i % 4)] for i in range(len(params))]
-    found = ran(
-        CudaRunner(model) if device else CpuRunner(model), build, prompts, params, arrive={1: 2}, slots=3, chunk=6
-    )
+    target = CudaRunner(model) if device else CpuRunner(model)
+    found = ran(target, build, prompts, params, arrive={1: 2}, slots=3, chunk=6, counted=False)
     return found, trees.rounds
 
 
