@@ -12,7 +12,6 @@ from draftwood.drafters.levels import Levels
 from draftwood.testing.host_reads import HostReads
 
 KNOWN = [KnownTokens(4, 10, [7, 8, 9]), KnownTokens(1, 0, [5]), KnownTokens(2, 3, [6, 6])]
-ON = torch.tensor(True)
 
 
 def grown(rng: random.Random, tree: TokenTree, frontier: list[list[int]], width: int) -> tuple[TokenTree, torch.Tensor]:
@@ -59,9 +58,11 @@ def test_every_node_follows_its_parent_at_the_next_position() -> None:
 def test_a_place_without_a_node_takes_nobodys_entry() -> None:
     """The root's in particular: it is node 0, and so are all places without one."""
     levels = Levels(KNOWN[:1], torch.device("cpu"))
-    tree = TokenTree.roots(torch.tensor([9])).add(torch.tensor([[0]]), torch.tensor([[3]]), live=ON)
+    tree = TokenTree.roots(torch.tensor([9])).add(
+        torch.tensor([[0]]), torch.tensor([[3]]), live=torch.ones(1, 1).bool()
+    )
     levels.step(tree, torch.tensor([[-1, 1, -1]]))
-    tree = tree.add(torch.tensor([[0, 1]]), torch.tensor([[4, 5]]), live=ON)
+    tree = tree.add(torch.tensor([[0, 1]]), torch.tensor([[4, 5]]), live=torch.ones(1, 2).bool())
     x, above = levels.step(tree, torch.tensor([[2, 3]]))
     assert x.parents.tolist() == [2, 4] and x.positions.tolist() == [13, 14] and above.tolist() == [[0, 2]]
 
@@ -69,7 +70,7 @@ def test_a_place_without_a_node_takes_nobodys_entry() -> None:
 def test_nothing_is_read() -> None:
     tree = TokenTree.roots(torch.tensor([9, 5, 6]))
     levels = Levels(KNOWN, torch.device("cpu"))
-    tree = tree.add(torch.zeros(3, 1, dtype=torch.int64), torch.tensor([[1]] * 3), live=ON)
+    tree = tree.add(torch.zeros(3, 1, dtype=torch.int64), torch.tensor([[1]] * 3), live=torch.ones(3, 1).bool())
     with HostReads() as reads:
         levels.step(tree, torch.ones(3, 1, dtype=torch.int64))
     assert reads.total == 0
