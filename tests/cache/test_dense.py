@@ -117,3 +117,12 @@ def test_an_unused_long_context_costs_no_memory() -> None:
     put(big, 2, ids, list(range(-1, 1499)))
     big.commit([2], [ids])
     assert text(big, 2) == ids and 1500 <= big.store("ids").shape[2] <= 3000, "it grows with the text"
+
+
+def test_what_grew_inside_a_pass_can_be_moved_outside_of_it() -> None:
+    c = cache(slots=1, capacity=1024)
+    c.admit(0, list(range(600)))
+    with torch.inference_mode():
+        put(c, 0, list(range(600)), list(range(-1, 599)))
+    c.commit([0], [[0, 2, 599]])
+    assert text(c, 0) == [0, 2, 599]

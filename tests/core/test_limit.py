@@ -1,9 +1,12 @@
 """Limits of a round: who may be drafted, and how far."""
 
+import pytest
 import torch
 
+from draftwood.core.host import sealed
 from draftwood.core.limit import Limit, always
 from draftwood.core.tree import TokenTree
+from draftwood.errors import EngineError
 
 
 def test_nodes_get_children_as_far_as_the_limit_goes_unless_somebody_objects() -> None:
@@ -12,3 +15,15 @@ def test_nodes_get_children_as_far_as_the_limit_goes_unless_somebody_objects() -
     tree, frontier = TokenTree.roots(torch.tensor([5, 6])), torch.zeros(2, 1, dtype=torch.int64)
     assert limit.proceed is always
     assert limit.proceed(tree, frontier, None).tolist() == [[True], [True]]
+
+
+def test_a_limit_takes_its_tensors_where_it_may_not_make_any() -> None:
+    limit = Limit.of([2, 3], [4, 5], total=7)
+    depth, nodes = torch.tensor([1, 1]), torch.tensor([2, 2])
+    given = limit.with_tensors(depth, nodes)
+    with sealed():
+        assert given.depth is depth and given.nodes is nodes
+        with pytest.raises(EngineError, match="replayed"):
+            assert limit.depth.tolist()
+    assert (given.depths, given.budgets, given.total, given.tier) == ((2, 3), (4, 5), 7, limit.tier)
+    assert limit.depth.tolist() == [2, 3], "and the limit itself is as it was"

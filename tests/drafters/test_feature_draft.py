@@ -13,7 +13,7 @@ from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.recipe import Recipe
 from draftwood.core.sampling.params import SamplingParams
-from draftwood.drafters.feature_draft import in_one_call
+from draftwood.drafters.feature_draft import in_one_call, unread_lines
 from draftwood.drafters.nets.make_drafter import feature_drafter
 from draftwood.drafters.nets.native_runner import Int8Runner
 from draftwood.engine import drafting
@@ -21,6 +21,7 @@ from draftwood.models.backends import int8_weights
 from draftwood.models.backends.int8_native import NativeDecoder
 from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.heads import random_head
+from draftwood.testing.host_reads import HostReads, as_if_on_a_device
 from draftwood.testing.runs import make_engine, serve
 from draftwood.testing.tiny import CONFIG
 from draftwood.trees.best_first import BestFirst
@@ -162,3 +163,48 @@ def test_chains_that_would_be_drawn_take_the_one_call_for_greedy_requests_alone(
     assert not calls, "a drawn chain has a distribution, which the one call would not show"
     monkeypatch.setattr(Int8Runner, "line", lambda *_: None)
     assert texts(0.0) == quick
+
+
+# --- where nobody looks at the tokens
+
+
+def told(probabilities: list[list[float]], limit: Limit) -> Any:
+    """What becomes of a model's lines."""
+
+    class Model:
+        def lines(self, x: ForwardInput, steps: int, only: Any) -> Any:
+            tokens = torch.tensor([[7, 8, 9, 10], [11, 12, 13, 14]])
+            return tokens[:, :steps], torch.tensor(probabilities)[:, :steps]
+
+    model: Any = Model()
+    base = Proposal.roots(torch.tensor([3, 4]))
+    with as_if_on_a_device(), HostReads() as reads:
+        found = unread_lines(model, base, limit, NOTHING, None)
+    assert reads.total == 0
+    return found
+
+
+def test_lines_that_nobody_reads_hang_as_those_that_somebody_does() -> None:
+    found = told([[0.5, 0.5, 0.25, 1.0], [1.0, 0.5, 0.5, 0.5]], Limit.of([4, 2], [8, 8]))
+    alone = said([0.5, 0.5, 0.25, 1.0])
+    for name in ("tokens", "parents", "live", "copies", "score", "role", "source"):
+        assert torch.equal(getattr(found.tree, name)[:1], getattr(alone.tree, name)), name
+    assert found.tree.live.sum(1).tolist() == [5, 3], "each as deep as it may be"
+    assert (found.draw, found.passes, found.max_depth, found.max_children) == (Draw.GIVEN, 4, 4, 1)
+    assert (found.q_indices() == -1).all() and found.q is None
+
+
+def test_what_is_no_probability_ends_a_line_that_nobody_reads() -> None:
+    found = told([[0.5, float("nan"), 0.5, 0.5], [0.5, 0.5, 0.5, 0.5]], Limit.of([4, 4], [3, 8]))
+    assert found.tree.live.tolist() == [[True, True, False, False, False], [True] * 5]
+
+
+def test_lines_keep_to_the_largest_limit() -> None:
+    assert told([[0.5] * 4] * 2, Limit.of([1, 2], [8, 8])).tree.num_nodes == 3
+    assert told([[0.5] * 4] * 2, Limit.of([4, 4], [1, 2])).tree.live.sum(1).tolist() == [2, 3]
+    assert told([[0.5] * 4] * 2, Limit.of([0, 0], [8, 8])) is None
+
+
+def test_a_model_without_lines_leaves_them_to_the_loop(target: Any) -> None:
+    model = features(random_net("eagle3"), target).model.open(1, 8)
+    assert unread_lines(model, Proposal.roots(torch.tensor([6])), Limit.of([3], [3]), NOTHING, None) is None

@@ -118,8 +118,9 @@ class DenseCache:
             return
         self._allocated = min(self.capacity if most is None else most, max(size, 2 * have))
         more = self._allocated - have
-        for names, joined in self._joined.items():
-            self._joined[names] = torch.nn.functional.pad(joined, (0, 0, 0, more))
+        with torch.inference_mode(False):  # passes run in inference mode, commits need not
+            for names, joined in self._joined.items():
+                self._joined[names] = torch.nn.functional.pad(joined, (0, 0, 0, more))
         self._stores = self._named()
 
     def _named(self) -> dict[str, Tensor]:

@@ -70,10 +70,14 @@ class DeviceCache(DenseCache):
             raise EngineError(f"slot {slot} is written without being admitted")
         before = self._allocated
         self._grow(min(len(s.text) + staged, self.capacity) + 1, self.capacity + 1)
+        moved = self._allocated != before
+        if moved:  # what took tokens without room is an entry like others now
+            for joined in self._joined.values():
+                joined[:, :, :, before - 1] = 0
         self._staged[slot] = max(self._staged[slot], staged)
         s.written = max(s.written, min(len(s.text) + staged, self.capacity))
         self._touch(slot)
-        return self._allocated != before
+        return moved
 
     def admit(self, slot: int, tokens: Sequence[int], most: int | None = None, before: Sequence[int] = ()) -> int:
         """As before, and zeros where the last text's entries lie: they are masked, and nothing times not-a-number is not

@@ -79,6 +79,7 @@ class Rectangles(WithCache):
         self._dtype, self._window = dtype, window
         self._captured: dict[Any, Captured] = {}
         self._functions: dict[Any, Captured] = {}
+        self._lines: dict[int, int] = {}  # known staged entries of each slot, as its last pass had them
         self._table = None if cache is None else TreeTable(cache)
         cuda = cache is not None and cache.device.type == "cuda"
         self._pool = torch.cuda.graph_pool_handle() if cuda else None
@@ -149,7 +150,9 @@ class Rectangles(WithCache):
         return Attention(buffers, self.cache, self._table, self._dtype, self._window)
 
     def spans(self, x: ForwardInput) -> tuple[Span, ...]:
-        return x.spans or tuple(spans_of(x.to_host(), self.cache.length))
+        found = x.spans or tuple(spans_of(x.to_host(), self.cache.length, self._lines))
+        self._lines.update((s.slot, s.line) for s in found)
+        return found
 
 
 def similar(spans: Sequence[Span]) -> list[list[Span]]:

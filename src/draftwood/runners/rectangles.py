@@ -6,7 +6,7 @@
 Lengths, slots and parents are read from device memory, so one captured graph serves every text that fits its size.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor
 from draftwood.cache.device import DeviceCache
 from draftwood.core.forward import ForwardInput, HostInput, Span
 from draftwood.core.host import put
+from draftwood.errors import EngineError
 
 WIDEST = 64  # tokens of a line in a captured pass; longer ones are prompts, whose arithmetic hides the launches
 LEAST_CONTEXT = 256
@@ -42,6 +43,10 @@ class Size:
         width = _rounded(width) if width <= WIDEST else -(-width // WIDEST) * WIDEST
         longest = more + max(s.done + s.first + s.stop - s.start for s in spans)
         nodes = max(s.first + s.stop - s.start - s.line for s in spans)
+        if nodes > MOST_NODES:
+            raise EngineError(
+                f"a tree of {nodes} staged nodes in one slot, at most {MOST_NODES} fit\nhint: fewer nodes"
+            )
         step = max(LEAST_CONTEXT, _rounded(longest) // 8)
         context = min(-(-longest // step) * step, room)
         lines, first = _rounded(len(spans)), spans[0].slot
@@ -54,23 +59,29 @@ def _rounded(x: int) -> int:
     return 1 << (x - 1).bit_length()
 
 
-def spans_of(x: HostInput, length: Callable[[int], int]) -> list[Span]:
-    """Of a pass whose tokens the host knows. `length`: committed entries of a slot."""
+def spans_of(x: HostInput, length: Callable[[int], int], lines: Mapping[int, int]) -> list[Span]:
+    """Of a pass whose tokens the host knows. `length`: committed entries of a slot. `lines`: known staged ones of slots
+    whose tokens follow entries of an earlier pass."""
     found: list[Span] = []
     start = 0
     while start < len(x.slots):
         stop = start
         while stop < len(x.slots) and x.slots[stop] == x.slots[start]:
             stop += 1
-        parents, first = x.parents[start:stop], x.entries[start]
-        line = 0
-        if first == 0:
-            while line < len(parents) and parents[line] == line - 1:
-                line += 1
-            line = min([line, *(p + 1 for p in parents[line:])])  # a branch in the middle ends the line there
-        found.append(Span(x.slots[start], start, stop, length(x.slots[start]), first, line))
+        slot, parents, first = x.slots[start], x.parents[start:stop], x.entries[start]
+        if slot >= 0:  # others are padding
+            line = lines[slot] if first else _line(parents)
+            found.append(Span(slot, start, stop, length(slot), first, line))
         start = stop
     return found
+
+
+def _line(parents: list[int]) -> int:
+    """How many tokens stand one behind the other before anything branches."""
+    line = 0
+    while line < len(parents) and parents[line] == line - 1:
+        line += 1
+    return min([line, *(p + 1 for p in parents[line:])])  # a branch in the middle ends the line there
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,14 +92,16 @@ class Buffers:
     ids: Int[Tensor, "lines width"]
     positions: Int[Tensor, "lines width"]
     parents: Int[Tensor, "lines width"]
-    meta: Int[Tensor, "4 lines"]  # slot, committed entries, first staged entry, known ones: as in Span
+    meta: Int[
+        Tensor, "5 lines"
+    ]  # slot, committed entries, first staged entry, known ones: as in Span; tokens of the line
     hidden: Float[Tensor, "lines width d"] | None = None
 
     @staticmethod
     def empty(size: Size, cache: DeviceCache, hidden: tuple[int, torch.dtype] | None) -> "Buffers":
         shape, device = (size.lines, size.width), cache.device
         ids, positions, parents = (torch.zeros(shape, dtype=torch.int64, device=device) for _ in range(3))
-        meta = torch.zeros(4, size.lines, dtype=torch.int64, device=device)
+        meta = torch.zeros(5, size.lines, dtype=torch.int64, device=device)
         given = None if hidden is None else torch.zeros(*shape, hidden[0], dtype=hidden[1], device=device)
         return Buffers(size, ids, positions, parents, meta, given)
 
@@ -97,7 +110,7 @@ class Buffers:
     ) -> None:
         """`index`: which token stands where; None: they are a rectangle already. `padding`: the slot of empty lines."""
         empty = self.size.lines - len(spans)
-        lines = [(s.slot, s.done, s.first, s.line) for s in spans] + [(padding, 0, 0, 1)] * empty
+        lines = [(s.slot, s.done, s.first, s.line, s.stop - s.start) for s in spans] + [(padding, 0, 0, 1, 0)] * empty
         self.meta.copy_(put(list(zip(*lines, strict=True)), self.meta.device))
         for buffer, flat in ((self.ids, x.ids), (self.positions, x.positions), (self.parents, x.parents)):
             _place(buffer, flat, len(spans), index)
@@ -141,12 +154,15 @@ class Attention:
     """What all layers of one pass share: where new entries go, and which entries each token may look at."""
 
     def __init__(self, buffers: Buffers, cache: DeviceCache, table: TreeTable, dtype: torch.dtype, window: int | None):
-        slots, done, first, line = buffers.meta
+        slots, done, first, line, count = buffers.meta
         size, device = buffers.size, slots.device
         self.size, self.cache, self.slots = size, cache, slots
-        staged = first[:, None] + torch.arange(size.width, device=device)
+        index = torch.arange(size.width, device=device)
+        staged = first[:, None] + index
         place = done[:, None] + staged
-        self._rows = cache.rows(slots[:, None].expand_as(place), place.clamp_max(cache.room))
+        # Padding computes anything, and nothing times not-a-number is not nothing: it must not stand in a text's way.
+        written = torch.where(index < count[:, None], place.clamp_max(cache.room), cache.room)
+        self._rows = cache.rows(slots[:, None].expand_as(place), written)
         node = staged - line[:, None]  # number in the tree; negative in the known text
         column = torch.arange(size.context, device=device)
         seen = column <= torch.where(node >= 0, (done + line)[:, None] - 1, place)[..., None]
@@ -162,7 +178,7 @@ class Attention:
         self, buffers: Buffers, table: TreeTable, node: Tensor, behind: Int[Tensor, "lines context"], window: int | None
     ) -> Tensor:
         """Entries behind the known text: those on the token's own path."""
-        slots, _, _, line = buffers.meta
+        slots, _, _, line, _ = buffers.meta
         nodes = self.size.nodes
         at = torch.where((node >= 0) & (node < MOST_NODES), node, MOST_NODES)
         table.parents[slots[:, None], at] = (buffers.parents - line[:, None]).clamp_min(-1)

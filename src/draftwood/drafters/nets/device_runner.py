@@ -129,7 +129,7 @@ class DeviceRunner(Rectangles):
 
         def run(buffers: Buffers, attention: Attention) -> tuple[Tensor, Tensor]:
             lines, width = buffers.ids.shape
-            slot, done, _, line = buffers.meta
+            slot, done, _, line, _ = buffers.meta
             a, _ = self._pass(buffers, attention, None)
             last = line - 1 + width * torch.arange(lines, device=line.device)
             a = a.index_select(0, last)
@@ -144,7 +144,7 @@ class DeviceRunner(Rectangles):
                 tokens.append(column if ids is None else ids[column])
                 probs.append(prob)
                 if step + 1 < steps:
-                    meta = torch.stack([slot, done, line + step, line + step + 1])
+                    meta = torch.stack([slot, done, line + step, line + step + 1, torch.ones_like(line)])
                     at = (position + step + 1)[:, None]
                     one = Buffers(size, tokens[-1][:, None], at, at, meta, a[:, None])
                     a, _ = self._pass(one, self.attention(one), None)
