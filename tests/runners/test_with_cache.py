@@ -122,3 +122,17 @@ def test_wrong_tokens_are_found(told: list[Any], monkeypatch: pytest.MonkeyPatch
     recipe = recipes.build("speculative_sampling:draft=first:4", target)
     serve(make_engine(target, recipe), [[1, 2, 3]], SamplingParams(max_tokens=12))
     assert any(named != kept for named, kept in told)
+
+
+def test_what_was_forgotten_is_read_again() -> None:
+    runner = tiny_runner(1).open(2, 64)
+    engine = make_engine(tiny_runner(1), recipes.build("autoregressive", tiny_runner(1)), slots=2)
+    first = serve(engine, [[1, 2, 3, 4]], SamplingParams(max_tokens=4))
+    again = serve(engine, [[1, 2, 3, 4]], SamplingParams(max_tokens=4))
+    assert again[0].stats.cached_tokens > 0, "the twin: a text that is still there is used"
+    engine.runner.forget()
+    fresh = serve(engine, [[1, 2, 3, 4]], SamplingParams(max_tokens=4))
+    assert fresh[0].stats.cached_tokens == 0 and fresh[0].output == again[0].output == first[0].output
+    assert runner.admit(0, [5, 6]) == 0
+    runner.forget()
+    runner.check_integrity()

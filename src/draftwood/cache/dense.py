@@ -291,6 +291,14 @@ class DenseCache:
             self._drop_staged(self._slots[slot])
             self._slots[slot].owned = False
 
+    def forget(self) -> None:
+        """No later text starts from what free slots still hold."""
+        for slot, s in enumerate(self._slots):
+            if not s.owned:
+                s.text, s.before = [], ()
+                if self._states is not None:
+                    self._states.start(slot, slot, 0)
+
     def text(self, slot: int) -> list[int]:
         """Tokens of the committed entries."""
         return list(self._slots[slot].text)

@@ -49,6 +49,9 @@ class WithCache:
     def free(self, slots: Sequence[int]) -> None:
         self.cache.free(slots)
 
+    def forget(self) -> None:
+        self.cache.forget()
+
     def check_integrity(self) -> None:
         self.cache.check_integrity()
 

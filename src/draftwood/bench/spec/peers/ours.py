@@ -41,6 +41,7 @@ class Ours:
     def __init__(self) -> None:
         self.recipes: dict[str, Recipe] = {}
         self.cost_model: dict[str, CostModel] = {}
+        self._kept: dict[str, LLM] = {}
 
     def open(self, settings: Settings) -> dict[str, Any]:
         torch.set_num_threads(settings.threads)
@@ -68,8 +69,7 @@ class Ours:
         return {"prompts": [self.loaded.tokenizer.encode_chat(chat) for chat in chats]}
 
     def answer(self, method: str, prompt: Sequence[int], index: int) -> dict[str, Any]:
-        llm = LLM(self.loaded, self.recipes[method], config=EngineConfig(max_num_seqs=1))
-        llm.cost_model = llm.engine.cost_model = self.cost_model.setdefault(method, llm.cost_model)
+        llm = self._llm(method)
         other = next(token for token in range(2) if token != prompt[0])  # shares no prefix with the prompt
         warm = replace(self._params(index), max_tokens=WARM_TOKENS, ignore_eos=True)
         _finish(llm, llm.request([other] * WARM_PROMPT, warm))
@@ -103,6 +103,18 @@ class Ours:
             "finish": request.finish_reason,
             "counted": "ids of the request's output",
         }
+
+    def _llm(self, method: str) -> LLM:
+        """A fresh engine for every answer. Where passes are captured, an engine that is kept and forgets the texts before:
+        a user's engine lives longer than an answer, and captures only once."""
+        if method in self._kept:
+            self._kept[method].engine.runner.forget()
+            return self._kept[method]
+        llm = LLM(self.loaded, self.recipes[method], config=EngineConfig(max_num_seqs=1))
+        llm.cost_model = llm.engine.cost_model = self.cost_model.setdefault(method, llm.cost_model)
+        if not host.on_host(llm.device):
+            self._kept[method] = llm
+        return llm
 
     def judge(
         self, method: str, prompt: Sequence[int], tokens: Sequence[int], plain: Sequence[int], index: int
