@@ -74,11 +74,17 @@ def params(batch: int, tokens: int = TOKENS, **options: Any) -> list[SamplingPar
     return [SamplingParams(seed=i, max_tokens=tokens, **options) for i in range(batch)]
 
 
-def both(build: Callable[[Any], Recipe], texts: list[list[int]], options: list[SamplingParams], **more: Any) -> Ran:
-    """The run on the device path, after its texts were found to be those of the processor."""
+def both(
+    build: Callable[[Any], Recipe],
+    texts: list[list[int]],
+    options: list[SamplingParams],
+    same_drafts: bool = True,
+    **more: Any,
+) -> Ran:
+    """The run on the device path, after its texts were found to be those of the processor, and its drafts too."""
     plain, device = (ran(target, build, texts, options, **more) for target in targets())
     assert device.texts == plain.texts
-    assert device.accepted == plain.accepted
+    assert device.accepted == plain.accepted or not same_drafts
     assert device.disabled == plain.disabled
     return device
 
@@ -185,11 +191,13 @@ def test_requests_that_come_and_go_and_prompts_that_ride_along_cost_no_read(name
 
 @pytest.mark.parametrize("name", ["feature tree, match", "first layers, rejection"])
 def test_slots_that_fill_up_end_as_they_do_on_a_processor(name: str, heads: dict[str, Path]) -> None:
-    """Trees at the end of a slot have nodes that no entry is left for."""
+    """Trees at the end of a slot have nodes that no entry is left for. A device keeps the shape of its trees there and cuts
+    them, so its last drafts may be others."""
     found = both(
         lambda target: recipes.build(NAMES[name].format(**heads), target),
         [[1, 2, 3] * n for n in (1, 3, 4)],
         params(3, 40, **WHOLE),
+        same_drafts=False,
         capacity=19,
     )
     assert found.read_once(), found.by_round()

@@ -139,7 +139,7 @@ def test_a_commit_or_a_shared_prefix_that_leaves_pools_out_is_found(
 
 def test_a_prefix_that_is_shared_beyond_what_is_filled_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DenseCache, "filled", lambda self, slot, name, upto: None)
-    monkeypatch.setattr(DenseCache, "_prefix", lambda self, slot, want: _agreed(self.text(slot), want))
+    monkeypatch.setattr(DenseCache, "_usable", lambda self, slot, want, most=None: _agreed(self.text(slot), want))
     found, _ = run("decoder", lag=6, max_cache_tokens=70)  # who is preempted comes back to a text with unfilled entries
     assert any("the pool of slot" in str(r.stats.disabled) for r in found)
 

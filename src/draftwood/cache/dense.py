@@ -77,7 +77,7 @@ class DenseCache:
             ) from None
         self._stores = self._named()
         self._pools = frozenset(s.name for s in pools)
-        if len(self._stores) < len(specs) + len(pools):
+        if len(self._stores) + len(recurrent) < len(specs) + len(pools):
             raise OptionError(f"a part's pool has the name of another store: {sorted(self._pools)}")
         self._allocated = size  # entries of a slot in the stores
         self._slots = [_Slot(filled=dict.fromkeys(self._pools, 0)) for _ in range(slots)]
