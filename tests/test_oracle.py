@@ -3,7 +3,7 @@
 The copies see nothing but what a trained net would see, so a feature, row or position that is off by one shows at once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -118,6 +118,9 @@ class FeatureCopy(WithCache):
 
     def lines(self, x: ForwardInput, steps: int, only: Tensor | None = None) -> None:
         """Step by step."""
+
+    def refresh(self, weights: Mapping[str, Tensor]) -> None:
+        """The target's own weights never change."""
 
 
 def feature_copy(target: Any, late: int = 0) -> Features:
