@@ -133,10 +133,10 @@ def test_the_next_request_in_the_same_slot_begins_anew() -> None:
     rnd, load = toy_round([[1]], V), Load(cost_model=Free(), batch_size=1, waiting=0, context=1)
     state = controller.init(1)
     controller.plan(state, rnd, load)
-    state.sequences[0].shift, state.left = -4.0, 5  # nothing of the first request was accepted
+    state.shifts.own[0].value, state.left = -4.0, 5  # nothing of the first request was accepted
     controller.free(state, [])
     controller.plan(state, rnd, load)
     assert state.left == 4, "nothing was freed, nothing is chosen again"
     controller.free(state, [0])
     controller.plan(state, rnd, load)
-    assert state.sequences[0].shift == 0.0 and state.left == controller.every - 1
+    assert state.shifts.own[0].value == 0.0 and state.left == controller.every - 1

@@ -47,16 +47,17 @@ def native_target() -> CpuRunner:
     return CpuRunner(NativeDecoder(SHAPE, int8_weights.from_tensors(SHAPE, kept_weights(SHAPE)), opened(BEST)))
 
 
-def said(probabilities: list[float], depth: int = 4, nodes: int = 8) -> Any:
+def said(probabilities: list[float], depth: int = 4, nodes: int = 8, least: float = 0.0) -> Any:
     """What becomes of a model's line."""
 
     class Model:
-        def line(self, x: ForwardInput, temperature: float, steps: int, only: Any) -> Any:
+        def line(self, x: ForwardInput, temperature: float, steps: int, only: Any, asked: float) -> Any:
+            assert asked == least
             return [7, 8, 9, 10][:steps], probabilities[:steps]
 
     base = Proposal.roots(torch.tensor([3]))
     model: Any = Model()
-    return in_one_call(model, base, Limit.of([depth], [nodes]), NOTHING, 1.0, None)
+    return in_one_call(model, base, Limit.of([depth], [nodes], least=least), NOTHING, 1.0, None)
 
 
 def test_tokens_hang_one_below_the_other_scored_by_their_product() -> None:
@@ -69,6 +70,11 @@ def test_tokens_hang_one_below_the_other_scored_by_their_product() -> None:
 def test_what_is_no_probability_ends_the_chain() -> None:
     assert said([0.5, 0.0, 0.5, 0.5]).tree.tokens.tolist() == [[3, 7]]
     assert said([float("nan"), 0.5, 0.5, 0.5]).tree.tokens.tolist() == [[3]]
+
+
+def test_steps_that_were_left_out_are_not_counted() -> None:
+    found = said([0.5, 0.5, 0.0, 0.0], least=0.3)
+    assert found.tree.tokens.tolist() == [[3, 7, 8]] and found.passes == 2 and found.fault is None
 
 
 def test_probabilities_that_are_no_numbers_are_reported() -> None:

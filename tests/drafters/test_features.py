@@ -15,7 +15,7 @@ from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.sampling.params import SamplingParams
-from draftwood.drafters.combine import VocabTrim
+from draftwood.drafters.combine.vocab_trim import VocabTrim
 from draftwood.drafters.nothing import Nothing
 from draftwood.engine.engine import Engine
 from draftwood.testing.tiny import CONFIG

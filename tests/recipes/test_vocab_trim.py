@@ -8,7 +8,7 @@ import pytest
 
 from draftwood import recipes
 from draftwood.core.sampling.params import SamplingParams
-from draftwood.drafters.combine import VocabTrim
+from draftwood.drafters.combine.vocab_trim import VocabTrim
 from draftwood.errors import CompositionError, OptionError
 from draftwood.testing.heads import random_head, write_head
 from draftwood.testing.runs import make_engine, serve

@@ -9,11 +9,12 @@ nothing is drafted; the shift then fades, so that a text that became easier is t
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from draftwood.controllers.acceptance import Acceptance, Outlook, Size
+from draftwood.controllers.shifts import Shifts
 from draftwood.core.forward import Needs
 from draftwood.core.limit import CostEstimate, Limit, Load
 from draftwood.core.round import Round
@@ -27,17 +28,8 @@ PAUSES = 4, 32  # consecutive choices of plain decoding before a size is tried a
 
 
 @dataclass(slots=True)
-class _Sequence:
-    shift: float
-    rounds: int = 0  # drafted
-
-
-@dataclass(slots=True)
 class _State:
-    outlook: Outlook
-    sequences: dict[int, _Sequence] = field(default_factory=dict[int, _Sequence])
-    shift: float = 0.0  # of all sequences, for new ones
-    rounds: int = 0
+    shifts: Shifts
     slots: tuple[int, ...] = ()  # for which the choice was made
     best: Size | None = None  # the choice
     size: Size = PLAIN  # of this round
@@ -49,19 +41,18 @@ class _State:
 @dataclass(frozen=True, slots=True)
 class Sized:
     """`sizes`: the candidates. `cost_model`: what a round of each size takes, from rounds that were timed side by side; the
-    engine's own has seen each size on another text. `step` and `settle`: how fast the shift follows the rounds. `every`:
-    rounds between two choices."""
+    engine's own has seen each size on another text. `step`: how fast the shift follows the rounds. `every`: rounds between
+    two choices."""
 
     acceptance: Acceptance
     sizes: tuple[Size, ...]
     cost_model: CostEstimate
     step: float = 5.0
-    settle: tuple[int, int] = (20, 60)
     every: int = 12
     needs: Needs = Needs()
 
     def init(self, slots: int) -> _State:
-        return _State(Outlook.of(self.acceptance, self.sizes))
+        return _State(Shifts(Outlook.of(self.acceptance, self.sizes), self.step))
 
     def plan(self, state: _State, rnd: Round, load: Load) -> Limit:
         if not rnd.batch:
@@ -79,8 +70,7 @@ class Sized:
     def _choose(self, state: _State, rnd: Round) -> Size:
         accepted = np.zeros(len(self.sizes))
         for slot, request in zip(rnd.host_slots, rnd.requests, strict=True):
-            known = state.sequences.setdefault(slot, _Sequence(state.shift))
-            accepted += state.outlook.accepted(request.params.temperature, known.shift)
+            accepted += state.shifts.accepted(slot, request.params.temperature)
         found = gains(self.sizes, accepted, self.cost_model, max(rnd.batch, 1))
         state.best = best_size(self.sizes, found, state.best)
         if state.best != PLAIN:
@@ -95,29 +85,19 @@ class Sized:
 
     def update(self, state: _State, rnd: Round, outcome: Outcome) -> None:
         if not state.size[0]:
-            for slot in rnd.host_slots:
-                if slot in state.sequences:
-                    state.sequences[slot].shift += 0.02 * (state.shift - state.sequences[slot].shift)
-            state.shift *= 0.99
+            state.shifts.fade(rnd.host_slots)
             return
         at = self.sizes.index(state.size)
         judged = zip(outcome.deepest, outcome.judged, outcome.accepted, strict=True)
         for slot, request, (deepest, levels, kept) in zip(rnd.host_slots, rnd.requests, judged, strict=True):
-            known = state.sequences.get(slot)
-            if known is None or not levels:
-                continue
-            # The table knows whole drafts: one that was cut is a shorter one with the same chance per level.
-            levels = levels if levels < deepest else state.size[0]
-            for each in (known, state):
-                expected = state.outlook.accepted_by(at, request.params.temperature, each.shift, levels)
-                least, most = self.settle
-                gain = self.step / min(least + each.rounds, most)
-                each.shift = min(max(each.shift + gain * (kept - expected) / levels, -4.0), 4.0)
-                each.rounds += 1
+            if levels:
+                # The table knows whole drafts: one that was cut is a shorter one with the same chance per level.
+                levels = levels if levels < deepest else state.size[0]
+                state.shifts.learn(slot, at, request.params.temperature, kept, levels)
 
     def free(self, state: _State, slots: Sequence[int]) -> None:
         for slot in slots:
-            state.sequences.pop(slot, None)
+            state.shifts.free(slot)
             state.slots = ()  # the next request may have the same slot
 
 

@@ -50,6 +50,8 @@ class Limit:
     proceed: Proceed = always
     total: int | None = None  # drafted nodes of the whole batch; None: what the sequences may have together
     planned: Tier | None = None  # shapes that stay although the sequences may have less
+    cost_model: "CostEstimate | None" = None  # what a round costs, for drafters that choose among drafts
+    least: float = 0.0  # given nodes whose path has less chance, by the drafter's estimate, get no children
 
     @staticmethod
     def of(
@@ -58,9 +60,11 @@ class Limit:
         device: torch.device | str = "cpu",
         proceed: Proceed = always,
         total: int | None = None,
+        cost_model: "CostEstimate | None" = None,
+        least: float = 0.0,
     ) -> "Limit":
         budgets = tuple(n if d else 0 for d, n in zip(depth, nodes, strict=True))
-        return Limit(tuple(depth), budgets, device, proceed, total)
+        return Limit(tuple(depth), budgets, device, proceed, total, cost_model=cost_model, least=least)
 
     @cached_property
     def tier(self) -> Tier:
@@ -92,6 +96,8 @@ class Limit:
             self.proceed,
             self.total,
             self.planned,
+            self.cost_model,
+            self.least,
         )
 
     def at_most(self, depth: Sequence[int], nodes: Sequence[int]) -> "Limit":
@@ -99,7 +105,7 @@ class Limit:
         accelerator the shapes stay, in few sizes: each costs a capture, and the last rounds of a text are many sizes."""
         deep = [max(min(a, b), 0) for a, b in zip(self.depths, depth, strict=True)]
         wide = [max(min(a, b), 0) for a, b in zip(self.budgets, nodes, strict=True)]
-        cut = Limit.of(deep, wide, self.device, self.proceed, self.total)
+        cut = Limit.of(deep, wide, self.device, self.proceed, self.total, self.cost_model, self.least)
         if hosts.on_host(self.device):
             return cut
         return replace(cut, planned=Tier(_rounded(self.tier.depth), 1 + _rounded(self.tier.nodes - 1)))

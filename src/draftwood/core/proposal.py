@@ -1,5 +1,6 @@
 """Proposal: a tree of drafted tokens together with the distributions they were drawn from. Growth: a tree in the making."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -93,10 +94,15 @@ class Proposal:
         return self.tree.num_nodes - 1 if self.max_children is None else self.max_children
 
     def with_given(
-        self, tokens: list[list[int]], parents: list[list[int]], score: list[list[float]], least: int = 0
+        self,
+        tokens: list[list[int]],
+        parents: list[list[int]],
+        score: list[list[float]],
+        least: int = 0,
+        source: Sequence[int] | None = None,
     ) -> "Proposal":
         """Given nodes below bare roots, from lists that may differ in length; parents count the root as 0. `least`: columns
-        at least, where shapes must not follow the text."""
+        at least, where shapes must not follow the text. `source`: of each sequence's nodes, 0 by default."""
         width = max(least, max(map(len, tokens), default=0))
         if width == 0:
             return self
@@ -107,6 +113,7 @@ class Proposal:
             parents=put(_padded(parents, width, 0), device),
             live=given >= 0,
             score=put(_padded(score, width, 0.0), device, self.tree.score.dtype),
+            source=put([[number] * width for number in source], device) if source and any(source) else None,
         )
         return Proposal(tree, Draw.GIVEN, q_index=torch.full_like(tree.tokens, -1))
 

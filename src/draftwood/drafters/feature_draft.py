@@ -154,7 +154,7 @@ def in_one_call(
     if steps < 1 or base.tree.num_nodes > 1:
         return None
     started = perf_counter()
-    found = model.line(chain, temperature, steps, only)
+    found = model.line(chain, temperature, steps, only, limit.least)
     if found is None:
         return None
     tokens, prob = found
@@ -173,7 +173,7 @@ def in_one_call(
         tree=tree,
         draw=Draw.GIVEN,
         q_index=put([[-1] * tree.num_nodes], device),
-        passes=base.passes + steps,
+        passes=base.passes + (real if limit.least else steps),
         pass_seconds=perf_counter() - started,
         fault=fault,
     )

@@ -17,6 +17,7 @@ from draftwood.core.protocols import TreePolicy
 from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome
+from draftwood.drafters.retrieved import NOTHING, Retrieved, as_given
 from draftwood.errors import need_at_least
 
 
@@ -50,6 +51,16 @@ class Index:
                     return found
         return found
 
+    def agreement(self, n: int, end: int) -> int:
+        """How many tokens before `end` agree with the end of the text, of which n are known to; at most LONGEST."""
+        text, size = self.text, len(self.text)
+        while n < min(end, LONGEST) and text[end - n - 1] == text[size - n - 1]:
+            n += 1
+        return n
+
+
+TRUST = 0.22  # log-odds for every agreeing token
+LONGEST = 20  # agreement beyond this says nothing more
 
 _State = dict[int, tuple[Request, Index]]  # by slot
 
@@ -58,15 +69,20 @@ _State = dict[int, tuple[Request, Index]]  # by slot
 class _Node:
     token: int
     parent: int
+    depth: int
     weight: float = 0.0
+    match: int = 0  # the longest agreement with the text among the places that lead here
+    score: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class NGram:
     """Patterns of n_max down to n_min tokens; at most `branches` earlier places are merged into one tree.
 
-    A longer pattern counts `trust` times as much per token, an older place of the same pattern `fade` times as much as
-    the next newer one; a node's score is the logarithm of its share.
+    A place of which the last m tokens agree with the end of the text is followed by the same token with a chance of about
+    1 / (1 + exp(-TRUST (m - 2))): the log-odds grow with the agreement, as measured on the embedded model's answers. Each
+    copied token adds one to m. Where places disagree, the chance is shared by weight: a longer pattern counts more, and an
+    older place of the same pattern `fade` times as much as the next newer one.
     """
 
     n_min: int = 2
@@ -90,14 +106,13 @@ class NGram:
         return None
 
     def propose(self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
+        found = self.retrieve(state, rnd, limit)
+        shaped = host.on_host(rnd.device) or not any(each.tokens for each in found)
+        return as_given(base, found, least=0 if shaped else limit.tier.nodes - 1)
+
+    def retrieve(self, state: _State, rnd: Round, limit: Limit) -> list[Retrieved]:
         sequences = zip(rnd.host_slots, rnd.requests, limit.depths, limit.budgets, strict=True)
-        tries = [self._trie(self._index(state, slot, r), depth, nodes) for slot, r, depth, nodes in sequences]
-        return base.with_given(
-            [[node.token for node in trie[1:]] for trie in tries],
-            [[node.parent for node in trie[1:]] for trie in tries],
-            [[math.log(node.weight / trie[0].weight) for node in trie[1:]] for trie in tries],
-            least=0 if host.on_host(rnd.device) or not any(trie[1:] for trie in tries) else limit.tier.nodes - 1,
-        )
+        return [self._found(self._index(state, slot, r), depth, nodes) for slot, r, depth, nodes in sequences]
 
     def _index(self, state: _State, slot: int, request: Request) -> Index:
         known = state.get(slot)
@@ -107,23 +122,30 @@ class NGram:
         index.extend(request.known_from(len(index.text), request.num_known))
         return index
 
-    def _trie(self, index: Index, depth: int, nodes: int) -> list[_Node]:
+    def _found(self, index: Index, depth: int, nodes: int) -> Retrieved:
         """Continuations of all matches by shared prefix, the best `nodes` of them, parents first."""
-        trie = [_Node(-1, -1)]
+        matches = index.matches(self.branches) if depth and nodes else []
+        if not matches:
+            return NOTHING
+        trie = [_Node(-1, -1, 0)]
         where: dict[tuple[int, int], int] = {}
-        if depth == 0 or nodes == 0:
-            return trie
-        for rank, (n, start) in enumerate(index.matches(self.branches)):
-            weight = self.trust**n * self.fade**rank
+        for rank, (n, start) in enumerate(matches):
+            weight, match = self.trust**n * self.fade**rank, index.agreement(n, start)
             at = 0
             trie[0].weight += weight
             for token in index.text[start : start + depth]:
                 if (at, token) not in where:
                     where[at, token] = len(trie)
-                    trie.append(_Node(token, at))
+                    trie.append(_Node(token, at, trie[at].depth + 1))
                 at = where[at, token]
                 trie[at].weight += weight
-        return _best(trie, nodes)
+                trie[at].match = max(trie[at].match, match)
+        for node in trie[1:]:
+            above = trie[node.parent]
+            node.score = above.score + log_chance(node.match + node.depth - 1) + math.log(node.weight / above.weight)
+        drafted = trie[1:]
+        found = Retrieved([n.token for n in drafted], [n.parent for n in drafted], [n.score for n in drafted])
+        return found.best(nodes)
 
     def commit(self, state: _State, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
         return None
@@ -133,10 +155,6 @@ class NGram:
             state.pop(slot, None)
 
 
-def _best(trie: list[_Node], nodes: int) -> list[_Node]:
-    """The heaviest nodes. A child never weighs more than its parent and stands behind it, so the cut is closed."""
-    if len(trie) - 1 <= nodes:
-        return trie
-    kept = sorted(sorted(range(1, len(trie)), key=lambda i: (-trie[i].weight, i))[:nodes])
-    number = {old: new for new, old in enumerate([0, *kept])}
-    return [trie[0], *(_Node(trie[i].token, number[trie[i].parent], trie[i].weight) for i in kept)]
+def log_chance(match: int) -> float:
+    """Log of the chance that the token behind so many agreeing ones is the right one."""
+    return -math.log1p(math.exp(-TRUST * (min(match, LONGEST) - 2)))

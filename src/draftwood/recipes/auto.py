@@ -1,21 +1,25 @@
-"""The default: copy from the text where it pays on this machine, decode plainly where it does not."""
+"""The default: copies from the text, a trained head if one ships for the target, or nothing: what pays, round by round."""
 
-from draftwood.controllers.heuristic import Heuristic
-from draftwood.core.legal_draws import Draw
+from draftwood.controllers.priced import Priced
 from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
+from draftwood.drafters.combine.route import Route
 from draftwood.drafters.ngram import NGram
 from draftwood.option_parsing import Count, Size
-from draftwood.trees.chain import Chain
+from draftwood.sizing.choose_route import drafter_and_costs
+from draftwood.trees.best_first import BestFirst
 from draftwood.verifiers.match import Match
 
-PAPER = Paper(title="draftwood's default: n-gram drafting that pauses itself when it does not pay")
+PAPER = Paper(title="draftwood's default: of all drafts at hand the one that pays most, chosen in every round")
 
 
 def build(target: Runner, *, depth: Count = 12, nodes: Size = 16) -> Recipe:
+    """`depth`, `nodes`: of the largest copy from the text."""
+    model, arm, times, notes = drafter_and_costs(target)
     return Recipe(
-        drafter=NGram(),
-        policy=Chain(draw=Draw.GIVEN),
+        drafter=Route((NGram(),), model, arm),
+        policy=BestFirst(),
         verifier=Match(),
-        controller=Heuristic(most=depth, nodes=nodes),
+        controller=Priced(depth, max(nodes, 0 if model is None else arm.nodes), times),
+        notes=notes,
     )

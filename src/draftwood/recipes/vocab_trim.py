@@ -11,7 +11,7 @@ from draftwood import recipes
 from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.core.train_plan import Build, Made, TrainPlan
-from draftwood.drafters.combine import VocabTrim
+from draftwood.drafters.combine.vocab_trim import VocabTrim
 from draftwood.drafters.frequent import count_written, counts_bytes, counts_name, most_frequent, read_counts
 from draftwood.option_parsing import OfDrafter, Range
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import log
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -43,6 +44,10 @@ def grow(base: Proposal, limit: Limit, policy: TreePolicy, rnd: Round, step: Ste
         if growth.level is None or growth.level >= shared:
             growth = replace(growth, frontier=_open(growth, limit))
         allowed = growth.frontier >= 0
+        if limit.least:  # paths that are too improbable end; what was drawn is never asked for its own probability
+            chance = growth.tree.score.gather(1, growth.frontier.clamp_min(0))
+            growth = replace(growth, frontier=torch.where(chance >= log(limit.least), growth.frontier, -1))
+            allowed = growth.frontier >= 0
         if limit.proceed is not always:
             allowed = allowed & limit.proceed(growth.tree, growth.frontier, _above(growth, states))
             if most is None:  # others must be told which of their nodes were refused

@@ -14,7 +14,7 @@ from draftwood.core.forward import ForwardInput
 from draftwood.core.legal_draws import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.core.sampling.params import SamplingParams
-from draftwood.drafters.combine import VocabTrim
+from draftwood.drafters.combine.vocab_trim import VocabTrim
 from draftwood.drafters.features import Features
 from draftwood.drafters.levels import Levels
 from draftwood.drafters.nets.device_runner import DeviceRunner

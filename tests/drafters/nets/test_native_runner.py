@@ -419,6 +419,22 @@ def test_line_is_the_chain_of_single_passes_to_the_bit(name: str, trimmed: bool)
     assert one != other, "a twin: another text, another chain"
 
 
+@pytest.mark.parametrize("name", HEADS)
+def test_line_ends_behind_the_first_path_that_is_too_improbable(name: str) -> None:
+    runner = ours(name)
+    hidden = features(runner)
+    x = chain(hidden[DONE : DONE + 3], first=DONE, done=DONE)
+    whole = begun(runner, hidden)[0].line(x, 1.0, 5)
+    assert whole is not None
+    paths = torch.tensor(whole[1]).cumprod(0).tolist()
+    for bound in (1.001 * path for path in paths[:4]):
+        ended = next(i for i, path in enumerate(paths) if path < bound)
+        found = begun(runner, hidden)[0].line(x, 1.0, 5, None, bound)
+        assert found is not None
+        assert found[1] == [*whole[1][: ended + 1], *[0.0] * (4 - ended)], "the step below the bound is the last"
+        assert found[0][: ended + 1] == whole[0][: ended + 1]
+
+
 def test_line_without_room_is_left_to_others() -> None:
     runner = ours("eagle3")
     hidden = features(runner)

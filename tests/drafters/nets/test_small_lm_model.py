@@ -12,7 +12,7 @@ from draftwood.core.forward import FINAL, ForwardInput
 from draftwood.core.legal_draws import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.core.sampling.params import SamplingParams
-from draftwood.drafters.combine import VocabTrim
+from draftwood.drafters.combine.vocab_trim import VocabTrim
 from draftwood.drafters.learners.language import Language
 from draftwood.drafters.nets.build import filled
 from draftwood.drafters.nets.make_drafter import language_drafter

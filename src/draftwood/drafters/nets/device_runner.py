@@ -113,7 +113,12 @@ class DeviceRunner(Rectangles):
         return prob, columns if ids is None else ids[columns]
 
     def line(
-        self, x: ForwardInput, temperature: float, steps: int, only: Int[Tensor, "W"] | None = None
+        self,
+        x: ForwardInput,
+        temperature: float,
+        steps: int,
+        only: Int[Tensor, "W"] | None = None,
+        least: float = 0.0,
     ) -> tuple[list[int], list[float]] | None:
         """Not on a device: tokens would have to be read. `lines` leaves them there."""
         return None

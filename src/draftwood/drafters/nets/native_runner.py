@@ -91,10 +91,16 @@ class Int8Runner(WithCache):
         return out, logits
 
     def line(
-        self, x: ForwardInput, temperature: float, steps: int, only: Int[Tensor, "W"] | None = None
+        self,
+        x: ForwardInput,
+        temperature: float,
+        steps: int,
+        only: Int[Tensor, "W"] | None = None,
+        least: float = 0.0,
     ) -> tuple[list[int], list[float]] | None:
         """Tokens of one text, then `steps` tokens one behind the other, each the most probable after those before it, in one
-        call; with their probabilities. None if the cache would have to grow for them."""
+        call; with their probabilities, 0 for steps behind a path whose probability is below `least`, which are not run. None
+        if the cache would have to grow for them."""
         assert x.hidden is not None
         library, reader = self.target.library, self._weights.reader if only is None else self._trimmed(only)
         cache = self.cache
@@ -111,7 +117,8 @@ class Int8Runner(WithCache):
         prob, tokens = (c_float * steps)(), (c_int64 * steps)()
         outside = library.calls.draftwood_line(
             byref(self._shape), byref(reader), byref(native_pass.pointers), ids.data_ptr(), hidden.data_ptr(),
-            out.data_ptr(), logits.data_ptr(), temperature, None if words is None else words.data_ptr(), steps, prob, tokens,
+            out.data_ptr(), logits.data_ptr(), temperature, None if words is None else words.data_ptr(), steps,
+            least, prob, tokens,
         )  # fmt: skip
         if outside:
             raise DrafterError(

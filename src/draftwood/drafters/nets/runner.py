@@ -73,10 +73,16 @@ class FeatureModel(Protocol):
         ...
 
     def line(
-        self, x: ForwardInput, temperature: float, steps: int, only: Int[Tensor, "W"] | None = None
+        self,
+        x: ForwardInput,
+        temperature: float,
+        steps: int,
+        only: Int[Tensor, "W"] | None = None,
+        least: float = 0.0,
     ) -> tuple[list[int], list[float]] | None:
         """Tokens of one text, then `steps` tokens one behind the other, each the most probable after those before it, in one
-        call; with their probabilities. None if it cannot."""
+        call; with their probabilities. Steps behind a path whose probability is below `least` are left out and have 0. None
+        if it cannot."""
         ...
 
     def lines(
@@ -141,7 +147,14 @@ class FloatRunner(WithCache):
         ids = self.ids if only is None else only
         return prob, columns if ids is None else ids[columns]
 
-    def line(self, x: ForwardInput, temperature: float, steps: int, only: Int[Tensor, "W"] | None = None) -> None:
+    def line(
+        self,
+        x: ForwardInput,
+        temperature: float,
+        steps: int,
+        only: Int[Tensor, "W"] | None = None,
+        least: float = 0.0,
+    ) -> None:
         """Step by step: no call of several steps would save anything here."""
 
     def lines(self, x: ForwardInput, steps: int, only: Int[Tensor, "W"] | None = None) -> None:

@@ -74,7 +74,17 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     ),
     "draftwood_line": (
         c_int,
-        [POINTER(Shape), POINTER(Reader), POINTER(Pass), *4 * [c_void_p], c_float, c_void_p, c_int, *2 * [c_void_p]],
+        [
+            POINTER(Shape),
+            POINTER(Reader),
+            POINTER(Pass),
+            *4 * [c_void_p],
+            c_float,
+            c_void_p,
+            c_int,
+            c_float,
+            *2 * [c_void_p],
+        ],
     ),
     "draftwood_rank": (None, [c_void_p, c_int64, c_int, c_int, POINTER(c_float), c_int, *3 * [c_void_p]]),
     "draftwood_nucleus": (c_int64, [c_void_p, c_int64, c_int64, c_void_p, c_int, c_int, *5 * [c_void_p]]),

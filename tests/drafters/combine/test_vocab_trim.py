@@ -14,7 +14,7 @@ from draftwood.core.recipe import Recipe
 from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.sampling.params import SamplingParams
-from draftwood.drafters.combine import VocabTrim
+from draftwood.drafters.combine.vocab_trim import VocabTrim
 from draftwood.drafters.draft_model import DraftModel
 from draftwood.drafters.ngram import NGram
 from draftwood.drafters.target_roots import TargetRoots

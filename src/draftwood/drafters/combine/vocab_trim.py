@@ -1,4 +1,4 @@
-"""Drafters made of drafters."""
+"""VocabTrim: a drafter that guesses among some tokens only."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

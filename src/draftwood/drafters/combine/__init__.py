@@ -1,0 +1,1 @@
+"""Drafters made of drafters."""

@@ -1,0 +1,72 @@
+"""What `Route` chooses among for a target: the head that ships for it, if any, and what rounds cost on this machine."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from draftwood.controllers.acceptance import DEPTHS
+from draftwood.controllers.fixed import Fixed
+from draftwood.core import host
+from draftwood.core.forward import ForwardOutput, Needs
+from draftwood.core.legal_draws import Draw
+from draftwood.core.limit import Limit
+from draftwood.core.proposal import Proposal
+from draftwood.core.protocols import Drafter, Runner, TreePolicy
+from draftwood.core.recipe import Recipe
+from draftwood.core.request import Request
+from draftwood.core.round import Round
+from draftwood.core.verdict import Outcome, Times
+from draftwood.drafters.combine.arms import Arm, ConfidentChain, SizedTree
+from draftwood.drafters.nets.find import load_head, ships
+from draftwood.drafters.nets.make_drafter import feature_drafter
+from draftwood.sizing.choose_size import Asked, backend_of
+from draftwood.sizing.shipped_acceptance import load_acceptance
+from draftwood.sizing.trials import trials
+from draftwood.trees.best_first import BestFirst
+from draftwood.verifiers.match import Match
+
+HEAD = "eagle3"
+
+
+def drafter_and_costs(target: Runner) -> tuple[Drafter | None, Arm, tuple[Times, ...], tuple[str, ...]]:
+    """The drafter that runs a model (None: none ships for the target), how its drafts are sized, rounds that were timed on
+    this machine, and a note for the banner."""
+    model: Drafter | None = None
+    arm: Arm = ConfidentChain()
+    if ships(HEAD, target):
+        model = feature_drafter(load_head("auto", target, HEAD, HEAD), target)
+        if not host.on_host(target.info.device):
+            arm = SizedTree(load_acceptance(HEAD, target), Asked(None, None, None).sizes(max(DEPTHS)))
+    recipe = Recipe(drafter=model or Echo(), policy=BestFirst(), verifier=Match(), controller=Fixed(0))
+    times = trials(target, recipe, f"route {'none' if model is None else HEAD}")
+    among = "copies from the text" if model is None else f"copies from the text, the head of {HEAD}"
+    return model, arm, times, (f"chooses among {among} and plain decoding, round by round (on {backend_of(target)})",)
+
+
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """Repeats the newest token: drafts of any size that cost nothing, for timing passes."""
+
+    needs: Needs = Needs()
+    draws: frozenset[Draw] = frozenset({Draw.GIVEN})
+
+    def init(self, slots: int) -> None:
+        return None
+
+    def admit(self, state: None, slot: int, request: Request) -> int:
+        return request.num_known
+
+    def begin(self, state: None, rnd: Round, output: ForwardOutput) -> None:
+        return None
+
+    def propose(self, state: Any, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
+        count = limit.tier.nodes - 1
+        tokens = [[r.root] * count for r in rnd.requests]
+        lists = [[*range(count)]] * rnd.batch, [[-float(i) for i in range(count)]] * rnd.batch
+        return base.with_given(tokens, *lists)
+
+    def commit(self, state: None, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
+        return None
+
+    def free(self, state: None, slots: Sequence[int]) -> None:
+        return None
