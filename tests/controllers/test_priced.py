@@ -1,17 +1,28 @@
 """Limits that carry costs."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
+import torch
 
 from draftwood.controllers.cost import CostModel
 from draftwood.controllers.priced import Priced
 from draftwood.core.limit import Load
-from draftwood.core.verdict import Times
+from draftwood.core.proposal import Proposal
+from draftwood.core.verdict import Outcome, Times, Verdict
 from draftwood.errors import OptionError
 from draftwood.testing.contracts import check_controller, toy_round
 
 
 def timed(tokens: int, seconds: float) -> Times:
     return Times({"score": seconds}, tokens=tokens)
+
+
+def empty_outcome() -> Outcome:
+    roots = Proposal.roots(torch.tensor([2]))
+    zero = torch.zeros(1, dtype=torch.int64)
+    return Outcome(roots, Verdict(zero[:, None], zero, zero), zero[:, None], Times())
 
 
 def test_contract() -> None:
@@ -31,3 +42,38 @@ def test_costs_begin_with_timed_rounds_and_stay_with_every_cut_of_the_limit() ->
 def test_sizes_out_of_range_are_refused() -> None:
     with pytest.raises(OptionError):
         Priced(-1, 4)
+
+
+def updated(controller: Priced, state: Any, tokens: int, seconds: float, rounds: int = 1) -> None:
+    rnd = toy_round([[1, 2]], 10)
+    outcome = replace(empty_outcome(), seconds=timed(tokens, seconds))
+    for _ in range(rounds):
+        controller.update(state, rnd, outcome)
+
+
+def ratio(state: Any) -> float:
+    return state.model.pass_seconds(4) / state.model.pass_seconds(1)
+
+
+def test_a_machine_that_slows_down_changes_no_ratio() -> None:
+    controller = Priced(4, 6, (timed(1, 0.010), timed(4, 0.016)))
+    state = controller.init(1)
+    updated(controller, state, 1, 0.030, rounds=200)  # plain rounds alone, three times as slow
+    assert ratio(state) == pytest.approx(1.6, rel=0.1)
+
+
+def test_passes_that_turn_out_cheaper_than_timed_become_cheaper() -> None:
+    controller = Priced(4, 6, (timed(1, 0.010), timed(4, 0.016)))
+    state = controller.init(1)
+    for _ in range(200):
+        updated(controller, state, 1, 0.010)
+        updated(controller, state, 4, 0.012)
+    assert ratio(state) == pytest.approx(1.2, rel=0.1)
+
+
+def test_clocks_that_are_wrong_are_not_believed() -> None:
+    controller = Priced(4, 6, (timed(1, 0.010), timed(4, 0.016)))
+    state = controller.init(1)
+    for seconds in (0.0, -1.0, 1e9, float("nan")):
+        updated(controller, state, 1, seconds)
+    assert ratio(state) == pytest.approx(1.6)

@@ -13,6 +13,7 @@ import torch
 from draftwood._version import __version__
 from draftwood.bench.other_processes import load_average
 from draftwood.kernels.cpu.library import SPIN_US
+from draftwood.kernels.cpu.processor import processor_name
 
 
 def provenance(backend: str | None = None, device: torch.device | str = "cpu") -> dict[str, Any]:
@@ -23,7 +24,7 @@ def provenance(backend: str | None = None, device: torch.device | str = "cpu") -
         "commit": _commit(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "cpu": _cpu(),
+        "cpu": processor_name(),
         "device": device_name(device),
         **({"cuda": torch.version.cuda} if torch.device(device).type == "cuda" else {}),
         "threads": torch.get_num_threads(),
@@ -49,12 +50,3 @@ def _commit() -> str | None:
         ).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return None
-
-
-def _cpu() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()

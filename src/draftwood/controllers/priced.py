@@ -1,20 +1,33 @@
-"""Priced: limits that carry the cost of a round, for drafters that choose among drafts themselves."""
+"""Priced: limits that carry the cost of a round, for drafters that choose among drafts themselves.
+
+Only the ratios of costs matter to a choice. So rounds are counted in units that follow the speed of the machine: a change
+that slows all of them changes the unit, and one that slows some of them changes their costs.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from draftwood.controllers.cost import CostModel
+from draftwood.controllers.cost import LONGEST, CostModel
 from draftwood.core.forward import Needs
 from draftwood.core.limit import Limit, Load
 from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome, Times
 from draftwood.errors import need_size
 
+_WEIGHT, _FORGET = 20, 0.995  # rounds that each timed one counts as; weight of the past per round
+_FOLLOW, _JUMP = 0.2, 4.0  # share of a round's surprise that the unit follows, and the most that one round counts
+
+
+@dataclass(slots=True)
+class _State:
+    model: CostModel
+    unit: float = 1.0  # seconds of now in a second of the model
+
 
 @dataclass(frozen=True, slots=True)
 class Priced:
     """At most `depth` levels and `nodes` nodes. `times`: rounds that were timed side by side; the cost model begins with
-    them and follows the rounds of the engine from there."""
+    them and follows the engine's rounds from there."""
 
     depth: int
     nodes: int
@@ -24,19 +37,24 @@ class Priced:
     def __post_init__(self) -> None:
         need_size("Priced", depth=(self.depth, 0), nodes=(self.nodes, 0))
 
-    def init(self, slots: int) -> CostModel:
-        model = CostModel()
-        for _ in range(4):  # so that a first busy round does not outweigh them
+    def init(self, slots: int) -> _State:
+        state = _State(CostModel(forget=_FORGET))
+        for _ in range(_WEIGHT):
             for each in self.times:
-                model.observe(each)
-        return model
+                state.model.observe(each)
+        return state
 
-    def plan(self, state: CostModel, rnd: Round, load: Load) -> Limit:
-        return Limit.of([self.depth] * rnd.batch, [self.nodes] * rnd.batch, rnd.device, cost_model=state)
+    def plan(self, state: _State, rnd: Round, load: Load) -> Limit:
+        return Limit.of([self.depth] * rnd.batch, [self.nodes] * rnd.batch, rnd.device, cost_model=state.model)
 
-    def update(self, state: CostModel, rnd: Round, outcome: Outcome) -> None:
-        if not outcome.seconds.prompt_tokens:
-            state.observe(outcome.seconds)
+    def update(self, state: _State, rnd: Round, outcome: Outcome) -> None:
+        times = outcome.seconds
+        seconds, expected = times.pass_seconds, state.model.pass_seconds(times.tokens, times.context)
+        if times.prompt_tokens or not 0 < seconds < LONGEST:
+            return
+        ratio = min(max(seconds / expected / state.unit, 1 / _JUMP), _JUMP)
+        state.unit *= ratio**_FOLLOW
+        state.model.observe(replace(times, seconds={part: s / state.unit for part, s in times.seconds.items()}))
 
-    def free(self, state: CostModel, slots: Sequence[int]) -> None:
+    def free(self, state: _State, slots: Sequence[int]) -> None:
         return None

@@ -1,10 +1,13 @@
 """What `Route` chooses among for a target: the head that ships for it, if any, and what rounds cost on this machine."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
+
 from draftwood.controllers.acceptance import DEPTHS
+from draftwood.controllers.cost import LONGEST
 from draftwood.controllers.fixed import Fixed
 from draftwood.core import host
 from draftwood.core.forward import ForwardOutput, Needs
@@ -19,7 +22,9 @@ from draftwood.core.verdict import Outcome, Times
 from draftwood.drafters.combine.arms import Arm, ConfidentChain, SizedTree
 from draftwood.drafters.nets.find import load_head, ships
 from draftwood.drafters.nets.make_drafter import feature_drafter
+from draftwood.kernels.cpu.processor import processor_name
 from draftwood.sizing.choose_size import Asked, backend_of
+from draftwood.sizing.remembered import remembered
 from draftwood.sizing.shipped_acceptance import load_acceptance
 from draftwood.sizing.trials import trials
 from draftwood.trees.best_first import BestFirst
@@ -38,9 +43,30 @@ def drafter_and_costs(target: Runner) -> tuple[Drafter | None, Arm, tuple[Times,
         if not host.on_host(target.info.device):
             arm = SizedTree(load_acceptance(HEAD, target), Asked(None, None, None).sizes(max(DEPTHS)))
     recipe = Recipe(drafter=model or Echo(), policy=BestFirst(), verifier=Match(), controller=Fixed(0))
-    times = trials(target, recipe, f"route {'none' if model is None else HEAD}")
+    times = _remembered_trials(target, recipe, "none" if model is None else HEAD)
     among = "copies from the text" if model is None else f"copies from the text, the head of {HEAD}"
     return model, arm, times, (f"chooses among {among} and plain decoding, round by round (on {backend_of(target)})",)
+
+
+def _remembered_trials(target: Runner, recipe: Recipe, drafter: str) -> tuple[Times, ...]:
+    """Rounds that were timed once for this target, backend, processor and number of threads. Later starts begin with them,
+    and every engine follows its own rounds from there."""
+    info, device = target.info, target.info.device
+    chip = processor_name() if host.on_host(device) else torch.cuda.get_device_name(device)
+    key = f"{info.backend} {info.dtype} {chip} {torch.get_num_threads()} {drafter}"
+
+    def find() -> list[dict[str, Any]]:
+        return [asdict(each) for each in trials(target, recipe, f"route {drafter}")]
+
+    return tuple(Times(**each) for each in remembered(target, "costs", key, _checked, find))
+
+
+def _checked(found: Any) -> list[dict[str, Any]]:
+    for each in found:
+        times = Times(**each)
+        if not times.tokens or not 0 < times["score"] < LONGEST:
+            raise ValueError(f"no times: {each}")
+    return found
 
 
 @dataclass(frozen=True, slots=True)

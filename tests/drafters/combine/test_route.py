@@ -23,7 +23,7 @@ from draftwood.recipes import autoregressive
 from draftwood.runners.cpu import CpuRunner
 from draftwood.runners.cuda import CudaRunner
 from draftwood.testing.contracts import check_drafter, toy_round
-from draftwood.testing.oracle_drafter import Replay
+from draftwood.testing.oracle_drafter import NoisyOracle, Replay
 from draftwood.testing.tiny import CONFIG, tiny_decoder
 from draftwood.trees.best_first import BestFirst
 from draftwood.verifiers.match import Match
@@ -109,7 +109,7 @@ def test_every_text_is_plain_decodings_and_every_drafter_has_its_part(
 ) -> None:
     options = params(temperature, **more)
     known = answers(options)
-    found = ran(CpuRunner(MODEL), lambda _: route(Replay(known, V, spoil=7), ARMS[arm], CHEAP), TEXTS, options)
+    found = ran(CpuRunner(MODEL), lambda _: route(NoisyOracle(known, V), ARMS[arm], CHEAP), TEXTS, options)
     assert found.texts == list(known.values())
     assert found.disabled == {None}
     assert min(found.accepted) > 0, found.accepted
@@ -120,7 +120,7 @@ def test_every_text_is_plain_decodings_and_every_drafter_has_its_part(
 def test_a_device_is_read_once_a_round_and_gives_the_same_text(arm: str) -> None:
     options = params(0.0)
     known = answers(options)
-    found = ran(CudaRunner(MODEL), lambda _: route(Replay(known, V, spoil=7), ARMS[arm], CHEAP), TEXTS, options)
+    found = ran(CudaRunner(MODEL), lambda _: route(NoisyOracle(known, V), ARMS[arm], CHEAP), TEXTS, options)
     assert found.texts == list(known.values())
     assert found.read_once(), found.by_round()
     assert found.disabled == {None} and min(found.accepted) > 0
