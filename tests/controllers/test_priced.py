@@ -16,7 +16,7 @@ from draftwood.testing.contracts import check_controller, toy_round
 
 
 def timed(tokens: int, seconds: float) -> Times:
-    return Times({"score": seconds}, tokens=tokens)
+    return Times({"score": seconds}, tokens=tokens, draft_nodes=tokens - 1)
 
 
 def empty_outcome() -> Outcome:

@@ -1,7 +1,8 @@
 """Priced: limits that carry the cost of a round, for drafters that choose among drafts themselves.
 
-Only the ratios of costs matter to a choice. So rounds are counted in units that follow the speed of the machine: a change
-that slows all of them changes the unit, and one that slows some of them changes their costs.
+Only the ratios of costs matter to a choice, and plain rounds are what they are ratios to. So a plain round sets the unit, a
+second of the model in seconds of now, and a drafted round corrects the model in that unit. A machine that slows down as a
+whole changes the unit alone.
 """
 
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ _FOLLOW, _JUMP = 0.2, 4.0  # share of a round's surprise that the unit follows, 
 @dataclass(slots=True)
 class _State:
     model: CostModel
-    unit: float = 1.0  # seconds of now in a second of the model
+    unit: float = 1.0  # a second of the model, in seconds of now
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +53,10 @@ class Priced:
         seconds, expected = times.pass_seconds, state.model.pass_seconds(times.tokens, times.context)
         if times.prompt_tokens or not 0 < seconds < LONGEST:
             return
-        ratio = min(max(seconds / expected / state.unit, 1 / _JUMP), _JUMP)
-        state.unit *= ratio**_FOLLOW
-        state.model.observe(replace(times, seconds={part: s / state.unit for part, s in times.seconds.items()}))
+        if times.draft_nodes:
+            state.model.observe(replace(times, seconds={part: s / state.unit for part, s in times.seconds.items()}))
+        else:
+            state.unit *= min(max(seconds / expected / state.unit, 1 / _JUMP), _JUMP) ** _FOLLOW
 
     def free(self, state: _State, slots: Sequence[int]) -> None:
         return None
