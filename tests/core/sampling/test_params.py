@@ -53,6 +53,8 @@ from draftwood.errors import OptionError
         ("logit_bias", {5: 3.5e38}),
         ("repetition_penalty", 1e-38),
         ("frequency_penalty", -1e38),
+        ("tenant", None),
+        ("tenant", 7),
     ],
 )
 def test_a_senseless_option_is_refused_with_its_name_and_a_hint(name: str, value: Any) -> None:

@@ -44,6 +44,7 @@ class SamplingParams:
     logprobs: int | None = None  # log-probabilities of the model itself, of the chosen and the n best tokens
     seed: int | None = None  # None = a fresh one for each request; the result tells which
     grammar: Grammar | None = None
+    tenant: str = ""  # whose request it is: drafters that learn from answers use those of the same tenant only
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
         # Before the generated __init__, whose TypeError would name neither the nearest option nor the list of them.
@@ -90,9 +91,13 @@ class SamplingParams:
         for name in ("n", "top_k", "min_tokens", "max_tokens", "seed", "logprobs"):
             value = getattr(self, name)
             _need(_whole(value) or (name in ("seed", "logprobs") and value is None), name, value, "a whole number")
-        for name in ("ignore_eos", "include_stop_str_in_output"):
+        for name, kind, hint in (
+            ("ignore_eos", bool, "True or False"),
+            ("include_stop_str_in_output", bool, "True or False"),
+            ("tenant", str, "a name; requests of one tenant may share drafts"),
+        ):
             value = getattr(self, name)
-            _need(isinstance(value, bool), name, value, "True or False")
+            _need(isinstance(value, kind), name, value, hint)
         none: dict[str, Any] = {"stop": (), "stop_token_ids": (), "bad_words": (), "logit_bias": {}}
         given = {name: empty if getattr(self, name) is None else getattr(self, name) for name, empty in none.items()}
         if isinstance(given["stop"], str):

@@ -62,7 +62,8 @@ def _make(compiler: tuple[str, ...], level: Level, path: Path) -> Path | None:
     os.close(handle)
     fresh = Path(name)
     try:
-        command = [*compiler, *FLAGS, *level.flags, str(SOURCES / "backend.cpp"), "-o", str(fresh)]
+        sources = map(str, sorted(SOURCES.glob("*.cpp")))
+        command = [*compiler, *FLAGS, *level.flags, *sources, "-o", str(fresh)]
         made = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
         if made.returncode:
             why = made.stderr.strip()[-500:] or f"exit status {made.returncode} without a message"

@@ -1,7 +1,7 @@
 """ctypes bindings of the compiled kernels: structures that mirror the C++ ones, and one signature per function."""
 
 import ctypes
-from ctypes import POINTER, c_float, c_int, c_int32, c_int64, c_uint8, c_uint64, c_void_p
+from ctypes import POINTER, c_double, c_float, c_int, c_int32, c_int64, c_uint8, c_uint64, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,13 @@ class Pass(ctypes.Structure):
     ]
 
 
+class SuffixRule(ctypes.Structure):
+    _fields_ = [
+        *((name, c_int32) for name in ("nodes", "levels", "tree")),
+        *((name, c_double) for name in ("factor", "offset", "least")),
+    ]
+
+
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "draftwood_threads": (None, [c_int, c_int]),
     "draftwood_layers": (
@@ -95,6 +102,16 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "draftwood_norm": (None, [c_void_p, c_void_p, c_float, c_int, c_int, c_void_p]),
     "draftwood_product": (None, [POINTER(Matrix), c_void_p, c_int, c_void_p]),
     "draftwood_read": (c_uint64, [c_void_p, c_int64]),
+    "draftwood_suffix_new": (c_void_p, [c_int32]),
+    "draftwood_suffix_free": (None, [c_void_p]),
+    "draftwood_suffix_append": (None, [c_void_p, c_int64, c_void_p, c_int32]),
+    "draftwood_suffix_remove": (None, [c_void_p, c_int64]),
+    "draftwood_suffix_count": (c_int32, [c_void_p, c_void_p, c_int32]),
+    "draftwood_suffix_sizes": (None, [c_void_p, c_void_p]),
+    "draftwood_suffix_draft": (
+        c_int32,
+        [*2 * [c_void_p], c_int32, POINTER(SuffixRule), *3 * [c_void_p], POINTER(c_double), POINTER(c_int32)],
+    ),
     "draftwood_begin": (c_int, []),
     "draftwood_try": (c_int, []),
 }
