@@ -93,7 +93,7 @@ def test_top_p_is_said_where_it_leaves_out_tokens():
 
 HELP = "cpu, cuda, cuda:N, or auto: a GPU if there is one."
 NO_MODEL = {
-    "papers", "convert", "datastore build", "datastore info", "datastore check",
+    "papers", "convert", "datastore build", "datastore info", "datastore check", "bench drafters",
 }  # catalogue, files, tokenizers  # fmt: skip
 
 RUNS = {
