@@ -16,7 +16,7 @@ def run(*words: object) -> tuple[int, str, str]:
 def test_info_tells_what_a_store_holds(tmp_path: Path) -> None:
     made_store(tmp_path / "s", [[1, 2, 3], [4]], 9)
     status, said, _ = run("info", tmp_path / "s")
-    assert status == 0 and "4 tokens in 2 documents, 1 chunks" in said and f"tokenizer {TOKENIZER}, 9 tokens" in said
+    assert status == 0 and "tokens 4, documents 2, chunks 1" in said and f"tokenizer {TOKENIZER}, 9 tokens" in said
 
 
 def test_check_finds_a_changed_byte(tmp_path: Path) -> None:

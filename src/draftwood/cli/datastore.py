@@ -16,7 +16,7 @@ def info(store: StoreFile) -> None:
     from draftwood.drafters.stores.store import Store
 
     told, screen = Store.open(store).info, Screen()
-    screen.line(f"{store}: {told.num_tokens} tokens in {told.num_documents} documents, {len(told.chunks)} chunks")
+    screen.line(f"{store}: tokens {told.num_tokens}, documents {told.num_documents}, chunks {len(told.chunks)}")
     screen.line(f"{store.stat().st_size / 1e6:.1f} MB, {told.width} bytes per token and 4 per suffix; {told.made_by}")
     named = f" of {told.model}" if told.model else ""
     screen.line(f"tokenizer {told.tokenizer}{named}, {told.vocab_size} tokens")

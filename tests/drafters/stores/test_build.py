@@ -99,6 +99,29 @@ class Full:
         return getattr(self.file, name)
 
 
+LIMITED = """
+import resource, sys
+import numpy as np
+from pathlib import Path
+from draftwood.drafters.stores.build import Piece, build_store
+from draftwood.errors import StoreError
+resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
+try:
+    build_store(Path(sys.argv[1]), [Piece(np.arange(7))] * 1500, vocab_size=8, tokenizer="t")
+except StoreError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no limit of a file's size")
+def test_a_real_limit_of_the_file_system_leaves_the_store_that_was_there(tmp_path: Path) -> None:
+    made_store(tmp_path / "s", [[1, 2]])
+    env = {**os.environ, "PYTHONPATH": str(SRC)}
+    done = subprocess.run([sys.executable, "-c", LIMITED, str(tmp_path / "s")], capture_output=True, text=True, env=env)
+    assert "s cannot be written: File too large\nhint: free some space" in done.stdout, done.stderr
+    assert left(tmp_path) == ["s"] and Store.open(tmp_path / "s").info.num_tokens == 2
+
+
 def test_two_builds_into_one_path_do_not_meet(tmp_path: Path) -> None:
     """The second one is refused while the first one runs, and the first one finishes."""
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from draftwood.drafters.stores import search
 from draftwood.drafters.stores.search import Node, heaviest, longest_match, occurrences
 from draftwood.drafters.stores.store import Store
+from draftwood.errors import StoreError
 from small_stores import followers, heaviest_paths, longest_suffix, made_store
 
 TOKEN = st.integers(0, 3)
@@ -114,3 +115,33 @@ def test_an_empty_store_and_one_shorter_than_the_span_have_answers(tmp_path: Pat
     assert looked_up(made_store(tmp_path / "a", []), [1, 2, 3], 2, 16, 10, 64) == (0, 0, [])
     assert looked_up(made_store(tmp_path / "b", [[1, 2, 3]]), [7, 1, 2], 2, 16, 10, 64) == (2, 1, [((3,), 1)])
     assert looked_up(made_store(tmp_path / "c", [[1]]), [1], 2, 16, 10, 64) == (0, 0, []), "a text shorter than a span"
+
+
+@pytest.mark.parametrize("few", [0, 48])
+def test_ties_do_not_depend_on_the_chunk_a_continuation_stands_in(
+    tmp_path: Path, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "FEW", few)
+    store = made_store(tmp_path / "s", [[1, 2, 7, 5], [1, 2, 6, 5], [1, 2, 3, 5]], chunk_tokens=5)
+    assert len(store.chunks) == 3
+    assert looked_up(store, [1, 2], 2, 16, 2, 5) == (
+        2, 3, [((3,), 1), ((6,), 1), ((7,), 1), ((3, 5), 1), ((6, 5), 1)],
+    )  # fmt: skip
+
+
+def test_a_suffix_outside_its_chunk_is_reported_instead_of_followed(tmp_path: Path) -> None:
+    info = made_store(tmp_path / "s", [[1, 2, 3]] * 50).info
+    whole, reported = (tmp_path / "s").read_bytes(), 0
+    for place in range(info.size):
+        at = info.suffixes_at + 4 * place
+        (tmp_path / "s").write_bytes(whole[:at] + b"\xff\xff\xff\x7f" + whole[at + 4 :])
+        try:
+            store = Store.open(tmp_path / "s")
+        except StoreError:
+            continue
+        match = longest_match(store, [1, 2], 2, 16)
+        if any(start <= place < stop for _, start, stop in match.ranges):
+            with pytest.raises(StoreError, match="a suffix lies outside its chunk\nhint: build it again"):
+                occurrences(store, match, 5000)
+            reported += 1
+    assert reported > 10
