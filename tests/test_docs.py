@@ -23,7 +23,7 @@ from draftwood.runners.open import runner_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
-COMMAND = re.compile(r"^\s*draftwood ((?:bench |train )?[a-z0-9_,]+)(.*)$", re.M)
+COMMAND = re.compile(r"^\s*draftwood ((?:bench |train |datastore )?[a-z0-9_,]+)(.*)$", re.M)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -150,7 +150,7 @@ def test_recipes_can_be_built_as_their_pages_show_them(monkeypatch: pytest.Monke
     target = runner_of(load("smollm2"))
     for name in recipes.names():
         for recipe, options in shown(name, (ROOT / "docs" / "papers" / f"{name}.md").read_text()):
-            if not any("=heads/" in option for option in options):  # those are trained one line before
+            if not any("=heads/" in option or "=stores/" in option for option in options):  # made one line before
                 recipes.build(recipe, target, **recipe_options(recipe, options))
 
 

@@ -14,6 +14,7 @@ from draftwood.core.legal_draws import Draw
 from draftwood.core.recipe import Loop, Recipe
 from draftwood.drafters.ngram import NGram
 from draftwood.drafters.nothing import Nothing
+from draftwood.drafters.stores.build import Piece, build_store
 from draftwood.errors import CompositionError, OptionError, UnknownNameError
 from draftwood.models.loading.load import load
 from draftwood.runners.open import runner_of
@@ -42,6 +43,11 @@ def needed(name: str, target: Any, folder: Path) -> dict[str, Any]:
     texts = (str(folder / "text.txt"),)
     files = {"draft": "first:2", "inner": inner, "counts": str(folder / "counts.npy"), "texts": texts}
     chosen = {key: value for key, value in files.items() if key in recipes.options(name)}
+    if "store" in recipes.options(name):
+        tokenizer = target.info.tokenizer
+        named = {"vocab_size": tokenizer.vocab_size, "tokenizer": tokenizer.fingerprint}
+        build_store(folder / "texts.store", [Piece(np.arange(9))], **named)
+        chosen["store"] = folder / "texts.store"
     if "draft" in chosen:  # one of the two is enough
         chosen.pop("inner")
     if "weights" in recipes.options(name):

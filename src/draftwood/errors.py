@@ -8,6 +8,7 @@
     │   ├── WeightsError     missing, extra, corrupt or truncated tensors
     │   ├── TokenizerError   a tokenizer that does not fit, a chat template that loses text
     │   └── DownloadError    a file that could not be fetched
+    ├── StoreError           a datastore that is damaged, of another tokenizer, or cannot be written
     ├── TrainError           training that cannot start or go on: data, a loss that is no number, a full disk
     ├── DrafterError         an invalid draft: the drafter is disabled for these requests, which go on without it
     ├── OutOfBlocks          the cache is full: the engine leaves out drafts, then preempts
@@ -58,6 +59,10 @@ class TokenizerError(ModelError):
 
 class DownloadError(ModelError):
     """A file that could not be fetched; the message says what to do."""
+
+
+class StoreError(DraftwoodError):
+    """A datastore that cannot be used or built. A build that fails leaves what was there before."""
 
 
 class TrainError(DraftwoodError):

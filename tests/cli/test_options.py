@@ -92,7 +92,9 @@ def test_top_p_is_said_where_it_leaves_out_tokens():
 # --- where a model runs
 
 HELP = "cpu, cuda, cuda:N, or auto: a GPU if there is one."
-NO_MODEL = {"papers", "convert"}  # catalogue and files
+NO_MODEL = {
+    "papers", "convert", "datastore build", "datastore info", "datastore check", "bench drafters",
+}  # catalogue, files, tokenizers  # fmt: skip
 
 RUNS = {
     "generate": ["generate", "hi", "--model", "{model}"],

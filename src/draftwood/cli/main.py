@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from draftwood._version import __version__
-from draftwood.cli import bench, train
+from draftwood.cli import bench, datastore, train
 from draftwood.cli.bench.command import MeasuringCommand
 from draftwood.cli.bounds import bounds
 from draftwood.cli.chat import chat
@@ -79,6 +79,7 @@ for name, measuring in {"eval": evaluate, "bounds": bounds, "profile": profile}.
     app.command(name, cls=MeasuringCommand)(measuring)
 app.add_typer(bench.app, name="bench")
 app.add_typer(train.app, name="train")
+app.add_typer(datastore.app, name="datastore")
 
 
 def _version(wanted: bool) -> None:

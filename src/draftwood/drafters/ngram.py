@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from draftwood.core import host
 from draftwood.core.forward import ForwardOutput, Needs
 from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
@@ -17,7 +16,7 @@ from draftwood.core.protocols import TreePolicy
 from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome
-from draftwood.drafters.retrieved import NOTHING, Retrieved, as_given
+from draftwood.drafters.retrieved import NOTHING, Retrieved, as_given, columns
 from draftwood.errors import need_at_least
 
 
@@ -106,9 +105,7 @@ class NGram:
         return None
 
     def propose(self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
-        found = self.retrieve(state, rnd, limit)
-        shaped = host.on_host(rnd.device) or not any(each.tokens for each in found)
-        return as_given(base, found, least=0 if shaped else limit.tier.nodes - 1)
+        return as_given(base, found := self.retrieve(state, rnd, limit), columns(found, rnd, limit))
 
     def retrieve(self, state: _State, rnd: Round, limit: Limit) -> list[Retrieved]:
         sequences = zip(rnd.host_slots, rnd.requests, limit.depths, limit.budgets, strict=True)

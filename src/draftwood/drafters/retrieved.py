@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import exp
 from typing import Any, Protocol
 
+from draftwood.core import host
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import Drafter
@@ -48,6 +49,11 @@ class Retriever(Drafter, Protocol):
     def retrieve(self, state: Any, rnd: Round, limit: Limit) -> list[Retrieved]:
         """What was found for each sequence, within its limit."""
         ...
+
+
+def columns(found: Sequence[Retrieved], rnd: Round, limit: Limit) -> int:
+    """Columns that a proposal of these must have at least: on an accelerator shapes follow the limit, not the text."""
+    return 0 if host.on_host(rnd.device) or not any(each.tokens for each in found) else limit.tier.nodes - 1
 
 
 def as_given(

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
-from draftwood.core import host
 from draftwood.core.forward import ForwardOutput, Needs
 from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
@@ -19,6 +18,7 @@ from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome
 from draftwood.drafters.answers import Answers
+from draftwood.drafters.retrieved import Retrieved, as_given, columns
 from draftwood.errors import OptionError, need_at_least
 from draftwood.kernels.cpu.suffix_index import NativeIndex
 from draftwood.kernels.suffix_index import DraftRule, PlainIndex, SuffixDraft, SuffixIndex
@@ -102,18 +102,16 @@ class Suffix:
     def propose(self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
         if base.tree.num_nodes > 1 or rnd.in_flight:
             return base  # what follows a draft is not known yet
+        return as_given(base, found := self.retrieve(state, rnd, limit), columns(found, rnd, limit))
+
+    def retrieve(self, state: _State, rnd: Round, limit: Limit) -> list[Retrieved]:
         if state.answers is not None:
             for request in rnd.requests:
                 state.answers.watch(request)
             state.answers.update()
         sequences = zip(rnd.host_slots, rnd.requests, limit.depths, limit.budgets, strict=True)
         drafts = [self._draft(state, slot, request, depth, nodes) for slot, request, depth, nodes in sequences]
-        return base.with_given(
-            [draft.tokens for draft in drafts],
-            [draft.parents for draft in drafts],
-            [[math.log(prob) for prob in draft.probs] for draft in drafts],
-            least=0 if host.on_host(rnd.device) or not any(d.tokens for d in drafts) else limit.tier.nodes - 1,
-        )
+        return [Retrieved(draft.tokens, draft.parents, [math.log(prob) for prob in draft.probs]) for draft in drafts]
 
     def _draft(self, state: _State, slot: int, request: Request, depth: int, nodes: int) -> SuffixDraft:
         text = state.text(slot, request)

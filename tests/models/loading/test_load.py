@@ -13,7 +13,7 @@ import torch
 from draftwood.core.config import ModelConfig
 from draftwood.errors import ModelError, OptionError, TokenizerError, UnknownNameError, WeightsError
 from draftwood.models.backends.choose import precision
-from draftwood.models.loading.load import check_device, fingerprint, load, load_weights, loaded_on
+from draftwood.models.loading.load import check_device, fingerprint, load, load_tokenizer, load_weights, loaded_on
 
 SECOND_START = """
 import sys
@@ -240,6 +240,13 @@ def test_gpus_are_told_apart_by_their_number_where_it_is_given(gpu, device: str,
     else:
         with pytest.raises(OptionError, match=f"tiny is loaded on cuda:1, not on {device}"):
             loaded_on(here, device=device)
+
+
+def test_a_tokenizer_is_read_without_the_weights(write_folder):
+    folder = write_folder()
+    known = load(str(folder), dtype="float32").tokenizer.fingerprint
+    (folder / "model.safetensors").unlink()
+    assert load_tokenizer(str(folder)).fingerprint == load_tokenizer(f"hf:{folder}").fingerprint == known
 
 
 @pytest.mark.parametrize("name", ["nobody", "./nowhere", ""])

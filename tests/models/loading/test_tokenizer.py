@@ -26,6 +26,20 @@ def test_text_comes_back(tokenizer: Tokenizer):
         assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
+def test_a_fingerprint_tells_which_token_each_id_means(write_folder):
+    folder = write_folder()
+    first = Tokenizer.from_folder(folder)
+    text = (folder / "tokenizer.json").read_text()
+    (folder / "tokenizer.json").write_text(json.dumps(json.loads(text), indent=7))
+    assert Tokenizer.from_folder(folder).fingerprint == first.fingerprint, "another packaging of the same vocabulary"
+    raw = json.loads(text)
+    vocab = raw["model"]["vocab"]
+    vocab["a"], vocab["b"] = vocab["b"], vocab["a"]
+    (folder / "tokenizer.json").write_text(json.dumps(raw))
+    other = Tokenizer.from_folder(folder)
+    assert other.vocab_size == first.vocab_size and other.fingerprint != first.fingerprint
+
+
 @pytest.mark.parametrize("text", ["half a \ud83d", ["a", "list"]])
 def test_what_is_no_text_is_refused_at_the_door(tokenizer: Tokenizer, text):
     with pytest.raises(OptionError, match="text cannot be encoded"):

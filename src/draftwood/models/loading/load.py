@@ -161,6 +161,11 @@ def _read(folder: Path, name: str) -> tuple[ModelConfig, Tokenizer]:
     return config, tokenizer
 
 
+def load_tokenizer(name: str) -> Tokenizer:
+    """The tokenizer of a model, without its weights."""
+    return Tokenizer.from_folder(resolve(name.removeprefix("hf:"), light=True).folder)
+
+
 def fingerprint(config: ModelConfig, tensors: Mapping[str, Tensor]) -> str:
     """Short hash of the shape and of a few rows of weights in float32: the same for a file and its converted copy."""
     shape = {field.name: getattr(config, field.name) for field in fields(config) if field.name not in NOT_ARITHMETIC}

@@ -3,6 +3,7 @@
 Decoding ignores `clean_up_tokenization_spaces` of tokenizer_config.json, which would change the model's text.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -68,6 +69,12 @@ class Tokenizer:
     def vocab_size(self) -> int:
         """One more than the largest id."""
         return max(self.backend.get_vocab().values(), default=-1) + 1
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of the vocabulary, every id with its token: equal for two packagings in which ids mean the same."""
+        tokens = sorted(self.backend.get_vocab().items(), key=lambda item: item[::-1])
+        return hashlib.sha256(json.dumps(tokens).encode()).hexdigest()[:16]
 
     @property
     def control_tokens(self) -> tuple[int, ...]:

@@ -1,0 +1,1 @@
+"""Datastores: tokens of a corpus with their suffix arrays, in one memory-mapped file."""

@@ -1,0 +1,34 @@
+"""REST: draft what followed the same tokens in a datastore of your texts. No model, no training."""
+
+from pathlib import Path
+from typing import Annotated
+
+from draftwood.controllers.fixed import Fixed
+from draftwood.core.legal_draws import Draw
+from draftwood.core.protocols import Runner
+from draftwood.core.recipe import Paper, Recipe
+from draftwood.drafters.datastore import Datastore, open_store
+from draftwood.option_parsing import Count, OfDrafter, Range, Size
+from draftwood.trees.chain import Chain
+from draftwood.verifiers.match import Match
+
+PAPER = Paper(title="REST: Retrieval-Based Speculative Decoding", arxiv="2311.08252")
+
+
+def build(
+    target: Runner,
+    *,
+    store: OfDrafter[Path | None] = None,
+    depth: Size = 10,
+    nodes: Size = 64,
+    min_span: OfDrafter[Count] = 2,
+    max_span: OfDrafter[Count] = 16,
+    occurrences: OfDrafter[Annotated[int, Range(1, 1_000_000)]] = 5000,
+) -> Recipe:
+    """`store`: a file that `draftwood datastore build` wrote."""
+    return Recipe(
+        drafter=Datastore(open_store(store, target), min_span, max_span, occurrences),
+        policy=Chain(draw=Draw.GIVEN),  # cuts the given tree to its budget by score
+        verifier=Match(),  # one target sample per node, whatever the number of paths through it
+        controller=Fixed(depth=depth, nodes=nodes),
+    )
