@@ -15,9 +15,12 @@ from torch import Tensor
 
 from draftwood.bench.statistics import Ratio, percentile, ratio_of_pairs
 from draftwood.core import host
-from draftwood.core.forward import ALL, ForwardInput, HostInput, LayerPlan
+from draftwood.core.forward import ALL, ForwardInput, LayerPlan
+from draftwood.core.host_tree import HostTree
 from draftwood.core.model_info import CPU
+from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import Runner
+from draftwood.core.score import KnownTokens, assemble_lists
 from draftwood.errors import OptionError
 from draftwood.kernels.cpu.library import Library
 from draftwood.models.backends.choose import open_library
@@ -149,13 +152,11 @@ def order(keys: list[Any], turn: int) -> list[Any]:
 
 def clock(run: Callable[[], Any], device: torch.device = CPU) -> float:
     """Seconds of a run. On a GPU it only enqueues work, so the clock waits for that before and after it."""
-    wait = torch.cuda.synchronize if device.type == "cuda" else None
-    if wait is not None:
-        wait(device)
+    wait = torch.cuda.synchronize if device.type == "cuda" else lambda _: None
+    wait(device)
     start = perf_counter()
     run()
-    if wait is not None:
-        wait(device)
+    wait(device)
     return perf_counter() - start
 
 
@@ -211,18 +212,12 @@ def random_tree(nodes: int, seed: int = SEED) -> list[int]:
 def flat(
     slot: int, done: int, ids: list[int], parents: list[int], device: torch.device = CPU, *, head: bool
 ) -> ForwardInput:
-    """Nodes of one slot after `done` committed tokens, with logits at all of them or at none."""
-    count = len(ids)
-    tokens = HostInput(ids, [slot] * count, list(range(count)), parents)
-    return ForwardInput.of(tokens, positions(done, parents), list(range(count if head else 0)), device)
-
-
-def positions(done: int, parents: Sequence[int]) -> list[int]:
-    """Of nodes after `done` committed tokens: one more than their parents'."""
-    found: list[int] = []
-    for parent in parents:
-        found.append(done if parent < 0 else found[parent] + 1)
-    return found
+    """A tree of one slot after `done` committed tokens with logits at all nodes, or without `head` a chain with none."""
+    roots = Proposal.roots(torch.tensor(ids[: int(head)], dtype=torch.int64))
+    if head:
+        roots = roots.with_given([ids[1:]], [parents[1:]], [[0.0] * (len(ids) - 1)])
+    known = KnownTokens(slot, done, ids[:1] if head else ids)
+    return assemble_lists([known], HostTree.of(roots.tree), device)[0]
 
 
 def without(layers: int) -> list[tuple[str, LayerPlan, bool]]:

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from draftwood.bench.micro.target_pass import Stage, clock, flat, order, positions, spread
+from draftwood.bench.micro.target_pass import Stage, clock, flat, order, spread
 from draftwood.bench.statistics import Ratio, mean, ratio_of_pairs
 from draftwood.bench.study.known_distributions import drafted, known_rules, round_of, scored
-from draftwood.core.forward import ForwardInput, HostInput
+from draftwood.core.host_tree import HostTree
 from draftwood.core.legal_draws import RULES, Draw, Shape
 from draftwood.core.model_info import CPU
 from draftwood.core.proposal import Proposal
@@ -28,6 +28,7 @@ from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.sampling.probs import SamplingKernels
 from draftwood.core.sampling.sampler import Sampler
+from draftwood.core.score import KnownTokens, assemble_lists
 from draftwood.core.tree import TokenTree
 from draftwood.models.loading.load import Loaded
 from draftwood.runners.open import runner_of
@@ -314,26 +315,13 @@ def stacked(proposals: Sequence[Proposal]) -> Proposal:
 
 def pass_over(stage: Stage, tree: TokenTree, context: int) -> Callable[[], None]:
     """The target pass that scores these trees, each behind a context of its own."""
-    whole, at = HostInput([], [], [], []), list[int]()
-    for b in range(tree.batch):
-        parents = _parents(tree, b)
-        whole.ids.extend(stage.tokens(len(parents)))  # any ids: a pass costs the same for all
-        whole.slots.extend([b] * len(parents))
-        whole.entries.extend(range(len(parents)))
-        whole.parents.extend(parents)
-        at += positions(context, parents)
-    x = ForwardInput.of(whole, at, list(range(len(at))), stage.device)
+    roots = [KnownTokens(b, context, stage.tokens(1)) for b in range(tree.batch)]
+    tree = replace(tree, tokens=tree.tokens % stage.target.info.vocab_size)  # a pass costs the same for all ids
+    x = assemble_lists(roots, HostTree.of(tree), stage.device)[0]
 
     def run() -> None:
-        none = [[] for _ in range(tree.batch)]
+        none = [[] for _ in roots]
         stage.target.execute(x)
-        stage.target.commit(range(tree.batch), none, none)
+        stage.target.commit(range(len(roots)), none, none)
 
     return run
-
-
-def _parents(tree: TokenTree, sequence: int) -> list[int]:
-    """Of the live nodes of one sequence, numbered in order."""
-    live = tree.live[sequence].nonzero()[:, 0].tolist()
-    number = {node: i for i, node in enumerate(live)}
-    return [number.get(p, -1) for p in tree.parents[sequence, live].tolist()]

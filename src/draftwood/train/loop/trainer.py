@@ -177,7 +177,7 @@ class Trainer:
 
         def step(i: int) -> None:
             self._train_step(i, self.batches.at(i * 7))
-            if self.teacher.device.type == "cuda":
+            if self.teacher.target.info.device.type == "cuda":
                 torch.cuda.synchronize()
 
         self.steps = WARM + TIMED  # times every stage in proportion to its share
