@@ -164,14 +164,10 @@ class AnswerPrinter:
     def end(self, result: "Result", *, cache: bool = False) -> None:
         self.screen.line(result.text[self.count :])  # what an interrupted stream held back
         self.screen.aside(stats_line(result, cache=cache))
-        if result.logprobs is not None:
-            _show_logprobs(result, self.screen)
-
-
-def _show_logprobs(result: "Result", screen: Screen) -> None:
-    assert result.logprobs is not None
-    drawn = table("token id", "text", "logprob", "most probable (text: logprob)", numbers={"token id", "logprob"})
-    for chosen in result.logprobs:
-        others = ", ".join(f"{other.text!r}: {other.logprob:.3f}" for other in chosen.top)
-        drawn.add_row(str(chosen.token_id), repr(chosen.text), f"{chosen.logprob:.3f}", others)
-    screen.show(drawn)
+        if result.logprobs is None:
+            return
+        drawn = table("token id", "text", "logprob", "most probable (text: logprob)", numbers={"token id", "logprob"})
+        for chosen in result.logprobs:
+            others = ", ".join(f"{other.text!r}: {other.logprob:.3f}" for other in chosen.top)
+            drawn.add_row(str(chosen.token_id), repr(chosen.text), f"{chosen.logprob:.3f}", others)
+        self.screen.show(drawn)

@@ -8,8 +8,9 @@ one's time.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
+from itertools import cycle
 from typing import Any
 
 import torch
@@ -210,16 +211,15 @@ def verdicts(found: Measured) -> list[str]:
     """One line for each goal: whether it is reached, and who is beyond it."""
     checked = [row for row in found.rows if row.share is not None and row.rule != LP and not row.draft.endswith(ALL)]
     beyond = [f"{r.rule} on {r.draft}, {r.batch} sequences" for r in checked if r.share and r.share.value > SHARE]
-    said = [_said(f"every rule takes less than {SHARE:.0%} of the pass", beyond)]
+    goals = {f"every rule takes less than {SHARE:.0%} of the pass": beyond}
     grown = [g for g in found.growth if g.rule != PASS and g.ratio is not None]
     if grown and grown[0].batches == (4, 32):
         slow = [f"{g.rule} on {g.draft}" for g in grown if g.ratio and g.ratio.value >= LINEAR]
-        said.append(_said(f"32 sequences take less than {LINEAR:.0f} times as long as 4", slow))
-    return said
-
-
-def _said(goal: str, beyond: list[str]) -> str:
-    return f"reached: {goal}" if not beyond else f"not reached: {goal}; beyond it: {'; '.join(beyond)}"
+        goals[f"32 sequences take less than {LINEAR:.0f} times as long as 4"] = slow
+    return [
+        f"not reached: {goal}; beyond it: {'; '.join(who)}" if who else f"reached: {goal}"
+        for goal, who in goals.items()
+    ]
 
 
 class World:
@@ -261,7 +261,7 @@ class World:
 
         found: dict[int, Proposal] = {}  # by number of nodes
         for turn in range(TRIES):
-            rnd = self._round(1, sequence + 1 + 1000 * turn)
+            rnd = self.round(1, sequence + 1 + 1000 * turn)
             grown = drafted(draft.policy, rnd, draft.depth, DRAWS, distributions)
             found[int(grown.tree.live.sum())] = grown
             if max((size for size in found if size <= NODES), default=0) >= FULL * NODES:
@@ -272,26 +272,24 @@ class World:
 
     def judge(self, rule: Verifier, proposal: Proposal, kept: list[float]) -> Callable[[], None]:
         """A run of the rule; each is the next round of coins."""
-        batch, tree = proposal.tree.batch, proposal.tree
-        nodes = torch.arange(tree.num_nodes, device=self.device)
-        anywhere = torch.stack([self.place(b, nodes) for b in range(batch)])
-        place = torch.where(proposal.q_indices() >= 0, proposal.q_indices(), anywhere)  # p beside its q
-        rounds = [self._round(batch, 1000 + s) for s in range(SEEDS)]
-        turn = 0
+        place = self.places(proposal)
+        rounds = cycle([self.round(proposal.tree.batch, 1000 + s) for s in range(SEEDS)])
 
         def run() -> None:
-            nonlocal turn
-            rnd = rounds[turn % SEEDS]
-            turn += 1
             with torch.inference_mode():  # as in the engine
-                # Which logit is the greatest the backend knows from the pass that is timed beside.
-                target = scored(self.logits, place, tree, rnd, self.kernels, self.best)
+                # The backend has found the greatest logit in the target pass, which is timed on its own.
+                target = scored(self.logits, place, proposal.tree, rnd := next(rounds), self.kernels, self.best)
                 verdict = rule.verify(proposal, target, rnd)
             kept.append(float(verdict.count.float().mean()))
 
         return run
 
-    def _round(self, batch: int, seed: int) -> Round:
+    def places(self, proposal: Proposal) -> Tensor:
+        """Which pair of distributions each node has: where a q was drawn from, its own p."""
+        nodes, index = torch.arange(proposal.tree.num_nodes, device=self.device), proposal.q_indices()
+        return torch.where(index >= 0, index, torch.stack([self.place(b, nodes) for b in range(len(index))]))
+
+    def round(self, batch: int, seed: int) -> Round:
         return round_of(batch, self.vocab_size, seed=seed, top_p=self.top_p, device=self.device)
 
     def describe(self) -> dict[str, float]:
@@ -308,7 +306,7 @@ class World:
 
 def stacked(proposals: Sequence[Proposal]) -> Proposal:
     """Proposals of one sequence each, over the same stored distributions and with as many nodes, as one."""
-    names = ("tokens", "parents", "live", "role", "copies", "score", "source")
+    names = [each.name for each in fields(TokenTree)]
     tree = TokenTree(**{name: torch.cat([getattr(x.tree, name) for x in proposals]) for name in names})
     return replace(proposals[0], tree=tree, q_index=torch.cat([x.q_indices() for x in proposals]))
 

@@ -116,11 +116,9 @@ def _write(
     requests = [llm.request(p, each) for p, each in zip(prompts, params, strict=True)]
     for request in requests:
         llm.engine.add(request)
-    done = 0
     while llm.engine.has_work:
-        finished = len(llm.engine.step())
-        if finished:
-            done += finished
+        if llm.engine.step():
+            done = sum(request.finished for request in requests)
             say(f"{llm.loaded.info.backend} wrote {done}/{len(requests)} {what}")
     for request in requests:
         if request.finish_reason == "error":
@@ -187,5 +185,4 @@ def summary(kind: str, scores: Sequence[Score]) -> Quality:
 
 
 def _exp(x: float) -> float:
-    """Clamped, so that a broken backend gives a huge perplexity instead of an overflow."""
-    return math.exp(min(x, 700.0))
+    return math.exp(min(x, 700.0))  # a broken backend has a huge perplexity, not an overflow

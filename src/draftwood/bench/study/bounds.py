@@ -26,7 +26,6 @@ from draftwood.core.protocols import Verifier
 from draftwood.core.recipe import Recipe
 from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
-from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
 from draftwood.errors import OptionError
@@ -111,8 +110,8 @@ def record(
         say(f"temperature {temperature:g}: prompt {i + 1} of {len(prompts)}")
         recording = Recording(Rejection(), most=-(-(positions - len(p)) // (len(prompts) - i)))
         whole = replace(made, policy=Chain(Draw.IID), verifier=recording, controller=Fixed(depth=DEPTH))
-        params = SamplingParams(temperature=temperature, top_p=top_p, seed=seed + i, max_tokens=max_tokens)
-        ask(engine(loaded, whole, [prompt], max_tokens), prompt, params, i + 1)
+        llm = engine(loaded, whole, [prompt], max_tokens)
+        ask(llm, prompt, i, temperature=temperature, top_p=top_p, seed=seed, max_tokens=max_tokens)
         p, q, of = p + recording.p, q + recording.q, of + [i] * len(recording.p)
     if not p:
         raise OptionError("nothing was drafted\nhint: longer answers, or a drafter that drafts more")

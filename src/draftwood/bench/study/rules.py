@@ -27,7 +27,6 @@ from draftwood.controllers.fixed import Fixed
 from draftwood.core.legal_draws import Shape, legal_rules
 from draftwood.core.protocols import Drafter, TreePolicy, Verifier
 from draftwood.core.recipe import Recipe
-from draftwood.core.sampling.params import SamplingParams
 from draftwood.errors import OptionError, UnknownNameError
 from draftwood.models.loading.load import Loaded
 from draftwood.verifiers.path_block import PathBlock
@@ -166,8 +165,7 @@ def measure(
     llm = engine(loaded, whole, prompts, max_tokens)  # one for all prompts: fresh memory is slow and disturbs times
     groups: list[int] = []
     for i, prompt in enumerate(prompts):
-        params = SamplingParams(temperature=temperature, top_p=top_p, seed=seed + i, max_tokens=max_tokens)
-        ask(llm, prompt, params, i + 1)
+        ask(llm, prompt, i, temperature=temperature, top_p=top_p, seed=seed, max_tokens=max_tokens)
         groups += [i] * (len(paired.rounds) - len(groups))
         say(f"{i + 1}/{len(prompts)} prompts")
     if not paired.rounds:

@@ -90,10 +90,10 @@ def compare(
     elif against is not None:
         raise OptionError(f"cannot compare against {against!r}\nhint: 'transformers'")
     wanted = [r.output for r in plain]
-    known = {p: w for p, w in zip(setting.prompts, wanted, strict=True)}
+    drafter = NoisyOracle(dict(zip(setting.prompts, wanted, strict=True)), loaded.config.vocab_size, right=0.7)
+    oracle = Recipe(drafter=drafter, policy=Chain(Draw.GIVEN), verifier=Match(), controller=Fixed(4, 8))
     for name in (*names, ORACLE):
-        recipe: str | Recipe = _oracle(known, loaded.config.vocab_size) if name == ORACLE else name
-        llm = _open(loaded, recipe, setting)
+        llm = _open(loaded, oracle if name == ORACLE else name, setting)
         got = _answers(llm, setting, name, say)
         why = not_compared(llm.recipe, setting.params.temperature)
         found = _compared(loaded, setting, name, PLAIN, got, None if why else wanted)
@@ -108,11 +108,6 @@ def _open(loaded: Loaded, recipe: str | Recipe, setting: Setting) -> LLM:
         entries = max(sum(longest[: setting.batch]) // 3, longest[0] + 64)  # too few on purpose: requests are preempted
         config = replace(config, max_cache_tokens=entries, max_prefill_tokens=256)
     return LLM(loaded, recipe, config=config, **options)
-
-
-def _oracle(known: dict[tuple[int, ...], list[int]], vocab_size: int) -> Recipe:
-    drafter = NoisyOracle(known, vocab_size, right=0.7)
-    return Recipe(drafter=drafter, policy=Chain(Draw.GIVEN), verifier=Match(), controller=Fixed(4, 8))
 
 
 def _answers(llm: LLM, setting: Setting, name: str, say: Progress) -> list[Request]:

@@ -21,7 +21,6 @@ from draftwood.controllers.fixed import Fixed
 from draftwood.core.forward import ForwardOutput
 from draftwood.core.recipe import Recipe
 from draftwood.core.round import Round
-from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.verdict import Outcome
 from draftwood.drafters.nets.find import fingerprint
 from draftwood.models.loading.load import Loaded, load
@@ -74,8 +73,8 @@ def measure(loaded: Loaded, recipe: str, prompts: list[list[int]], temperature: 
     size = Fixed(depth=max(DEPTHS), nodes=max(NODES))
     whole = Recipe(drafter=drafter, policy=BestFirst(WIDE), verifier=Match(), controller=size, watch=(counts,))
     for i, prompt in enumerate(prompts):
-        params = SamplingParams(temperature=temperature, seed=i, max_tokens=max_tokens)
-        ask(engine(loaded, whole, [prompt], max_tokens, spare=256), prompt, params, i + 1)
+        llm = engine(loaded, whole, [prompt], max_tokens, spare=256)
+        ask(llm, prompt, i, temperature=temperature, max_tokens=max_tokens)
     return counts
 
 

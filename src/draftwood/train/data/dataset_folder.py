@@ -20,6 +20,7 @@ from filelock import FileLock, Timeout
 
 from draftwood.errors import OptionError
 from draftwood.train.data.dialogues import HELDOUT, RECORD, TRAIN
+from draftwood.train.loop.checkpoint import replace_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +134,7 @@ class Folder:
                 os.fsync(file.fileno())
                 self.totals.bytes[name] = file.tell()
             lines.clear()
-        fresh = self.path / (RECORD + ".new")
-        with fresh.open("w") as file:
-            json.dump(self.record(), file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, self.path / RECORD)
+        replace_file(self.path / RECORD, json.dumps(self.record(), indent=1).encode())
 
     def record(self) -> dict[str, Any]:
         return {**self.identity, **self.facts, **vars(self.totals), "seconds": round(self.totals.seconds, 1)}

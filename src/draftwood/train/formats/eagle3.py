@@ -77,9 +77,8 @@ def read_body(found: Found, layer: ModelConfig, prefix: str, conversion: Convers
             )
         tensors["lm_head.weight"] = table if head.ids is None else table[head.ids]
         conversion.note("LM head: not in the file; the target's is used")
-    mark = conversion.target.fingerprint if conversion.target else ""
     ours = {name: tensors[theirs] for name, theirs in _names(config, prefix).items()}
-    return replace(head, tensors=ours | gather(tensors, layer, prefix), target=mark)
+    return replace(head, tensors=ours | gather(tensors, layer, prefix), target=conversion.fingerprint)
 
 
 def write_body(head: Head, prefix: str, conversion: Conversion) -> dict[str, Tensor]:
