@@ -85,7 +85,7 @@ def prompts_from(
     loaded: "Loaded", questions: Path | None, prompts: Path | None, data: Path | None, count: int
 ) -> list[list[int]]:
     """Token ids, spread evenly over their source."""
-    from draftwood.bench.spec.questions import spread
+    from draftwood.bench.spec.questions import chat_prompts, spread
     from draftwood.bench.study.backend_error import TURNS
     from draftwood.train.data.dialogues import HELDOUT, read
     from draftwood.train.loop.measure import prompts_of
@@ -101,7 +101,7 @@ def prompts_from(
         texts = [q.turns[0] for q in spread(read_questions(prompts), count)]
         return [loaded.tokenizer.encode(text, special=True) for text in texts]
     turns: Sequence[str] = TURNS if questions is None else [q.turns[0] for q in read_questions(questions)]
-    return [loaded.tokenizer.encode_chat([{"role": "user", "content": turn}]) for turn in spread(turns, count)]
+    return chat_prompts(loaded.tokenizer, spread(turns, count))
 
 
 def show(screen: Screen, e: "Evaluation") -> None:

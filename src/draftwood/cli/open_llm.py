@@ -10,13 +10,7 @@ PLAIN = "autoregressive"
 
 
 def open_llm(
-    model: str,
-    recipe: str,
-    *,
-    dtype: str = "auto",
-    device: str = "auto",
-    slots: int = 1,
-    options: Sequence[str] = (),
+    model: str, recipe: str, *, dtype: str = "auto", device: str = "auto", slots: int = 1, options: Sequence[str] = ()
 ) -> "LLM":
     """A model with a recipe; `options` are KEY=VALUE. Wrong options are refused before the weights are read."""
     chosen = recipe_options(recipe, options)

@@ -50,10 +50,7 @@ def learn(
     steps: Annotated[int | None, typer.Option("--steps", min=1, help="Gradient steps.")] = None,
     minutes: Annotated[
         float | None,
-        typer.Option(
-            "--minutes",
-            help="As many steps as fit; a resumed run keeps the number. 5 without --steps.",
-        ),
+        typer.Option("--minutes", help="As many steps as fit; a resumed run keeps the number. 5 without --steps."),
     ] = None,
     pause_after: Annotated[
         float | None,

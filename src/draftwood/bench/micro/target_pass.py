@@ -103,7 +103,7 @@ def measure(
     say: Say = lambda done, total: None,
 ) -> Measured:
     """Times of all cases. `probe`: bytes of the buffer that is read from memory, at least three times the model."""
-    model, info = loaded.model, loaded.info
+    info = loaded.info
     stage = Stage(runner_of(loaded), contexts, max(sizes))
     cases = all_cases(sizes, contexts)
     runs: dict[Any, Callable[[], None]] = {case: stage.runner(case) for case in cases}
@@ -127,10 +127,13 @@ def measure(
             for key, seconds in found.items():
                 times[key].append(seconds)
             say(turn + 1, repeats)
+    reads = [(context, size + context * entry_bytes(loaded.model)) for context in contexts]
     bandwidth = {name: spread([each.bytes / s for s in times[name]]) for name, each in probes.items()}
     return Measured(
         rows=[timed(case, times) for case in cases],
-        floors=[floor(model, size, context, bandwidth) for context in contexts if bandwidth],
+        floors=[
+            Floor(c, n, *(1000 * n / speed["median"] for speed in bandwidth.values())) for c, n in reads if bandwidth
+        ],
         parts=[parts(case, times) for case in looked if info.layer_ranges],
         bandwidth=bandwidth,
     )
@@ -166,11 +169,8 @@ class Stage:
     def __init__(self, target: Runner, contexts: Sequence[int], most: int) -> None:
         longest = max(contexts) + most
         if longest > target.info.max_positions:
-            raise OptionError(
-                f"{max(contexts)} tokens and {most} nodes are {longest} positions, the model holds "
-                f"{target.info.max_positions}\n"
-                "hint: a smaller context"
-            )
+            said = f"{max(contexts)} tokens and {most} nodes are {longest} positions"
+            raise OptionError(f"{said}, the model holds {target.info.max_positions}\nhint: a smaller context")
         self.contexts, self.target = list(contexts), target.open(len(contexts), longest)
         self.device = target.info.device
         self.noise = np.random.default_rng(SEED)
@@ -265,11 +265,6 @@ def weight_bytes(loaded: Loaded) -> int:
 def entry_bytes(model: Any) -> int:
     """Bytes of one cache entry over all layers."""
     return sum(spec.heads * spec.width * spec.dtype.itemsize for spec in model.cache_specs)
-
-
-def floor(model: Any, weights: int, context: int, bandwidth: dict[str, dict[str, float]]) -> Floor:
-    size = weights + context * entry_bytes(model)
-    return Floor(context, size, 1000 * size / bandwidth["memory"]["median"], 1000 * size / bandwidth["cache"]["median"])
 
 
 def timed(case: Case, times: dict[Any, list[float]]) -> Timed:

@@ -24,6 +24,7 @@ from draftwood.errors import EngineError
 from draftwood.llm import LLM
 from draftwood.models.loading.load import Loaded
 from draftwood.runners.open import runner_of
+from draftwood.train.data.chat_turns import shared_prefix
 
 GREEDY, SAMPLED, OVERALL = "greedy", "sampled", "overall"
 SLOTS = 8  # texts that are generated together
@@ -105,9 +106,7 @@ def write_texts(
 
 def before_a_turn(llm: LLM) -> tuple[int, ...]:
     """The tokens of a chat before the user's first word: the common prefix of two conversations with different words."""
-    one, other = llm.chat_prompt("yes"), llm.chat_prompt("No")
-    same = next(i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
-    return tuple(one[:same])
+    return tuple(shared_prefix(llm.chat_prompt("yes"), llm.chat_prompt("No")))
 
 
 def _write(

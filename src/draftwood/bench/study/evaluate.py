@@ -121,7 +121,9 @@ class Evaluator:
             accepted=acceptance([(a.recipe[0].tokens, a.recipe[0].stats) for a in asked]),
             text=self._judge(prompts, asked, temperature),
             decoding=speed_up(asked, self.seed),
-            whole=ratio_of_means([_seconds(a.plain) for a in asked], [_seconds(a.recipe) for a in asked]),
+            whole=ratio_of_means(
+                [sum(x.seconds for x in a.plain) for a in asked], [sum(x.seconds for x in a.recipe) for a in asked]
+            ),
             forecast=forecast(asked, self.seed),
             foreign=tuple(a.foreign for a in asked),
             failures=tuple(failures),
@@ -195,10 +197,6 @@ def speed_up(asked: Sequence[Asked], seed: int = 0) -> Ratio | None:
             plain.append(tokens * sum(x.per_token for x in a.plain) / 2)
             ours.append(tokens * sum(x.per_token for x in a.recipe) / 2)
     return ratio_of_means(plain, ours, seed=seed)
-
-
-def _seconds(answers: Sequence[Answer]) -> float:
-    return sum(a.seconds for a in answers)
 
 
 def _rounds(asked: Sequence[Asked], side: str) -> list[Spent]:

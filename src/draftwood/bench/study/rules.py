@@ -219,9 +219,8 @@ def summary(
 
 def _rates(rule: str, roots: Sequence[Root], policy: TreePolicy) -> list[float] | None:
     """The rates at all roots; None if one of them has no formula."""
-    each = [rate(rule, root, policy.draw) for root in roots]
-    known = [value for value in each if value is not None]
-    return known if known and len(known) == len(each) else None
+    known = [value for root in roots if (value := rate(rule, root, policy.draw)) is not None]
+    return known if known and len(known) == len(roots) else None
 
 
 class Sums:
@@ -251,9 +250,7 @@ class Sums:
 
     def _ratio(self, a: Sequence[float], b: Sequence[float]) -> Ratio | None:
         """Ratio of sums by prompt, both over the same rounds."""
-        return ratio_of_means(
-            [sum(x) for x in self._by_prompt(a)], [sum(x) for x in self._by_prompt(b)], seed=self.seed
-        )
+        return ratio_of_means(*([sum(x) for x in self._by_prompt(each)] for each in (a, b)), seed=self.seed)
 
     def _share(self, rule: str) -> Ratio | None:
         """The rule's median seconds over those of the target pass, by prompt."""
@@ -285,8 +282,7 @@ def claim(cells: Sequence[Cell]) -> Claim:
     judged = good = 0
     below: list[str] = []
     for cell in cells:
-        against = [(line.rule, line.over) for line in cell.lines if line.rule in AHEAD]
-        ratios = [(rule, ratio) for rule, ratio in against if ratio is not None]
+        ratios = [(line.rule, line.over) for line in cell.lines if line.rule in AHEAD and line.over is not None]
         if cell.lines[0].rule != "Rejection" or not ratios:
             continue
         worse = [(rule, r) for rule, r in ratios if (r.value if r.high is None else r.high) < 1 - SLACK]

@@ -14,6 +14,7 @@ from typing import Any
 
 from draftwood import recipes
 from draftwood.bench.provenance import provenance
+from draftwood.bench.spec.questions import chat_prompts
 from draftwood.bench.study.backend_error import TURNS
 from draftwood.bench.study.single_prompt import ask, engine
 from draftwood.controllers.acceptance import DEPTHS, NODES
@@ -88,7 +89,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     chosen = parser.parse_args()
     loaded = load(chosen.model, device=chosen.device)
-    prompts = [loaded.tokenizer.encode_chat([{"role": "user", "content": turn}]) for turn in TURNS[: chosen.count]]
+    prompts = chat_prompts(loaded.tokenizer, TURNS[: chosen.count])
     found = {str(t): measure(loaded, chosen.recipe, prompts, float(t), chosen.max_tokens).means() for t in (0, 1)}
     note = {
         "command": f"python -m draftwood.bench.study.tree_sizes {chosen.recipe} --out FILE",

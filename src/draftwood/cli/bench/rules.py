@@ -70,7 +70,7 @@ def rules(
     sampling(top_p=top_p, seed=seed)  # refused before the work
 
     from draftwood import recipes
-    from draftwood.bench.spec.questions import in_turn
+    from draftwood.bench.spec.questions import chat_prompts, in_turn
     from draftwood.bench.study.rule_trees import chosen_trees
     from draftwood.bench.study.rules import chosen_rules, claim, faults, left_out, measure
     from draftwood.runners.open import runner_of
@@ -81,7 +81,7 @@ def rules(
         absent.append("at temperature 0 all rules accept the same: only Match is run")
     items = in_turn(read_items(questions), count)
     loaded, source, meter = shared.begin(model, dtype, device, threads)
-    asked = [loaded.tokenizer.encode_chat([{"role": "user", "content": item.text}]) for item in items]
+    asked = chat_prompts(loaded.tokenizer, (item.text for item in items))
     target = runner_of(loaded)
     lent = [(name, recipes.drafter(name, target)) for name in names]
     settings = {
@@ -119,7 +119,7 @@ def rules(
     screen.lines(absent)
     begun = perf_counter()
     whole: dict[str, Any] = {"settings": settings, "provenance": source}
-    options: dict[str, Any] = {"top_p": top_p, "max_tokens": max_tokens, "trials": trials, "every": every, "seed": seed}
+    options: dict[str, Any] = {key: settings[key] for key in ("top_p", "max_tokens", "trials", "every", "seed")}
     with until_interrupted(signal.SIGTERM) as stopped:
 
         def check(_: str) -> None:
@@ -233,11 +233,8 @@ def _matrix(title: str, cells: Sequence["Cell"], text: Callable[["Line"], str], 
     rows: list[list[str]] = []
     for cell in cells:
         each = {line.rule: text(line) for line in cell.lines}
-        rows.append([cell.tree, *(each.get(name, NONE) for name in names)])
-        if bound and cell.bound is not None:
-            rows[-1].append(("at most " if cell.loose else "") + interval(cell.bound))
-        elif bound:
-            rows[-1].append(NONE)
+        most = "at most " if cell.loose and cell.bound is not None else ""
+        rows.append([cell.tree, *(each.get(name, NONE) for name in names), *([most + interval(cell.bound)] * bound)])
     lines = ["| " + " | ".join(row) + " |" for row in (heads, *rows)]
     return "\n".join([lines[0], "|" + "---|" * len(heads), *lines[1:], ""])
 

@@ -5,7 +5,7 @@ window are compared by their words: an equal user turn is excluded too.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,17 +31,19 @@ class Exclusion:
 
     def overlaps(self, tokens: Sequence[int] | np.ndarray) -> bool:
         """Whether 13 consecutive tokens of these occur in a question."""
-        return bool(self.windows) and any(window in self.windows for window in windows_of(tokens))
+        return bool(self.windows) and not self.windows.isdisjoint(windows_of(tokens))
 
     def is_question(self, turn: str) -> bool:
         """Whether a user turn has the same words as a question."""
         return key_of(turn) in self.keys
 
 
-def windows_of(tokens: Sequence[int] | np.ndarray) -> Iterator[bytes]:
-    """Every 13 consecutive tokens as the bytes of 32-bit integers."""
-    data = np.asarray(tokens, dtype=np.int32).tobytes()
-    return (data[4 * i : 4 * (i + WINDOW)] for i in range(len(tokens) - WINDOW + 1))
+def windows_of(tokens: Sequence[int] | np.ndarray) -> list[bytes]:
+    """Every 13 consecutive tokens, as the bytes of 32-bit integers."""
+    if len(tokens) < WINDOW:
+        return []
+    windows = np.lib.stride_tricks.sliding_window_view(np.asarray(tokens, dtype=np.int32), WINDOW)
+    return np.ascontiguousarray(windows).view(f"V{4 * WINDOW}")[:, 0].tolist()
 
 
 def read_exclusion(files: Sequence[Path], tokenizer: Tokenizer) -> Exclusion:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,8 +47,8 @@ class Report:
     steps: int
     tokens: int  # positions of the batch, without padding
     seen: int  # of all batches so far
-    losses: Mapping[str, float | Tensor]
-    figures: Mapping[str, Mapping[str, float | Tensor]]
+    losses: Mapping[str, Any]  # numbers; tensors until they are read from the device
+    figures: Mapping[str, Mapping[str, Any]]
     seconds: float  # of the whole run so far
 
 

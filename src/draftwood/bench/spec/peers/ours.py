@@ -12,6 +12,7 @@ from draftwood import recipes
 from draftwood.bench.provenance import device_name
 from draftwood.bench.spec.answer import DIFFERS, IDENTICAL, NEAR, UNJUDGED
 from draftwood.bench.spec.peers import Settings
+from draftwood.bench.spec.questions import chat_prompts
 from draftwood.bench.spec.text_equality import difference, following, not_compared
 from draftwood.bench.study.timed_answer import TimedEngine
 from draftwood.controllers.cost import CostModel
@@ -56,8 +57,7 @@ class Ours:
 
     def encode(self, texts: Sequence[str]) -> dict[str, Any]:
         """Prompts by the model's chat template, the same for every method."""
-        chats = [[{"role": "user", "content": text}] for text in texts]
-        return {"prompts": [self.loaded.tokenizer.encode_chat(chat) for chat in chats]}
+        return {"prompts": chat_prompts(self.loaded.tokenizer, texts)}
 
     def answer(self, method: str, prompt: Sequence[int], index: int) -> dict[str, Any]:
         found = self._engine(method).answer(prompt, self._params(index))
