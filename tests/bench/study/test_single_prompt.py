@@ -32,7 +32,7 @@ def test_a_slot_holds_the_longest_prompt_its_answer_and_trees(loaded: Loaded, re
     assert engine(loaded, recipe, [[1]], most).engine.config.max_model_len == most
 
 
-def test_who_looks_at_drafts_sees_those_of_the_prompt(loaded: Loaded, recipe: Recipe) -> None:
+def test_a_watcher_sees_the_drafts_of_the_prompt(loaded: Loaded, recipe: Recipe) -> None:
     seen: list[int] = []
 
     def watch(rnd: Any, outcome: Outcome, passes: Any) -> None:

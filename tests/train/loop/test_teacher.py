@@ -69,7 +69,7 @@ def test_passes_hold_every_token_once_in_order_and_no_more_than_they_may() -> No
             assert all(chunk.done == chunk.tokens[0] for chunk in mine), "each goes on where the last one ended"
 
 
-def test_window_matters_here() -> None:
+def test_control_the_window_changes_the_features() -> None:
     """A twin: without it the features differ, so the test above can tell."""
     ids, live = batch(CONFIG.vocab_size)
     one, two = (
@@ -92,7 +92,7 @@ def test_features_of_the_int8_backend_are_its_own_to_the_bit(tiny: Loaded) -> No
             assert not shown.features[tap].is_inference(), "learners must be able to save them for backward"
 
 
-def test_chunks_of_a_backend_meet(tiny: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_features_do_not_depend_on_the_size_of_chunks(tiny: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     ids, live = batch(258)
     taps = frozenset({1, FINAL})
     whole = read_features(runner_of(tiny), ids, live, taps)

@@ -88,7 +88,7 @@ def test_estimates_of_the_machine_are_kept_from_answer_to_answer(settings):
     assert "autoregressive" not in ours.cost_model  # everybody learns alone
 
 
-def test_a_drafter_that_was_taken_off_is_a_failure(settings, monkeypatch: pytest.MonkeyPatch):
+def test_a_disabled_drafter_is_a_failure(settings, monkeypatch: pytest.MonkeyPatch):
     ours = opened(settings)
 
     def broken(*_: object) -> None:
