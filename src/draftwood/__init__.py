@@ -1,4 +1,4 @@
-"""draftwood: language models that answer faster and say exactly the same.
+"""draftwood: exact speculative decoding. Language models answer faster, with the same distribution.
 
 from draftwood import LLM
 print(LLM("smollm2").generate("The capital of France is").text)

@@ -1,4 +1,4 @@
-"""What a model returns: pieces of text while it writes, then a result with everything known about the answer."""
+"""What a model returns: pieces of text while it generates, then a result with the whole answer and its statistics."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ STATS = (  # of `Stats`, in a result's record
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The text one token added, and its author: -1 is the target itself, otherwise the drafter's number."""
+    """The text of one token, and its source: -1 is the target itself, otherwise the drafter's number."""
 
     text: str
     token_id: int
@@ -56,7 +56,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A finished answer. `token_ids` do not include the prompt; `pieces` say who wrote each of them."""
+    """A finished answer. `token_ids` do not include the prompt; `pieces` hold the source of each."""
 
     prompt: Prompt
     num_prompt_tokens: int

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from draftwood.llm import LLM
     from draftwood.results import Piece, Result
 
-Line = tuple[dict[str, Any], bool]  # a record, and whether all is well with it
+Line = tuple[dict[str, Any], bool]  # a record, and whether it has no error and no broken comparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def emit(record: dict[str, Any]) -> None:
 
 
 def answered(question: Question, turn: int, result: "Result") -> dict[str, Any]:
-    """One answered turn: what the file says of the question, then `Result.to_dict`, with the user's words as the prompt."""
+    """One answered turn: the labels of the question, then `Result.to_dict`, with the user's text as the prompt."""
     labels = _labels(question, turn)
     return {**labels, **result.to_dict(), **labels}
 

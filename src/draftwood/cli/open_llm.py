@@ -1,4 +1,4 @@
-"""Opening models for commands: the one place where a command imports torch, and the one that tests replace."""
+"""Opens models for commands. Torch is imported here, when a command needs it; tests replace `open_llm`."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any

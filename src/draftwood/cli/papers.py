@@ -1,4 +1,4 @@
-"""`draftwood papers`: which recipes there are, what one of them is, and where each lives."""
+"""`draftwood papers`: a list of the recipes, the details of one, or the files of all."""
 
 from typing import Annotated
 

@@ -20,7 +20,7 @@ BATCHES = (1, 8)
 
 
 class Reads(NamedTuple):
-    """One rule on trees of 64 nodes, or on a chain if it knows only chains."""
+    """One rule on trees of 64 nodes, or on a chain if it is exact for chains only."""
 
     rule: str
     batch: int

@@ -1,10 +1,9 @@
 """bench verifiers: the time of each rule for a tree of 64 nodes, and of the target pass that scores the same tree.
 
-The distributions are made up: as sharp as those of small chat models, and as near to each other as a trained drafter's.
-What a rule costs depends on how far it walks and how wide its distributions are, not on what the tokens mean. The target
-pass is a real one. Every repeat runs everything once, in an order that rotates and turns round; ratios are taken within a
-repeat. Only passes of many sequences, which take seconds, run in every third repeat; the repeats between read the last
-one's time.
+The distributions are synthetic: as sharp as those of small chat models, with the overlap of a trained drafter. The time of
+a rule depends on the accepted length and on how many tokens its distributions hold, not on the tokens. The target pass is a
+real one. Every repeat runs everything once, in an order that rotates and reverses; ratios are taken within a repeat. Passes
+of many sequences take seconds and run in every third repeat only; the others use the last time.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,11 +40,11 @@ from draftwood.verifiers.selection import Selection
 NODES = 64  # the root included
 PASS = "target pass"
 TOP_P = 0.95
-DISTRIBUTIONS = 128  # different pairs of distributions; nodes take turns
+DISTRIBUTIONS = 128  # different pairs of distributions; nodes use them in turn
 WARM_UP = 1  # repeats that do not count
 SEEDS = 4  # rounds of coins that repeats go through
-FALL = (1.2, 2.4)  # a distribution's tokens fall like rank to this power: flat ones and sure ones
-APART = 0.8  # noise between the logits of target and draft
+FALL = (1.2, 2.4)  # probability falls with the rank to this power, from flat to sharp distributions
+APART = 0.8  # standard deviation of the draft's logits around the target's
 MANY, SELDOM = 8, 3  # passes of more sequences are timed in every third repeat
 SHARE, LINEAR = 0.1, 8.0  # goals: at most this of the pass; from 4 sequences to 32 better than linear
 ALL = ", all tokens"  # of drafts without top-p
@@ -68,7 +67,7 @@ class Draft:
 
 
 # 63 nodes: 7 + 14 + 14 + 14 + 14, and 63 x 1. Equal independent draws share a node, so there are more of them: 7 + 28 + 56 +
-# 56 + 56, and 10 x 7. How many nodes they make is chance: trees are drawn until one nearly fills the room.
+# 56 + 56, and 10 x 7. The number of nodes is random: trees are drawn until one has nearly NODES of them.
 DRAFTS = (
     Draft(Static((7, 2, 1, 1, 1), Draw.DISTINCT), 5),
     Draft(Static((7, 4, 2, 1, 1), Draw.IID), 5),
@@ -173,10 +172,10 @@ def _times(runs: dict[Key, Callable[[], Any]], repeats: int, say: Say, device: t
     say(0, repeats)
     for turn in range(-WARM_UP, repeats):
         for key in order(list(runs), turn):
-            dear = key[0] == PASS and key[2] > MANY
-            if dear and turn < 0:
-                continue  # a pass of seconds is warm after its first layer
-            seconds = times[key][-1] if dear and turn % SELDOM else clock(runs[key], device)
+            slow = key[0] == PASS and key[2] > MANY
+            if slow and turn < 0:
+                continue  # a pass of seconds needs no warm-up
+            seconds = times[key][-1] if slow and turn % SELDOM else clock(runs[key], device)
             if turn >= 0:
                 times[key].append(seconds)
         if turn >= 0:
@@ -185,7 +184,7 @@ def _times(runs: dict[Key, Callable[[], Any]], repeats: int, say: Say, device: t
 
 
 def legal(rule: str, draft: Draft) -> bool:
-    """Whether the table allows it; a rule that is exact for every draft is timed on trees alone, like its rivals."""
+    """Whether the rule is exact for the draft. Match, which is exact for every draft, is timed on trees only."""
     made = (draft.policy.draw, draft.policy.shape)
     return made in RULES[rule.split()[0]] and (rule != "Match" or draft.policy.shape is Shape.TREE)
 
@@ -208,7 +207,7 @@ def grown(times: dict[Key, list[float]]) -> list[Growth]:
 
 
 def verdicts(found: Measured) -> list[str]:
-    """One line for each goal: whether it is reached, and who is beyond it."""
+    """One line for each goal: whether it is reached, and the rules that miss it."""
     checked = [row for row in found.rows if row.share is not None and row.rule != LP and not row.draft.endswith(ALL)]
     beyond = [f"{r.rule} on {r.draft}, {r.batch} sequences" for r in checked if r.share and r.share.value > SHARE]
     goals = {f"every rule takes less than {SHARE:.0%} of the pass": beyond}
@@ -223,7 +222,7 @@ def verdicts(found: Measured) -> list[str]:
 
 
 class World:
-    """Pairs of distributions that nodes take turns with, and the drafts and rounds over them."""
+    """Pairs of distributions, which nodes use in turn, and drafts and rounds over them."""
 
     def __init__(
         self,
@@ -239,7 +238,7 @@ class World:
         fall = torch.empty(DISTRIBUTIONS, 1).uniform_(*FALL, generator=noise)
         p = -fall * rank + 0.5 * torch.randn(DISTRIBUTIONS, vocab_size, generator=noise)
         q = p + APART * torch.randn(DISTRIBUTIONS, vocab_size, generator=noise)
-        places = torch.randperm(vocab_size, generator=noise)  # likely tokens stand anywhere
+        places = torch.randperm(vocab_size, generator=noise)  # probable tokens have any id
         self.logits, draft = (x[:, places].contiguous().to(device) for x in (p, q))
         # The same options for all.
         sampler = Sampler([SamplingParams(temperature=1.0, top_p=top_p)], device)
@@ -252,7 +251,7 @@ class World:
         return (nodes * 5 + sequence * 37) % DISTRIBUTIONS
 
     def proposal(self, draft: Draft, batch: int) -> Proposal:
-        """Sequences are drafted one by one, and their distributions stored once: those of 32 would fill memory."""
+        """Sequences are drafted one by one and share the stored distributions: copies for 32 would fill the memory."""
         return stacked([self._drafted(draft, b).compact(NODES) for b in range(batch)])
 
     def _drafted(self, draft: Draft, sequence: int) -> Proposal:
@@ -293,7 +292,7 @@ class World:
         return round_of(batch, self.vocab_size, seed=seed, top_p=self.top_p, device=self.device)
 
     def describe(self) -> dict[str, float]:
-        """How sharp and how near the distributions are."""
+        """Entropy, size and overlap of the distributions."""
         entropy = -(self.p * self.p.clamp_min(1e-30).log()).sum(1)
         return {
             "vocabulary": float(self.vocab_size),
@@ -312,7 +311,7 @@ def stacked(proposals: Sequence[Proposal]) -> Proposal:
 
 
 def pass_over(stage: Stage, tree: TokenTree, context: int) -> Callable[[], None]:
-    """The target pass that scores these trees, each behind a context of its own."""
+    """The target pass that scores these trees, each after a context of its own."""
     roots = [KnownTokens(b, context, stage.tokens(1)) for b in range(tree.batch)]
     tree = replace(tree, tokens=tree.tokens % stage.target.info.vocab_size)  # a pass costs the same for all ids
     x = assemble_lists(roots, HostTree.of(tree), stage.device)[0]

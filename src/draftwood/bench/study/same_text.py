@@ -1,8 +1,8 @@
 """bench exact: compares the tokens of recipes with plain decoding, and those of plain decoding with transformers.
 
 Equality up to near ties, with the number of rounds that accepted all, some and none of their draft: equality where
-nothing was accepted proves nothing. A noisy oracle, which drafts the plain answers with errors, makes sure that every
-kind of round occurs.
+nothing was accepted is no evidence. A noisy oracle, which drafts the plain answers with errors, makes every kind of round
+occur.
 """
 
 from collections.abc import Callable, Iterator, Sequence

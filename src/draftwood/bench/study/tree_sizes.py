@@ -2,8 +2,8 @@
 
     python -m draftwood.bench.study.tree_sizes eagle3 --out src/draftwood/weights/smollm2-135m-instruct.eagle3.profile.json
 
-A best-first tree of n nodes and d levels is the n best nodes of a larger one, its deeper levels left out. So where the
-target's path goes through the large tree says how far it would have gone in every smaller one.
+A best-first tree of n nodes and d levels is the n best nodes of a larger one, its deeper levels left out. So the accepted
+path in the large tree gives the accepted path in every smaller one.
 """
 
 import argparse

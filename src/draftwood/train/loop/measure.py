@@ -13,7 +13,7 @@ from draftwood.llm import LLM
 from draftwood.models.loading.load import Loaded
 from draftwood.train.data.dialogues import Dialogue
 
-# Tokens per pass below which no drafter pays: on a CPU, verifying a draft of three tokens takes about 1.3 plain passes.
+# Below so many tokens per pass drafting gains nothing: on a CPU, verifying three tokens takes about 1.3 plain passes.
 LEAST_USEFUL = 1.3
 
 

@@ -1,6 +1,6 @@
 """The target as teacher: it computes the features of each batch while training runs, so none are stored.
 
-Features come from the target's own runner, so a drafter learns from the very numbers that it will draft for.
+Features come from the target's own runner, so they are those that the drafter reads when it drafts.
 """
 
 import torch
@@ -22,7 +22,7 @@ class Teacher:
 
     def __init__(self, target: Runner) -> None:
         self.target = target
-        # By the address of `keep`, which is held so that it stays.
+        # By the address of `keep`, which is stored too, so that the address is not used again.
         self._rows: dict[int, tuple[Tensor | None, Tensor]] = {}
 
     @torch.no_grad()
@@ -45,7 +45,7 @@ class Teacher:
             return self.target.embed(ids)
 
     def rows(self, keep: Int[Tensor, "W"] | None) -> Float[Tensor, "W H"]:
-        """LM-head rows as floats: its output for unit vectors. Cached, because every step asks for the same ids."""
+        """LM-head rows as floats: its output for unit vectors. Cached, because every step uses the same ids."""
         key = 0 if keep is None else keep.data_ptr()
         if key not in self._rows:
             info = self.target.info

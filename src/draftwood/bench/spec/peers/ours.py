@@ -91,8 +91,8 @@ class Ours:
         return host.on_host(self.loaded.info.device)
 
     def _engine(self, method: str) -> TimedEngine:
-        """A fresh engine for every answer. Where passes are captured, an engine that is kept and forgets the texts before:
-        a user's engine lives longer than an answer, and captures only once."""
+        """A fresh engine for every answer. On a device, where passes are captured once, one engine for all answers, whose
+        cache is emptied before each."""
         if method in self._kept:
             self._kept[method].llm.engine.runner.forget()
             return self._kept[method]
