@@ -188,9 +188,7 @@ def _with_data(
     num_train = _number(lines.get("train")) if isinstance(lines, dict) else 0.0
     if (used and num_train >= LEAST) or (settings.out / CHECKPOINT / checkpoint.FILE).is_file():
         return rest
-    screen.aside(
-        f"no --data: {target} writes dialogues into {folder}" + (f", {tokens} answer tokens" if tokens else "")
-    )
+    screen.aside(f"no --data: {target} writes dialogues into {folder}{f', {tokens} answer tokens' if tokens else ''}")
     wanted = DatasetSettings(
         tokens=tokens,
         minutes=None if left is None else max(left, MOMENT),

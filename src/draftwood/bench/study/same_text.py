@@ -8,15 +8,8 @@ occur.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from draftwood.bench.spec.text_equality import (
-    EVERY,
-    Difference,
-    difference,
-    few_enough,
-    following,
-    not_compared,
-    tokens_per_tie,
-)
+from draftwood.bench.spec import text_equality
+from draftwood.bench.spec.text_equality import Difference, following, not_compared
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.config import EngineConfig
 from draftwood.core.legal_draws import Draw
@@ -51,14 +44,15 @@ class Comparison:
     rounds: list[int] = field(default_factory=lambda: [0, 0, 0])  # all, some, none accepted
     preempted: int = 0
     disabled: int = 0
-    every: int = EVERY  # tokens among which one near tie is no sign of an error
+    every: int = text_equality.EVERY  # tokens among which one near tie is no sign of an error
     near: list[tuple[int, Difference]] = field(default_factory=list[tuple[int, Difference]])
     wrong: list[tuple[int, Difference]] = field(default_factory=list[tuple[int, Difference]])
 
     @property
     def good(self) -> bool:
         """No difference but a few near ties, and the drafter was never disabled."""
-        return not self.wrong and not self.disabled and few_enough(len(self.near), self.compared, self.every)
+        few = text_equality.few_enough(len(self.near), self.compared, self.every)
+        return few and not self.wrong and not self.disabled
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +145,7 @@ def _compared(
     wanted: Sequence[Sequence[int]] | None,
 ) -> Comparison:
     """`wanted` is None where texts are not compared: then only rounds are counted."""
-    found = Comparison(name, against, answers=len(got), every=tokens_per_tie(loaded.info.backend))
+    found = Comparison(name, against, answers=len(got), every=text_equality.tokens_per_tie(loaded.info.backend))
     for i, request in enumerate(got):
         s = request.stats
         found.emitted += len(request.output)
@@ -161,7 +155,8 @@ def _compared(
         found.disabled += s.disabled is not None
         if wanted is None:
             continue
-        apart = difference(runner_of(loaded), request.prompt, request.output, wanted[i], setting.of(i))
+        texts = request.prompt, request.output, wanted[i]
+        apart = text_equality.difference(runner_of(loaded), *texts, setting.of(i))
         found.compared += len(wanted[i]) if apart is None else apart.position + 1
         if apart is None:
             found.identical += 1

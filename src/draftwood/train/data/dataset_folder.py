@@ -163,11 +163,8 @@ class Folder:
             raise OptionError(f"{record} is not a record of training data: {error}\nhint: use another --out") from None
 
     def _compare(self, found: dict[str, Any]) -> None:
-        changed = [
-            f"  {key}: was {found.get(key)!r}, now {value!r}"
-            for key, value in self.identity.items()
-            if found.get(key) != value
-        ]
+        pairs = {key: (found.get(key), value) for key, value in self.identity.items()}
+        changed = [f"  {key}: was {then!r}, now {now!r}" for key, (then, now) in pairs.items() if then != now]
         if changed:
             raise OptionError(
                 f"{self.path} holds data of another run\n" + "\n".join(changed) + "\n"

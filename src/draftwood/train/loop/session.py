@@ -269,11 +269,9 @@ class Session:
                       "by_position": found.by_position, "rounds": found.rounds})  # fmt: skip
         on_measured(name, found, step)
 
-    def save(self, name: str, trainer: Trainer | None) -> Path:
+    def save(self, name: str, trainer: Trainer | None) -> None:
         """Writes the weights as the recipe loads them, with the record of their training."""
-        path = head_file(self.settings.out, name)
-        replace_file(path, head_bytes(self, name, trainer))
-        return path
+        replace_file(head_file(self.settings.out, name), head_bytes(self, name, trainer))
 
 
 def _without_gradients(plan: TrainPlan, late: bool) -> list[Build | Search]:

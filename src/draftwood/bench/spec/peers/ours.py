@@ -41,6 +41,7 @@ class Ours:
         self.loaded = load(settings.model, dtype=settings.dtype, device=settings.device)
         for name in settings.methods:
             self.recipes[name] = recipes.build(name, runner_of(self.loaded), **following(name, settings.temperature))
+        reasons = {name: not_compared(recipe, settings.temperature) for name, recipe in self.recipes.items()}
         return {
             "eos": list(self.loaded.config.eos_token_ids),
             "fingerprint": self.loaded.fingerprint,
@@ -48,11 +49,7 @@ class Ours:
             "device": device_name(self.loaded.info.device),
             "threads": torch.get_num_threads(),
             "lossless": {name: recipe.lossless for name, recipe in self.recipes.items()},
-            "not_compared": {
-                name: why
-                for name, recipe in self.recipes.items()
-                if (why := not_compared(recipe, settings.temperature))
-            },
+            "not_compared": {name: why for name, why in reasons.items() if why},
         }
 
     def encode(self, texts: Sequence[str]) -> dict[str, Any]:
