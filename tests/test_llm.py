@@ -210,7 +210,7 @@ def test_forgotten_streams_neither_block_nor_run_on(llm: LLM) -> None:
     assert not llm.engine.has_work
 
 
-def test_a_stream_nobody_reads_never_starts(llm: LLM) -> None:
+def test_a_stream_that_is_not_read_never_starts(llm: LLM) -> None:
     llm.stream("Once upon a time", max_tokens=200)
     assert not llm.engine.has_work
     with pytest.raises(OptionError):
@@ -372,7 +372,7 @@ def test_arguments_that_make_no_model_are_refused(options: dict[str, Any], said:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")
-def test_missing_gpu_is_said() -> None:
+def test_missing_gpu_is_reported() -> None:
     with pytest.raises(
         OptionError, match=r"device cuda cannot be used: .*\nhint: .*leave out device to run on the CPU"
     ):

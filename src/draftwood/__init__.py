@@ -1,4 +1,4 @@
-"""draftwood: language models that answer faster and say exactly the same.
+"""draftwood: exact speculative decoding. Language models answer faster, with the same distribution.
 
 from draftwood import LLM
 print(LLM("smollm2").generate("The capital of France is").text)
@@ -19,24 +19,17 @@ if TYPE_CHECKING:
 __all__ = ["LLM", "Recipe", "SamplingParams", "__version__", "recipes"]
 
 _HOMES = {
-    "LLM": ("draftwood.llm", "LLM"),
-    "Recipe": ("draftwood.core.recipe", "Recipe"),
-    "SamplingParams": ("draftwood.core.sampling.params", "SamplingParams"),
-    "recipes": ("draftwood.recipes", None),
+    "LLM": "draftwood.llm",
+    "Recipe": "draftwood.core.recipe",
+    "SamplingParams": "draftwood.core.sampling.params",
+    "recipes": "draftwood.recipes",
 }
 
-
-def _let_idle_threads_sleep() -> None:
-    """Make OpenMP threads sleep soon after their work, unless the user has set how long they spin.
-
-    A thread that spins while its partner waits for a core makes small operations ten to twenty times slower on a busy
-    machine. The setting is read when torch is loaded, so it comes before.
-    """
-    if "torch" not in sys.modules and "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "30000")
-
-
-_let_idle_threads_sleep()
+# OpenMP threads sleep soon after their work, unless the user has set how long they spin. On a busy machine a thread that
+# spins while another one waits for a core makes small operations ten to twenty times slower. Torch reads the setting when
+# it is loaded.
+if "torch" not in sys.modules and "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "30000")
 
 
 def __dir__() -> list[str]:
@@ -49,6 +42,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'draftwood' has no attribute {name!r}")
     import importlib
 
-    home, attribute = _HOMES[name]
-    module = importlib.import_module(home)
-    return module if attribute is None else getattr(module, attribute)
+    module = importlib.import_module(_HOMES[name])
+    return module if name == "recipes" else getattr(module, name)

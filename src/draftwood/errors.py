@@ -9,12 +9,12 @@
     │   ├── TokenizerError   a tokenizer that does not fit, a chat template that loses text
     │   └── DownloadError    a file that could not be fetched
     ├── StoreError           a datastore that is damaged, of another tokenizer, or cannot be written
-    ├── TrainError           training that cannot start or go on: data, a loss that is no number, a full disk
-    ├── DrafterError         an invalid draft: the drafter is disabled for these requests, which go on without it
+    ├── TrainError           training that cannot start or continue: data, a loss that is not finite, a full disk
+    ├── DrafterError         an invalid draft: the drafter is disabled for these requests, which continue without it
     ├── OutOfBlocks          the cache is full: the engine leaves out drafts, then preempts
     └── EngineError          a broken invariant, or an engine used after it was closed
 
-Each message says what happened, the value, and a `hint:` where there is something to do.
+Each message states what happened, the value, and a `hint:` where the user can do something.
 """
 
 import difflib
@@ -58,7 +58,7 @@ class TokenizerError(ModelError):
 
 
 class DownloadError(ModelError):
-    """A file that could not be fetched; the message says what to do."""
+    """A file that could not be fetched; the message has a hint."""
 
 
 class StoreError(DraftwoodError):
@@ -66,11 +66,11 @@ class StoreError(DraftwoodError):
 
 
 class TrainError(DraftwoodError):
-    """Training that cannot start or go on. What was saved before stays good."""
+    """Training that cannot start or continue. Files saved before remain valid."""
 
 
 class DrafterError(DraftwoodError):
-    """A proposal with wrong shapes, ids or distributions. The engine catches it and goes on without drafts."""
+    """A proposal with wrong shapes, ids or distributions. The engine catches it and continues without drafts."""
 
 
 class OutOfBlocks(DraftwoodError):

@@ -63,7 +63,9 @@ class LLM:
         self.recipe = recipes.build(recipe, self.runner, **options) if isinstance(recipe, str) else recipe
         for note in self.recipe.notes:
             log.log(logging.WARNING if note.startswith(SLOW) else logging.INFO, "%s: %s", self.recipe_name, note)
-        if isinstance(recipe, str) and not self.recipe.lossless:  # whoever builds a Recipe has chosen its verifier
+        if (
+            isinstance(recipe, str) and not self.recipe.lossless
+        ):  # a Recipe object was built with its verifier on purpose
             named = ":".join((recipe, *(f"{key}={value}" for key, value in options.items())))
             log.warning("%s is LOSSY: its texts do not follow the model's distribution", named)
         self.cost_model = CostModel()

@@ -105,7 +105,7 @@ def checked(name: str, build: Callable[..., Any], chosen: Mapping[str, Any]) -> 
     known = keywords(build)
     _refuse_unknown(name, known, chosen)
     hints = _hints(build)
-    values = {key: _fitted(f"{name}: {key}", _hint(hints, known[key]), v, _same) for key, v in chosen.items()}
+    values = {key: _fitted(f"{name}: {key}", _hint(hints, known[key]), value) for key, value in chosen.items()}
     for key, value in values.items():
         for mark in _marks(hints.get(key)):
             if isinstance(mark, NotWith):
@@ -169,9 +169,10 @@ def _refuse_unknown(name: str, known: Mapping[str, inspect.Parameter], chosen: M
             raise OptionError(f"{name} has no option {key!r}\nhint: it has {described(known) or 'no options'}")
 
 
-def _fitted(where: str, kind: Any, given: Any, read: Callable[[Any, Any], Any]) -> Any:
+def _fitted(where: str, kind: Any, given: Any, read: Callable[[Any, Any], Any] | None = None) -> Any:
+    """The value of an option; `read` parses it first."""
     try:
-        return _checked(kind, read(kind, given))
+        return _checked(kind, given if read is None else read(kind, given))
     except _Unfit:
         raise OptionError(f"{where} cannot be {given!r}\nhint: {wanted(kind)}") from None
 
@@ -198,10 +199,6 @@ def _base(kind: Any) -> Any:
 
 def _marks(kind: Any) -> tuple[Any, ...]:
     return get_args(kind)[1:] if get_origin(kind) is Annotated else ()
-
-
-def _same(_: Any, given: Any) -> Any:
-    return given
 
 
 def _parsed(kind: Any, text: str) -> Any:

@@ -13,17 +13,11 @@ def progress_bar(total: int, wanted: bool | None = None) -> Iterator[Callable[[i
     if not (wanted if wanted is not None else total > MANY and sys.stderr.isatty()):
         yield lambda done: None
         return
+    from rich import progress as rich
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
-    columns = (TextColumn("prompts"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(file=sys.stderr)) as shown:
+    times = rich.TimeElapsedColumn(), rich.TimeRemainingColumn()
+    columns = rich.TextColumn("prompts"), rich.BarColumn(), rich.MofNCompleteColumn(), *times
+    with rich.Progress(*columns, console=Console(file=sys.stderr)) as shown:
         task = shown.add_task("", total=total)
         yield lambda done: shown.update(task, advance=done)

@@ -1,4 +1,4 @@
-"""What a model returns: pieces of text while it writes, then a result with everything known about the answer."""
+"""What a model returns: pieces of text while it generates, then a result with the whole answer and its statistics."""
 
 import math
 from collections.abc import Sequence
@@ -9,10 +9,15 @@ from draftwood.core.request import FinishDetail, FinishReason, Request, Stats
 
 Prompt = str | Sequence[int]
 
+STATS = (  # of `Stats`, in a result's record
+    "acceptance_by_position", "rounds_all", "rounds_some", "rounds_none", "draft_tokens", "disabled", "cached_tokens",
+    "preempted",
+)  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The text one token added, and its author: -1 is the target itself, otherwise the drafter's number."""
+    """The text of one token, and its source: -1 is the target itself, otherwise the drafter's number."""
 
     text: str
     token_id: int
@@ -51,7 +56,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A finished answer. `token_ids` do not include the prompt; `pieces` say who wrote each of them."""
+    """A finished answer. `token_ids` do not include the prompt; `pieces` hold the source of each."""
 
     prompt: Prompt
     num_prompt_tokens: int
@@ -89,7 +94,6 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values that `json.dumps` takes, NaN and infinity left out."""
-        stats = self.stats
         record: dict[str, Any] = {
             "prompt": self.prompt if isinstance(self.prompt, str) else list(self.prompt),
             "num_prompt_tokens": self.num_prompt_tokens,
@@ -104,17 +108,10 @@ class Result:
             "lossless": self.lossless,
             "seconds": self.seconds,
             "stats": {
-                "target_passes": stats.target_passes,
+                "target_passes": self.stats.target_passes,
                 "tokens_per_pass": self.tokens_per_pass,
                 "tokens_per_second": self.tokens_per_second,
-                "acceptance_by_position": stats.acceptance_by_position,
-                "rounds_all": stats.rounds_all,
-                "rounds_some": stats.rounds_some,
-                "rounds_none": stats.rounds_none,
-                "draft_tokens": stats.draft_tokens,
-                "disabled": stats.disabled,
-                "cached_tokens": stats.cached_tokens,
-                "preempted": stats.preempted,
+                **{name: getattr(self.stats, name) for name in STATS},
             },
         }
         if self.logprobs is not None:

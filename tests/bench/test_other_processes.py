@@ -44,7 +44,7 @@ def settled(clock: Clock) -> float:
     return clock.now
 
 
-def test_settling_waits_for_those_who_work_until_they_rest_or_patience_ends():
+def test_settling_waits_until_processes_are_idle_or_patience_ends():
     first = other_processes.PAUSE + other_processes.TICK
     assert settled(Clock(rest=0.0)) == pytest.approx(first), "one look at those who sleep"
     assert 0.3 < settled(Clock(rest=0.3)) <= 0.3 + 2 * other_processes.TICK
@@ -54,7 +54,7 @@ def test_settling_waits_for_those_who_work_until_they_rest_or_patience_ends():
 
 
 @linux
-def test_processes_are_counted_together_for_as_long_as_one_lives():
+def test_processes_are_counted_together_while_one_is_alive():
     own = other_processes.cpu_seconds(os.getpid())
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
@@ -63,12 +63,12 @@ def test_processes_are_counted_together_for_as_long_as_one_lives():
     assert other_processes.together([child.pid]) is None
 
 
-def test_a_look_says_what_it_saw():
+def test_a_look_reports_the_load_and_the_busiest_processes():
     seen = other_processes.look(0.05)
     assert len(seen["load"]) in (0, 3) and isinstance(seen["busiest"], list)
 
 
-def test_a_busy_machine_is_told_loudly_and_a_quiet_one_not_at_all():
+def test_a_busy_machine_gives_a_warning_and_a_quiet_one_none():
     assert other_processes.warning({"foreign_cores": 0.0, "busiest": []}) is None
     said = other_processes.warning({"foreign_cores": 1.2, "busiest": [{"name": "compiler", "cores": 1.1}]})
     assert said is not None and "WARNING: 1.2" in said and "compiler (1.1)" in said

@@ -28,7 +28,7 @@ def run(*words: str | Path) -> tuple[int, str]:
     return done.exit_code, done.output + (done.stderr if done.stderr not in done.output else "")
 
 
-def test_a_head_goes_out_and_comes_back(tmp_path: Path, model: Path):
+def test_a_head_is_converted_and_converted_back(tmp_path: Path, model: Path):
     source = write_head(tmp_path / "head.safetensors", random_head("mlp", target_in(model), rows=100))
     status, said = run(source, "--to", "mlp_speculator", "--out", tmp_path / "there", "--target", model)
     assert status == 0 and "largest difference of logits" in said and "multiplied out" in said
@@ -36,7 +36,7 @@ def test_a_head_goes_out_and_comes_back(tmp_path: Path, model: Path):
     assert status == 0 and "read    mlp_speculator" in said and "logits 0.00e+00 over 258 tokens\n" in said
 
 
-def test_rounding_is_said(tmp_path: Path, model: Path):
+def test_rounding_is_reported(tmp_path: Path, model: Path):
     source = write_head(tmp_path / "head.safetensors", random_head("eagle3", target_in(model)))
     run(source, "--to", "eagle3", "--out", tmp_path / "there")
     status, said = run(

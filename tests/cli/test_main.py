@@ -18,7 +18,7 @@ def finish(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
     return process.returncode, out.decode(), err.decode()
 
 
-def test_version_is_said_by_the_module_too(start):
+def test_the_module_prints_the_version_too(start):
     assert finish(start("--version")) == (0, f"draftwood {__version__}\n", "")
 
 
@@ -42,7 +42,7 @@ def test_torch_is_not_imported_before_a_command_needs_it():
 
 
 @pytest.mark.slow
-def test_check_for_torch_has_teeth():
+def test_control_the_check_for_torch_finds_an_import():
     code = "import sys\nfrom draftwood import recipes\nassert 'torch' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": ":".join(sys.path)}, capture_output=True)
     assert b"AssertionError" in done.stderr

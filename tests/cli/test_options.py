@@ -45,7 +45,7 @@ def test_every_option_arrives():
 
 
 @pytest.mark.parametrize("wish", [{"temperature": -1.0}, {"top_p": 0.0}, {"max_tokens": 0}, {"stop": [""]}])
-def test_impossible_wish_is_refused(wish):
+def test_impossible_option_is_refused(wish):
     with pytest.raises(OptionError):
         sampling(**wish)
 

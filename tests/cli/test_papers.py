@@ -61,7 +61,7 @@ def test_the_example_can_be_typed_as_it_stands(draftwood, tmp_path: Path, weight
     assert recipes.build(name, runner_of(weights), **chosen).lossless
 
 
-def test_tree_says_where_everything_lives(draftwood):
+def test_tree_names_the_file_of_every_part(draftwood):
     shown = draftwood("papers", "tree").stdout
     assert "recipes/auto.py" in shown and "drafters/ngram.py" in shown and "Heuristic" in shown
 

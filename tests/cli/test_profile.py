@@ -31,7 +31,7 @@ def run(model: Path, *words: str, command: str = "profile", recipe: str = RECIPE
     return CliRunner().invoke(app, [command, recipe, "--model", str(model), *words])
 
 
-def test_its_last_words_are_a_recipe(model: Path, tmp_path: Path) -> None:
+def test_the_last_line_is_a_recipe(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "ranks.json"
     done = run(model, "--count", "2", "-n", "12", "--nodes", "9", "-t", "1", "--out", str(out))
     assert done.exit_code == 0, done.output

@@ -176,7 +176,7 @@ def test_out_that_is_a_file(made: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_options_go_to_those_that_know_them(made: Path, tmp_path: Path) -> None:
+def test_options_go_to_the_recipes_that_have_them(made: Path, tmp_path: Path) -> None:
     more = ["--option", "stages=2", "--option", "hydra.rate=0.5"]
     done = CliRunner().invoke(app, words(made, tmp_path / "out", "medusa,hydra", *more, steps=1))
     assert done.exit_code == 0, done.output

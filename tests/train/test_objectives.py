@@ -91,7 +91,7 @@ def test_smooth_l1_is_the_mean_over_all_numbers() -> None:
     torch.testing.assert_close(smooth_l1(g, f), torch.nn.functional.smooth_l1_loss(g, f))
 
 
-def test_shifts_do_not_cross_rows_and_places_are_found() -> None:
+def test_shifts_do_not_cross_sequences_and_places_are_found() -> None:
     x = torch.arange(1, 9).view(2, 4)
     assert shifted(x, 0) is x
     assert shifted(x, 1).tolist() == [[2, 3, 4, 0], [6, 7, 8, 0]]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from draftwood.llm import LLM
     from draftwood.results import Piece, Result
 
-Line = tuple[dict[str, Any], bool]  # a record, and whether all is well with it
+Line = tuple[dict[str, Any], bool]  # a record, and whether it has no error and no broken comparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def emit(record: dict[str, Any]) -> None:
 
 
 def answered(question: Question, turn: int, result: "Result") -> dict[str, Any]:
-    """One answered turn: what the file says of the question, then `Result.to_dict`, with the user's words as the prompt."""
+    """One answered turn: the labels of the question, then `Result.to_dict`, with the user's text as the prompt."""
     labels = _labels(question, turn)
     return {**labels, **result.to_dict(), **labels}
 
@@ -164,14 +164,10 @@ class AnswerPrinter:
     def end(self, result: "Result", *, cache: bool = False) -> None:
         self.screen.line(result.text[self.count :])  # what an interrupted stream held back
         self.screen.aside(stats_line(result, cache=cache))
-        if result.logprobs is not None:
-            _show_logprobs(result, self.screen)
-
-
-def _show_logprobs(result: "Result", screen: Screen) -> None:
-    assert result.logprobs is not None
-    drawn = table("token id", "text", "logprob", "most probable (text: logprob)", numbers={"token id", "logprob"})
-    for chosen in result.logprobs:
-        others = ", ".join(f"{other.text!r}: {other.logprob:.3f}" for other in chosen.top)
-        drawn.add_row(str(chosen.token_id), repr(chosen.text), f"{chosen.logprob:.3f}", others)
-    screen.show(drawn)
+        if result.logprobs is None:
+            return
+        drawn = table("token id", "text", "logprob", "most probable (text: logprob)", numbers={"token id", "logprob"})
+        for chosen in result.logprobs:
+            others = ", ".join(f"{other.text!r}: {other.logprob:.3f}" for other in chosen.top)
+            drawn.add_row(str(chosen.token_id), repr(chosen.text), f"{chosen.logprob:.3f}", others)
+        self.screen.show(drawn)

@@ -1,4 +1,4 @@
-"""The recipes as their files say it, read and never run: a list of papers must not wait for torch."""
+"""The recipes, read from their source without importing them, because an import of torch takes seconds."""
 
 import ast
 import builtins
@@ -22,7 +22,7 @@ ALSO = {"engine": "scheduler", "recipes": "built on"}
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A class or function a recipe picks, and the file it lives in."""
+    """A class or function that a recipe uses, and its file."""
 
     role: str
     file: str
@@ -50,7 +50,7 @@ def names() -> list[str]:
 
 
 def entry(name: str) -> Entry:
-    """One recipe by name; UnknownNameError knows the nearest ones."""
+    """One recipe by name. UnknownNameError names the nearest ones."""
     if name not in names():
         raise UnknownNameError("recipe", name, names())
     path = PACKAGE / "recipes" / f"{name}.py"
@@ -81,7 +81,7 @@ def _read(name: str, path: Path, tree: ast.Module) -> Entry:
 
 
 def page(name: str) -> str | None:
-    """The recipe's page of the documentation, where the documentation lies beside the package."""
+    """The recipe's page of the documentation; None for an installed package, which has no docs folder."""
     try:
         return (PACKAGE.parents[1] / "docs" / "papers" / f"{name}.md").read_text("utf-8")
     except OSError:
@@ -132,7 +132,7 @@ def _options(tree: ast.Module) -> tuple[tuple[str, str, str], ...]:
 
 
 def _wanted(node: ast.expr | None) -> str:
-    """An annotation in words, as `option_parsing.wanted` says it of the imported one."""
+    """An annotation in words, the same as those of `option_parsing.wanted` for the imported one."""
     match node:
         case ast.Name(id):
             return wanted({**vars(builtins), **vars(option_parsing)}.get(id, id))

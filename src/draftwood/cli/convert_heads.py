@@ -9,8 +9,6 @@ from draftwood.cli import options
 from draftwood.cli.screen import DIM, GREEN, Screen, report
 from draftwood.errors import OptionError
 
-FAILED = 1
-
 
 def convert(
     source: Annotated[Path, typer.Argument(help="A draftwood head file, or a folder with config.json and weights.")],
@@ -47,5 +45,5 @@ def convert(
     screen.line(f"check   largest difference of logits {done.difference:.2e} over {done.columns} tokens{rounding}")
     if not done.same:
         report(f"the converted head gives other logits, so {out} was not kept")
-        raise typer.Exit(FAILED)
+        raise typer.Exit(1)
     screen.line(f"wrote   {out} ({to})", GREEN)

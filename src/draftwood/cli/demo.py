@@ -1,4 +1,4 @@
-"""`draftwood demo`: one prompt with a recipe and by plain decoding, in the same run: authors, speeds, same text or not.
+"""`draftwood demo`: one prompt with a recipe and by plain decoding: drafted tokens, speeds, same text or not.
 
 The answer repeats most of the prompt, which suits drafters that copy.
 """

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from draftwood.cli import open_llm, options
-from draftwood.cli.bench.progress import quarters, say
-from draftwood.cli.bench.shared import Temperatures
+from draftwood.cli.bench.progress import quarters
+from draftwood.cli.bench.shared import Temperatures, begin, read_questions
 from draftwood.cli.bench.table_cells import compact, interval
 from draftwood.cli.screen import Screen
 from draftwood.errors import OptionError
@@ -54,19 +54,12 @@ def evaluate(
     if sum(source is not None for source in (questions, prompts, data)) > 1:
         raise OptionError("several sources of prompts are given\nhint: one of --questions, --prompts, --data")
 
-    from draftwood.bench import other_processes
-    from draftwood.bench.provenance import provenance
     from draftwood.bench.study.evaluate import evaluator
-    from draftwood.models.loading.load import load
 
-    loaded = load(model, dtype=dtype, device=device)
+    loaded, source, _ = begin(model, dtype, device)
     asked = prompts_from(loaded, questions, prompts, data, count)
     judge = evaluator(loaded, recipe, max_tokens=max_tokens, seed=seed, top_p=top_p, **chosen)
     judge.check(asked)
-    start = other_processes.look()
-    if warning := other_processes.warning(start):
-        say(warning)
-    source = {**provenance(loaded.info.backend, loaded.info.device), "machine_at_start": start}
     screen, found = Screen(), list["Evaluation"]()
     if not json:
         lossy = "" if judge.recipe.lossless else ", LOSSY"
@@ -92,9 +85,8 @@ def prompts_from(
     loaded: "Loaded", questions: Path | None, prompts: Path | None, data: Path | None, count: int
 ) -> list[list[int]]:
     """Token ids, spread evenly over their source."""
-    from draftwood.bench.spec.questions import spread
+    from draftwood.bench.spec.questions import chat_prompts, spread
     from draftwood.bench.study.backend_error import TURNS
-    from draftwood.cli.bench.shared import read_questions
     from draftwood.train.data.dialogues import HELDOUT, read
     from draftwood.train.loop.measure import prompts_of
 
@@ -109,7 +101,7 @@ def prompts_from(
         texts = [q.turns[0] for q in spread(read_questions(prompts), count)]
         return [loaded.tokenizer.encode(text, special=True) for text in texts]
     turns: Sequence[str] = TURNS if questions is None else [q.turns[0] for q in read_questions(questions)]
-    return [loaded.tokenizer.encode_chat([{"role": "user", "content": turn}]) for turn in spread(turns, count)]
+    return chat_prompts(loaded.tokenizer, spread(turns, count))
 
 
 def show(screen: Screen, e: "Evaluation") -> None:

@@ -1,4 +1,4 @@
-"""Opening models for commands: the one place where a command imports torch, and the one that tests replace."""
+"""Opens models for commands. Torch is imported here, when a command needs it; tests replace `open_llm`."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,13 +10,7 @@ PLAIN = "autoregressive"
 
 
 def open_llm(
-    model: str,
-    recipe: str,
-    *,
-    dtype: str = "auto",
-    device: str = "auto",
-    slots: int = 1,
-    options: Sequence[str] = (),
+    model: str, recipe: str, *, dtype: str = "auto", device: str = "auto", slots: int = 1, options: Sequence[str] = ()
 ) -> "LLM":
     """A model with a recipe; `options` are KEY=VALUE. Wrong options are refused before the weights are read."""
     chosen = recipe_options(recipe, options)

@@ -14,8 +14,6 @@ from draftwood.option_parsing import biases
 if TYPE_CHECKING:
     from draftwood.core.sampling.params import SamplingParams
 
-MODEL, OUTPUT, SAMPLING = "Model", "Output", "Sampling"
-
 Model = Annotated[
     str, typer.Option("--model", "-m", help="A model: its alias, a GGUF file, a folder or a name on the Hub.")
 ]
@@ -84,14 +82,13 @@ def temperatures(text: str, name: str = "temperature", *, above_zero: bool = Fal
     except ValueError:
         example = "0.3,1" if above_zero else "0,1"
         raise OptionError(f"{name} cannot be {text!r}\nhint: numbers, for example {example}") from None
+    hint = ""
     if not all(0 <= temperature <= 1e6 for temperature in found):  # every request refuses more
-        raise OptionError(
-            f"{name} cannot be {text!r}\nhint: {'above 0' if above_zero else '0 or more'}, up to a million"
-        )
-    if above_zero and min(found) < 1e-6:  # so little is greedy
-        raise OptionError(
-            f"{name} cannot be {text!r}\nhint: above 0; at 0 every exact rule follows the target's best token"
-        )
+        hint = f"{'above 0' if above_zero else '0 or more'}, up to a million"
+    elif above_zero and min(found) < 1e-6:  # so little is greedy
+        hint = "above 0; at 0 every exact rule follows the target's best token"
+    if hint:
+        raise OptionError(f"{name} cannot be {text!r}\nhint: {hint}")
     return found
 
 
@@ -115,28 +112,12 @@ def sampling(
     logprobs: Logprobs = None,
 ) -> "SamplingParams":
     """Options of a command as sampling params, which check themselves. `with_sampling` reads the list from here."""
-    biased = biases(logit_bias or ())
+    given = {**locals(), "logit_bias": biases(logit_bias or ())}
+    ends, include = given.pop("stop_token_id"), given.pop("include_stop")  # the names that differ
 
     from draftwood.core.sampling.params import SamplingParams
 
-    return SamplingParams(
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        seed=seed,
-        max_tokens=max_tokens,
-        min_tokens=min_tokens,
-        stop=tuple(stop or ()),
-        stop_token_ids=tuple(stop_token_id or ()),
-        include_stop_str_in_output=include_stop,
-        repetition_penalty=repetition_penalty,
-        presence_penalty=presence_penalty,
-        frequency_penalty=frequency_penalty,
-        logit_bias=biased,
-        ignore_eos=ignore_eos,
-        logprobs=logprobs,
-    )
+    return SamplingParams(**given, stop_token_ids=ends, include_stop_str_in_output=include)
 
 
 def said_top_p(top_p: float) -> str:

@@ -1,4 +1,4 @@
-"""`draftwood papers`: which recipes there are, what one of them is, and where each lives."""
+"""`draftwood papers`: a list of the recipes, the details of one, or the files of all."""
 
 from typing import Annotated
 
@@ -43,7 +43,8 @@ def _details(screen: Screen, entry: catalog.Entry) -> None:
     screen.line(f"  {entry.title}")
     if entry.arxiv:
         screen.line(f"arXiv     https://arxiv.org/abs/{entry.arxiv}")
-    screen.line(f"lossless  {_kept(entry)}")
+    yes = f"yes; LOSSY with {entry.lossy_with}" if entry.lossy_with else "yes"
+    screen.line(f"lossless  {yes if entry.lossless else 'no: LOSSY'}")
     screen.line(f"file      {entry.file}")
     if entry.about:
         screen.line(f"\n{entry.about}")
@@ -65,13 +66,6 @@ def _details(screen: Screen, entry: catalog.Entry) -> None:
             screen.show(Markdown(text))
         else:
             screen.line(text.rstrip("\n"))
-
-
-def _kept(entry: catalog.Entry) -> str:
-    """Whether the distribution of plain decoding is kept, and the option with which it is not."""
-    if not entry.lossless:
-        return "no: LOSSY"
-    return f"yes; LOSSY with {entry.lossy_with}" if entry.lossy_with else "yes"
 
 
 def _example(entry: catalog.Entry) -> str:

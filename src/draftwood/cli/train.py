@@ -10,7 +10,7 @@ from draftwood.cli.train_recipe import learn
 
 
 class Names(TyperGroup):
-    """`train data` makes data; any other word names recipes to train: `train eagle2,eagle3`."""
+    """`train data` makes data; any other word is a list of recipes to train: `train eagle2,eagle3`."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and not args[0].startswith("-") and args[0] not in self.commands:

@@ -50,10 +50,7 @@ def learn(
     steps: Annotated[int | None, typer.Option("--steps", min=1, help="Gradient steps.")] = None,
     minutes: Annotated[
         float | None,
-        typer.Option(
-            "--minutes",
-            help="As many steps as fit; a resumed run keeps the number. 5 without --steps.",
-        ),
+        typer.Option("--minutes", help="As many steps as fit; a resumed run keeps the number. 5 without --steps."),
     ] = None,
     pause_after: Annotated[
         float | None,
@@ -135,17 +132,15 @@ def learn(
 
 def _options(names: tuple[str, ...], words: list[str]) -> dict[str, dict[str, Any]]:
     """KEY=VALUE for every recipe whose training has the key; RECIPE.KEY=VALUE for one."""
-    import inspect
-
     from draftwood.errors import OptionError
-    from draftwood.option_parsing import converted, described
+    from draftwood.option_parsing import converted, described, keywords
     from draftwood.train.loop.session import training_of
 
     found: dict[str, dict[str, Any]] = {}
-    every: dict[str, inspect.Parameter] = {}
+    every: dict[str, Any] = {}
     for name in names:
         training = training_of(name)
-        known = {k: p for k, p in inspect.signature(training).parameters.items() if p.kind is p.KEYWORD_ONLY}
+        known = keywords(training)
         every |= known
         own = [w.removeprefix(f"{name}.") for w in words if w.startswith(f"{name}.") or "." not in w.partition("=")[0]]
         mine = [w for w in own if len(names) == 1 or f"{name}.{w}" in words or w.partition("=")[0] in known]
@@ -178,19 +173,22 @@ def _with_data(
     from draftwood.train.loop.session import CHECKPOINT
 
     minutes, (folder,) = settings.minutes, settings.data
-    needed = settings.answer_tokens(device)
-    tokens = None if needed is None else min(needed, MOST_TOKENS)
-    spend = None if minutes is None else DATA_SHARE * minutes
-    rest = replace(settings, minutes=None if minutes is None or spend is None else minutes - spend)
-    have = datasets.record(folder)
-    left = None if spend is None else spend - _number(have.get("seconds")) / 60
-    used = _number(have.get("answer_tokens")) >= (tokens or 0) if left is None else left < 0.05 * (spend or 0)
-    enough = used and _num_train(have) >= LEAST
-    if enough or (settings.out / CHECKPOINT / checkpoint.FILE).is_file():
+    needed, have = settings.answer_tokens(device), datasets.record(folder)
+    tokens, spend, left = None, 0.0, None
+    if minutes is None:
+        tokens = min(needed or 0, MOST_TOKENS)
+        used = _number(have.get("answer_tokens")) >= tokens
+        rest = settings
+    else:
+        spend = DATA_SHARE * minutes
+        left = spend - _number(have.get("seconds")) / 60
+        used = left < 0.05 * spend
+        rest = replace(settings, minutes=minutes - spend)
+    lines = have.get("lines")
+    num_train = _number(lines.get("train")) if isinstance(lines, dict) else 0.0
+    if (used and num_train >= LEAST) or (settings.out / CHECKPOINT / checkpoint.FILE).is_file():
         return rest
-    screen.aside(
-        f"no --data: {target} writes dialogues into {folder}" + (f", {tokens} answer tokens" if tokens else "")
-    )
+    screen.aside(f"no --data: {target} writes dialogues into {folder}{f', {tokens} answer tokens' if tokens else ''}")
     wanted = DatasetSettings(
         tokens=tokens,
         minutes=None if left is None else max(left, MOMENT),
@@ -200,19 +198,13 @@ def _with_data(
     )
     with watch(tokens) as progress:
         made = make_dataset(target, folder, wanted, device=device, dtype=dtype, until=until, progress=progress)
-    late = 0.0 if spend is None else _number(made.get("seconds")) / 60 - spend
-    if spend is not None and late > max(0.1 * spend, MOMENT):
+    late = _number(made.get("seconds")) / 60 - spend
+    if minutes is not None and late > max(0.1 * spend, MOMENT):
         screen.aside(f"{spend:.2g} minutes were too few for {LEAST} dialogues, so it took {late:.2g} more")
     if until.is_set():
         screen.aside("interrupted while the data was made: the same command resumes")
         raise typer.Exit(STATUS)
     return rest
-
-
-def _num_train(record: dict[str, Any]) -> float:
-    """Dialogues of a record, without held-out ones."""
-    lines = record.get("lines")
-    return _number(lines.get("train")) if isinstance(lines, dict) else 0.0
 
 
 def _number(value: object) -> float:
@@ -222,8 +214,9 @@ def _number(value: object) -> float:
 def _introduce(screen: Screen, session: "Session") -> None:
     for complaint in session.complaints:
         screen.aside(complaint)
-    sizes = ", ".join(f"{name} {_size(plan.net)}" for name, plan in session.nets.items()) or "no weights"
-    held = f"{len(session.held)} held out" if _held_out(session) else "too few to hold any out"
+    counts = {name: sum(p.numel() for p in plan.net.parameters()) for name, plan in session.nets.items() if plan.net}
+    sizes = ", ".join(f"{name} {count / 1e6:.2f} M parameters" for name, count in counts.items()) or "no weights"
+    held = f"{len(session.held)} held out" if session.held is not session.train else "too few to hold any out"
     screen.aside(
         f"{len(session.train)} dialogues, {session.train.num_answer_tokens:,} answer tokens; {held}; "
         f"{len(session.keep)} tokens cover {session.coverage:.1%}; {sizes}; target in {session.loaded.info.backend}"
@@ -232,16 +225,8 @@ def _introduce(screen: Screen, session: "Session") -> None:
         screen.aside(f"{name} starts from {start.name} ({start.sha256[:16]})")
 
 
-def _held_out(session: "Session") -> bool:
-    return session.held is not session.train
-
-
 def _prompts(session: "Session") -> str:
-    return "held-out prompts" if _held_out(session) else "prompts of the training data"
-
-
-def _size(net: Any) -> str:
-    return f"{sum(p.numel() for p in net.parameters()) / 1e6:.2f} M parameters"
+    return "prompts of the training data" if session.held is session.train else "held-out prompts"
 
 
 class _Progress:
@@ -294,12 +279,10 @@ def _finish(screen: Screen, session: "Session", settings: "TrainSettings", done:
             rows.add_row(name, str(path), f"{path.stat().st_size:,}", before, last)
     screen.show(rows)
     try:
-        picture = draw(settings.out)
+        if picture := draw(settings.out):
+            screen.aside(f"curves: {picture}")
     except OSError as error:
         screen.aside(f"no curves: {error.strerror or error}")
-        picture = None
-    if picture is not None:
-        screen.aside(f"curves: {picture}")
     for name in session.nets if done else ():
         figure = session.tokens_per_pass(name)
         if figure is not None and figure < LEAST_USEFUL:

@@ -4,11 +4,14 @@ from pathlib import Path
 from typing import Annotated
 
 from draftwood.controllers.fixed import Fixed
+from draftwood.controllers.priced import Priced
 from draftwood.core.legal_draws import Draw
 from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
+from draftwood.drafters.combine.route import Route
 from draftwood.drafters.datastore import Datastore, open_store
 from draftwood.option_parsing import Count, OfDrafter, Range, Size
+from draftwood.sizing.choose_route import pass_costs
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 
@@ -20,15 +23,17 @@ def build(
     *,
     store: OfDrafter[Path | None] = None,
     depth: Size = 10,
-    nodes: Size = 64,
+    nodes: Size | None = None,
     min_span: OfDrafter[Count] = 2,
     max_span: OfDrafter[Count] = 16,
     occurrences: OfDrafter[Annotated[int, Range(1, 1_000_000)]] = 5000,
 ) -> Recipe:
-    """`store`: a file that `draftwood datastore build` wrote."""
+    """`store`: a file that `draftwood datastore build` wrote. `nodes`: always so many; by default as many as pay, at most
+    the published 64."""
+    found = Datastore(open_store(store, target), min_span, max_span, occurrences)
     return Recipe(
-        drafter=Datastore(open_store(store, target), min_span, max_span, occurrences),
+        drafter=Route((found,)) if nodes is None else found,
         policy=Chain(draw=Draw.GIVEN),  # cuts the given tree to its budget by score
         verifier=Match(),  # one target sample per node, whatever the number of paths through it
-        controller=Fixed(depth=depth, nodes=nodes),
+        controller=Priced(depth, 64, pass_costs(target)) if nodes is None else Fixed(depth=depth, nodes=nodes),
     )

@@ -31,6 +31,7 @@ from draftwood.trees.best_first import BestFirst
 from draftwood.verifiers.match import Match
 
 HEAD = "eagle3"
+_PARTS: dict[str, Any] = {"policy": BestFirst(), "verifier": Match(), "controller": Fixed(0)}
 
 
 def drafter_and_costs(target: Runner) -> tuple[Drafter | None, Arm, tuple[Times, ...], tuple[str, ...]]:
@@ -42,10 +43,14 @@ def drafter_and_costs(target: Runner) -> tuple[Drafter | None, Arm, tuple[Times,
         model = feature_drafter(load_head("auto", target, HEAD, HEAD), target)
         if not host.on_host(target.info.device):
             arm = SizedTree(load_acceptance(HEAD, target), Asked(None, None, None).sizes(max(DEPTHS)))
-    recipe = Recipe(drafter=model or Echo(), policy=BestFirst(), verifier=Match(), controller=Fixed(0))
-    times = _remembered_trials(target, recipe, "none" if model is None else HEAD)
+    times = pass_costs(target) if model is None else _remembered_trials(target, Recipe(drafter=model, **_PARTS), HEAD)
     among = "copies from the text" if model is None else f"copies from the text, the head of {HEAD}"
     return model, arm, times, (f"chooses among {among} and plain decoding, round by round (on {backend_of(target)})",)
+
+
+def pass_costs(target: Runner) -> tuple[Times, ...]:
+    """Rounds of drafts that cost nothing, timed on this machine: what copies of some size take."""
+    return _remembered_trials(target, Recipe(drafter=Echo(), **_PARTS), "none")
 
 
 def _remembered_trials(target: Runner, recipe: Recipe, drafter: str) -> tuple[Times, ...]:

@@ -20,7 +20,7 @@ def test_every_rule_has_a_row_for_each_batch_and_two_never_read() -> None:
     assert all(isinstance(row, Reads) for row in rows)
 
 
-def test_control_a_rule_that_looks_is_counted() -> None:
+def test_control_a_rule_that_reads_is_counted() -> None:
     class Looks:
         def verify(self, proposal: Any, target: Any, rnd: Any) -> Any:
             proposal.tree.tokens.tolist()
@@ -40,7 +40,7 @@ def test_a_bound_is_what_the_tree_has() -> None:
     [(name, i) for name in BUILT_IN for i, draft in enumerate(DRAFTS) if legal(name, draft)],
     ids=lambda x: x if isinstance(x, str) else DRAFTS[x].name,
 )
-def test_a_rule_judges_alike_whether_it_may_look_or_not(rule: str, draft: int) -> None:
+def test_a_rule_gives_the_same_verdict_on_the_host_path_and_the_device_path(rule: str, draft: int) -> None:
     here = drafted(draft, 8)
     for options in ([{}], [{"top_p": 0.8}]):
         found, _ = here.on_device(BUILT_IN[rule], options)

@@ -58,7 +58,7 @@ def test_positions_follow_the_depth_of_the_tree():
     assert len(flat(0, 0, [5], [-1], head=False).want) == 0
 
 
-def test_a_run_leaves_the_committed_rows_as_they_were():
+def test_a_run_leaves_the_committed_entries_as_they_were():
     stage = Stage(tiny_runner(), [6, 9], 4)
     before = {name: held(stage).store(name)[:, :, :6].clone() for name in ("k0", "v3")}
     for case in all_cases([4], [6, 9]):

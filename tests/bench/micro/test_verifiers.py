@@ -42,7 +42,7 @@ def world() -> World:
 
 
 @pytest.mark.parametrize("draft", DRAFTS, ids=lambda d: d.name)
-def test_drafts_are_lawful_and_as_large_as_they_say(draft: Draft) -> None:
+def test_drafts_are_valid_and_have_the_stated_size(draft: Draft) -> None:
     made = World(300, 1.0).proposal(draft, 3)  # all tokens: a sharp distribution cut by top-p may hold fewer than seven
     assert not faults(made, round_of(3, 300), 300)
     live = made.tree.live.sum(1)
@@ -63,7 +63,7 @@ def test_every_rule_of_the_table_has_a_draft_and_none_an_illegal_one() -> None:
     assert not legal("Block", DRAFTS[0]) and legal("Block", Draft(Chain(), 3))
 
 
-def test_a_node_has_the_target_distribution_that_its_draft_was_drawn_beside(world: World) -> None:
+def test_a_node_has_the_target_distribution_that_belongs_to_its_draft(world: World) -> None:
     kept: list[float] = []
     run = world.judge(Rejection(), world.proposal(DRAFTS[3], 8), kept)
     for _ in range(40):
@@ -82,7 +82,7 @@ def test_a_node_has_the_target_distribution_that_its_draft_was_drawn_beside(worl
     assert sum(stray) < 0.8 * sum(kept)
 
 
-def test_the_pass_holds_the_live_nodes_of_all_rows_and_leaves_the_cache_as_it_was(world: World) -> None:
+def test_the_pass_holds_the_live_nodes_of_all_sequences_and_leaves_the_cache_as_it_was(world: World) -> None:
     class Counted(CpuRunner):
         def execute(self, x, **more):
             seen.append(x.size)
@@ -120,7 +120,7 @@ def test_what_is_built_in_is_timed_and_the_rest_is_absent(folder: Path) -> None:
     assert timed.isdisjoint(found.absent) and timed | {*found.absent} == {*RULES}
 
 
-def test_a_goal_is_reached_or_names_who_is_beyond_it() -> None:
+def test_a_goal_is_reached_or_the_rules_beyond_it_are_named() -> None:
     def row(rule: str, draft: str, share: float) -> Timed:
         return Timed(rule, draft, 1, 64, 1, 1, 1, Ratio(share, None, None, 1))
 
@@ -131,7 +131,7 @@ def test_a_goal_is_reached_or_names_who_is_beyond_it() -> None:
 
 
 @pytest.mark.parametrize("draft", DRAFTS, ids=lambda d: d.name)
-def test_drafts_of_a_device_are_lawful_and_judged(draft: Draft) -> None:
+def test_drafts_of_a_device_are_valid_and_verified(draft: Draft) -> None:
     kept: list[float] = []
     with as_if_on_a_device():
         world = World(300, 1.0)
@@ -142,6 +142,6 @@ def test_drafts_of_a_device_are_lawful_and_judged(draft: Draft) -> None:
     assert len(kept) == 2 and all(0 <= count < NODES for count in kept)
 
 
-def test_a_round_lies_on_its_device() -> None:
+def test_a_round_is_on_its_device() -> None:
     rnd = round_of(2, 300, device=torch.device("meta"))
     assert rnd.device.type == rnd.slots.device.type == rnd.roots().device.type == "meta"

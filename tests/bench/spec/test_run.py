@@ -90,7 +90,7 @@ def test_a_recipe_that_writes_another_text_breaks_its_promise(run):
     ]
 
 
-def test_too_many_near_ties_are_no_ties():
+def test_too_many_near_ties_are_an_error():
     f = {"failures": 0, "questions": 9, "different": 0, "near_ties": 2, "compared": 1999}
     found = {"figures": {ALL: {"m": f}}, "precision": {"m": "float32"}}
     assert "more than 1 in 1000" in broken(found, ["m"])[0]

@@ -59,7 +59,7 @@ def test_acceptance_by_position_adds_up_ragged_answers(answer):
     assert figures(answers, ["m"], "m")[ALL]["m"]["acceptance_by_position"] == [0.5, 0.25, 0.0]
 
 
-def test_what_no_part_claims_is_other(answer):
+def test_time_outside_all_parts_is_other(answer):
     parts = {"propose": 0.1, "score": 0.5, "draft": 0.08}
     shares = figures([answer("m", "1", 5, 1.0, parts=parts)], ["m"], "m")[ALL]["m"]["shares"]
     assert shares["score"] == pytest.approx(0.5 / 0.8) and shares["other"] == pytest.approx(0.2 / 0.8)

@@ -59,13 +59,13 @@ def test_recipes_follow_plain_decodings_draws_where_they_offer_it(
         ("autoregressive", 1.0, ""),
     ],
 )
-def test_a_rule_that_draws_for_itself_owes_the_distribution_and_not_the_text(
+def test_a_rule_with_draws_of_its_own_keeps_the_distribution_and_not_the_text(
     target: Runner, name: str, temperature: float, why: str
 ):
     assert not_compared(recipes.build(name, target), temperature) == why
 
 
-def test_a_lossy_rule_owes_nothing_at_any_temperature(target: Runner):
+def test_a_lossy_rule_is_compared_at_no_temperature(target: Runner):
     recipe = replace(recipes.build("autoregressive", target), verifier=replace(Match(), lossless=False))
     assert not_compared(recipe, 0.0) == not_compared(recipe, 1.0) == "Match is LOSSY"
 

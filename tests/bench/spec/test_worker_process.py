@@ -24,7 +24,7 @@ def test_a_library_that_prints_does_not_disturb_the_protocol(fake):
         os.kill(pid, 0)
 
 
-def test_a_failure_is_told_and_the_worker_lives_on(fake):
+def test_a_failure_is_reported_and_the_worker_keeps_running(fake):
     process = fake("bad")
     process.open(SETTINGS)
     with pytest.raises(WorkerFailed, match="ValueError: out of words"):
@@ -32,7 +32,7 @@ def test_a_failure_is_told_and_the_worker_lives_on(fake):
     assert ask(process, 5)["emitted"] == 3
 
 
-def test_a_death_is_told_with_the_last_words(fake):
+def test_a_dead_worker_is_reported_with_its_last_line(fake):
     process = fake("bad")
     process.open(SETTINGS)
     with pytest.raises(WorkerDied, match="died with status 3: last words"):
@@ -41,7 +41,7 @@ def test_a_death_is_told_with_the_last_words(fake):
         ask(process, 5)
 
 
-def test_who_hangs_is_ended(fake):
+def test_a_worker_that_hangs_is_ended(fake):
     process = fake("bad", patience=5.0)
     process.open(SETTINGS)
     process.patience = 0.2
@@ -50,7 +50,7 @@ def test_who_hangs_is_ended(fake):
     assert not process.alive
 
 
-def test_who_dies_too_often_is_not_started_again(fake):
+def test_a_worker_that_dies_too_often_is_not_started_again(fake):
     process = fake("bad")
     for _ in range(LIVES):
         process.open(SETTINGS)
@@ -60,12 +60,12 @@ def test_who_dies_too_often_is_not_started_again(fake):
         process.open(SETTINGS)
 
 
-def test_who_cannot_open_is_not_left_running(fake):
+def test_a_worker_that_cannot_open_is_not_left_running(fake):
     process = fake("unopened")
     with pytest.raises(WorkerFailed, match="no such model"):
         process.open(SETTINGS)
     assert not process.alive
 
 
-def test_threads_are_said_in_every_dialect():
+def test_the_number_of_threads_is_set_for_every_library():
     assert environment(3)["OMP_NUM_THREADS"] == environment(3)["MKL_NUM_THREADS"] == "3"

@@ -88,7 +88,7 @@ def test_int8_is_nearly_float32(folder: Path, reference: Loaded, texts: list[Tex
     assert 0 < overall.divergence < 0.01 and overall.difference > 0
 
 
-def test_a_spoiled_backend_is_found_out(folder: Path, reference: Loaded, texts: list[Text]):
+def test_a_damaged_backend_is_found(folder: Path, reference: Loaded, texts: list[Text]):
     overall = compare(reference, spoiled(folder, 1.3), texts)[-1]
     assert len(overall.misses(MOST, LEAST)) == 2
     honest = compare(reference, spoiled(folder, 1.0), texts)[-1]
@@ -137,7 +137,7 @@ def test_a_backend_that_rules_the_text_out_is_bad_and_not_an_error():
     assert len(found.misses(1.01, 0.98)) == 2
 
 
-def test_a_backend_of_no_numbers_is_never_good_enough():
+def test_a_backend_with_nan_logits_is_never_good_enough():
     p, broken = (CpuRunner(TableModel(2, context_free(x))) for x in ([0.75, 0.25], [float("nan")] * 2))
     found = summary(OVERALL, [score(p, broken, Text(GREEDY, (0,), (0, 1)))])
     assert any("perplexity" in miss for miss in found.misses(1e9, 0.0))

@@ -46,7 +46,7 @@ def fixture_pairs(rows: int = 1) -> Pairs:
     return Pairs(torch.tensor([P] * rows), torch.tensor([Q] * rows), tuple(i % 4 for i in range(rows)))
 
 
-def test_pairs_are_what_target_and_drafter_said_where_the_rule_came():
+def test_pairs_are_the_distributions_at_positions_that_the_rule_reached():
     made: list[Recording] = []
 
     def recipe() -> Recipe:
@@ -74,7 +74,7 @@ def test_recording_can_be_repeated_and_takes_evenly_from_all_prompts(loaded: Loa
     assert float(hotter.p.amax(1).mean()) < float(pairs.p.amax(1).mean())
 
 
-def test_rules_and_bounds_stand_beside_each_other(loaded: Loaded):
+def test_rules_and_bounds_are_in_one_table(loaded: Loaded):
     pairs = record(loaded, DRAFT, [[1, 2, 3], [4, 5]], temperature=1.0, positions=8, max_tokens=12)
     found = compare(pairs, [1, 2, 3], 1.0, trials=3)
     lines = {line.name: line for line in found.lines}

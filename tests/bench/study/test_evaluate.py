@@ -72,7 +72,7 @@ class Stubborn(Match):
         return replace(found, next_token=(found.next_token + 1) % 250, listed=None)
 
 
-def test_another_text_is_found_out(loaded: Loaded):
+def test_another_text_is_found(loaded: Loaded):
     made = quick(loaded, "prompt_lookup")
     made.recipe = replace(made.recipe, verifier=Stubborn())
     found = made.run(PROMPTS[:1], 0.0)
@@ -131,7 +131,7 @@ def test_answers_too_short_to_time_are_left_out():
     assert not short.timed and speed_up([short]) is None and forecast([short, asked(1.0, 2.0, 3)]) is None
 
 
-def test_a_busy_neighbour_makes_times_useless():
+def test_other_busy_processes_make_times_invalid():
     quiet: Any = Evaluation(0.0, None, None, None, None, None, foreign=(0.0, 0.1))  # type: ignore[arg-type]
     assert not quiet.disturbed
     assert replace(quiet, foreign=(0.0, 2 * other_processes.BUSY)).disturbed

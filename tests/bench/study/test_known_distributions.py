@@ -27,7 +27,7 @@ def test_a_name_without_a_file_is_no_rule(monkeypatch):
     assert known_rules()["NoSuchRule"] is None
 
 
-def test_a_target_of_given_distributions_says_them():
+def test_a_target_of_given_distributions_returns_them():
     p = torch.tensor([[0.4, 0.3, 0.2, 0.1], [0.0, 0.5, 0.5, 0.0]])
     rnd = round_of(2, 4, seed=3)
     made = drafted(
@@ -40,6 +40,6 @@ def test_a_target_of_given_distributions_says_them():
     assert torch.allclose(seen.probs(torch.tensor([1, 2])).dense()[1], p[1])
 
 
-def test_every_row_and_every_round_has_a_seed_of_its_own():
+def test_every_sequence_and_every_round_has_a_seed_of_its_own():
     seeds = [r.params.seed for seed in range(3) for r in round_of(4, 8, seed=seed).requests]
     assert len(set(seeds)) == 12

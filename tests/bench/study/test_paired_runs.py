@@ -62,7 +62,7 @@ class Longest(PairedRules):
         return max(each, key=lambda verdict: int(verdict.count[0]))
 
 
-def test_the_text_has_the_distribution_of_the_target_whoever_judges_beside():
+def test_the_text_has_the_targets_distribution_whatever_other_rules_verify():
     found, _ = enumerated({"Rejection": Rejection(), "Transport": Transport()})
     assert joint_error(found, context_free(P), 2, 3) < 1e-12
 
@@ -73,7 +73,7 @@ def test_to_take_the_longest_verdict_of_several_rules_would_bias():
 
 
 @pytest.mark.parametrize("other", [Block(), Match()])
-def test_a_rule_keeps_beside_others_what_it_keeps_alone(other: Verifier):
+def test_a_rule_accepts_as_much_with_other_rules_as_alone(other: Verifier):
     found, books = enumerated({"Rejection": Rejection(), "other": other})
     assert len(found) == len(books)
     beside = sum(leaf.prob * book.rounds[0].rules["other"].kept[0] for leaf, book in zip(found, books, strict=True))
@@ -150,7 +150,7 @@ def test_rounds_are_timed_and_only_those_with_a_draft_count(loaded: Loaded):
     assert [r.root is not None for r in book.rounds[:4]] == [True, False, True, False]
 
 
-def test_a_root_says_what_was_drawn_and_what_was_given():
+def test_a_root_holds_what_was_drawn_and_what_was_given():
     made: list[PairedRules] = []
 
     def recipe() -> Recipe:

@@ -49,7 +49,7 @@ def test_the_speed_up_is_what_the_formula_says():
         (PLAIN, [spent(20.0, nodes=8, draft=4.0, passes=5, rest=1.5, emitted=2)] * 20, "tokens per pass"),
     ],
 )
-def test_the_term_that_changed_is_blamed(plain: list[Spent], recipe: list[Spent], blamed: str):
+def test_the_term_that_changed_has_the_largest_error(plain: list[Spent], recipe: list[Spent], blamed: str):
     f = forecast(plain, recipe)
     assert not f.close and abs(f.gap - 1) > CLOSE
     assert next(iter(f.errors())) == blamed
@@ -61,7 +61,7 @@ def test_with_the_measured_acceptance_only_the_estimates_are_left():
     assert f.estimates_only == pytest.approx(f.ratio.value, rel=0.02)
 
 
-def test_passes_are_priced_by_their_size_and_not_by_their_own_times():
+def test_passes_are_estimated_by_their_size_and_not_by_their_own_times():
     """Those of the others, which are known beforehand; their times are not."""
     cost_model = fitted([*PLAIN, *RECIPE])
     slow = [spent(99.0, nodes=8, draft=44.0, passes=5)]

@@ -103,7 +103,7 @@ def test_only_rules_that_are_exact_for_a_tree_judge_it(tree: str, rules: list[st
     assert list(able_rules(all_rules(), policy, 0.0)) == ["Match"]
 
 
-def test_whom_others_are_compared_with_is_always_there():
+def test_the_deciding_rule_is_always_included():
     assert set(chosen_rules(["Block"])) == {"Block", "Rejection", "Match"}
     assert LP in all_rules(lp=True) and LP not in all_rules()
     with pytest.raises(UnknownNameError, match="did you mean 'Block'"):

@@ -68,6 +68,6 @@ def test_lucky_siblings_are_together_accepted_no_more_often_than_always() -> Non
     assert counts.acceptance() == pytest.approx((1 / 3, 1 / 3, 1 / 3))
 
 
-def test_options_that_only_the_recipes_own_tree_would_heed_are_refused(loaded: Loaded) -> None:
+def test_options_that_only_the_recipes_own_tree_would_use_are_refused(loaded: Loaded) -> None:
     with pytest.raises(OptionError, match="'depth' would have no effect"):
         measure(loaded, "speculative_sampling:depth=2:draft=first:1", [[1, 2]])

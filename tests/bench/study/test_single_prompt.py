@@ -9,13 +9,10 @@ import pytest
 from draftwood import recipes
 from draftwood.bench.study.single_prompt import SPARE, ask, engine, need_prompts
 from draftwood.core.recipe import Recipe
-from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.verdict import Outcome
 from draftwood.errors import OptionError
 from draftwood.models.loading.load import Loaded, load
 from draftwood.runners.open import runner_of
-
-PARAMS = SamplingParams(max_tokens=6)
 
 
 @pytest.fixture(scope="module")
@@ -35,17 +32,17 @@ def test_a_slot_holds_the_longest_prompt_its_answer_and_trees(loaded: Loaded, re
     assert engine(loaded, recipe, [[1]], most).engine.config.max_model_len == most
 
 
-def test_who_looks_at_drafts_sees_those_of_the_prompt(loaded: Loaded, recipe: Recipe) -> None:
+def test_a_watcher_sees_the_drafts_of_the_prompt(loaded: Loaded, recipe: Recipe) -> None:
     seen: list[int] = []
 
     def watch(rnd: Any, outcome: Outcome, passes: Any) -> None:
         seen.append(sum(outcome.drafted))
 
     llm = engine(loaded, replace(recipe, watch=(watch,)), [[1, 2, 3]], 6)
-    ask(llm, [1, 2, 3], PARAMS, 1)
+    ask(llm, [1, 2, 3], 0, max_tokens=6)
     assert sum(seen) > 0
     before = len(seen)
-    ask(llm, (1, 2), PARAMS, 2)
+    ask(llm, (1, 2), 1, max_tokens=6)
     assert len(seen) > before, "the same engine answers again"
 
 
@@ -55,7 +52,7 @@ def test_what_was_not_drafted_is_refused_by_its_number(loaded: Loaded, recipe: R
 
     monkeypatch.setattr(type(recipe.drafter), "propose", broken)
     with pytest.raises(OptionError, match=r"^prompt 7 could not be drafted: .*no such draft"):
-        ask(engine(loaded, recipe, [[1, 2]], 6), [1, 2], PARAMS, 7)
+        ask(engine(loaded, recipe, [[1, 2]], 6), [1, 2], 6, max_tokens=6)
 
 
 def test_no_prompts_are_refused() -> None:

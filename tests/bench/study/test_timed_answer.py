@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from draftwood import recipes
-from draftwood.bench.study.timed_answer import answer
+from draftwood.bench.study.timed_answer import TimedEngine
 from draftwood.controllers.cost import CostModel
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.models.loading.load import Loaded, load
@@ -22,7 +22,7 @@ def loaded(folder: Path) -> Loaded:
 
 def test_decoding_is_every_round_after_the_first_token(loaded: Loaded):
     cost_model = CostModel()
-    found = answer(loaded, "autoregressive", PROMPT, PARAMS, cost_model, pause=False)
+    found = TimedEngine(loaded, "autoregressive", cost_model).answer(PROMPT, PARAMS)
     assert len(found.tokens) == 12 and found.error is None
     assert [r.emitted for r in found.decoding] == [1] * 11
     assert all(r.times.tokens == 1 and r.times.total <= r.wall for r in found.decoding)
@@ -33,7 +33,7 @@ def test_decoding_is_every_round_after_the_first_token(loaded: Loaded):
 
 def test_no_answer_remembers_the_one_before(loaded: Loaded):
     recipe = recipes.build("prompt_lookup", runner_of(loaded))
-    first, second = (answer(loaded, recipe, PROMPT, PARAMS, CostModel(), pause=False) for _ in range(2))
+    first, second = (TimedEngine(loaded, recipe, CostModel()).answer(PROMPT, PARAMS) for _ in range(2))
     assert first.tokens == second.tokens
     assert first.stats == second.stats and second.stats.cached_tokens == 0
     assert sum(r.emitted for r in second.decoding) < len(second.tokens)

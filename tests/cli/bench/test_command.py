@@ -57,7 +57,7 @@ def test_sigterm_ends_with_a_message_its_own_status_and_open_things_closed():
     assert closed == [Terminated.__name__] and signal.getsignal(signal.SIGTERM) is before
 
 
-def test_without_a_signal_nothing_is_said():
+def test_without_a_signal_nothing_is_printed():
     done = CliRunner().invoke(small_app(lambda: None), [])
     assert done.exit_code == 0 and not done.output
 

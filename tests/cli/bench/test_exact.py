@@ -67,7 +67,7 @@ def test_a_lossy_recipe_is_called_so_and_never_judged(exact, temperature: str):
 
 
 @pytest.mark.parametrize("temperature", ["0", "1"])
-def test_a_rule_that_follows_and_says_something_else_is_found_out(exact, monkeypatch, temperature: str):
+def test_a_matching_rule_that_emits_another_text_is_found(exact, monkeypatch, temperature: str):
     real = Match.verify
 
     def stubborn(self: Match, proposal: Any, target: Any, rnd: Any) -> Verdict:

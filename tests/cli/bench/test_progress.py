@@ -31,5 +31,5 @@ def test_time_left_is_computed_from_this_run_alone():
     assert text.splitlines() == ["10 questions, 6 of them done before", "7/10 questions, 3 min left"]
 
 
-def test_durations_are_for_people():
+def test_durations_are_in_seconds_minutes_or_hours():
     assert [duration(s) for s in (5, 89, 120, 7500)] == ["5 s", "89 s", "2 min", "2 h 05 min"]

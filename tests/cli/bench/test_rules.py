@@ -98,7 +98,7 @@ def test_a_pairing_that_is_not_exact_is_named_with_those_that_are(bench, tmp_pat
     assert result["settings"]["left_out"] == [said] and result["finished"] is True
 
 
-def test_nothing_of_nothing_is_no_result(bench):
+def test_results_over_no_cells_are_left_out(bench):
     done = bench("--trees", "static", "--temperature", "0", "--rules", "Block")
     assert done.exit_code == 0 and "at temperature 0 all rules accept the same" in done.stdout
     assert "0 of 0" not in done.stdout and "the bound:" not in done.stdout

@@ -82,7 +82,7 @@ def test_a_run_ends_with_tables_a_file_and_a_results_log(spec, tmp_path: Path):
 
 
 @pytest.mark.long
-def test_transformers_answers_beside_us(spec, tmp_path: Path):
+def test_transformers_answers_the_same_questions(spec, tmp_path: Path):
     pytest.importorskip("transformers")
     out = tmp_path / "r.json"
     done = spec(
@@ -110,7 +110,7 @@ def test_sampling_is_held_against_plain_decodings_draws(spec, in_this_process):
 DRAFT = "inner=speculative_sampling:draft=first:1"
 
 
-def test_who_is_not_compared_is_named_and_gets_no_share_of_equal_texts(spec, in_this_process):
+def test_a_recipe_that_is_not_compared_is_named_and_has_no_share_of_equal_texts(spec, in_this_process):
     in_this_process()
     name, lossy = f"traversal_verification:{DRAFT}", f"dynamic_mcsd:roots=target:weights=none:{DRAFT}"
     done = spec("--recipes", f"{name},{lossy}", "--per-task", "1", "--temperature", "1")

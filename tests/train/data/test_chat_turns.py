@@ -39,6 +39,6 @@ def test_real_template_is_cut_where_it_should_be():
     assert real.tokenizer.decode(real.next_header, skip_special=False) == "<|im_end|>\n<|im_start|>user\n"
 
 
-def test_turns_that_differ_in_dress_only_have_one_key():
+def test_turns_that_differ_in_case_or_punctuation_only_have_one_key():
     assert key_of("What is tea?") == key_of("  what is  TEA") != key_of("What is a tea?")
     assert key_of("???") != key_of("!!!")

@@ -26,7 +26,7 @@ def used(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_lines_lie_on_their_side(used: Path):
+def test_held_out_lines_are_in_a_file_of_their_own(used: Path):
     keys = {
         name: [json.loads(line)["key"] for line in (used / name).read_text().splitlines()] for name in (TRAIN, HELDOUT)
     }
@@ -82,7 +82,7 @@ def test_second_writer_is_refused(used: Path):
         lambda r: r["kinds"].update(question={}),
     ],
 )
-def test_record_that_lies_is_refused_and_cuts_nothing(used: Path, change):
+def test_wrong_record_is_refused_and_truncates_nothing(used: Path, change):
     victim = used.parent / "victim.txt"
     victim.write_text("precious")
     record = json.loads((used / RECORD).read_text())

@@ -113,7 +113,7 @@ def test_folder_named_twice_is_refused(tiny: Loaded, tmp_path: Path) -> None:
         datasets.read([mine, tmp_path / "b" / ".." / "a"], tiny)
 
 
-def test_held_out_file_of_broken_lines_alone_is_named_and_missed_by_nobody(tiny: Loaded, tmp_path: Path) -> None:
+def test_held_out_file_of_broken_lines_alone_is_reported_and_left_out(tiny: Loaded, tmp_path: Path) -> None:
     place = folder(tmp_path / "a", tiny, 0)
     (place / "heldout.jsonl").write_text("no dialogue\n")
     train, held, complaints = datasets.read([place], tiny)

@@ -10,7 +10,7 @@ def test_shares_are_of_all_dialogues():
 
 
 @pytest.mark.parametrize("own", [0.0, 0.5, 1.0])
-def test_what_comes_along_is_taken_off(own: float):
+def test_dialogues_that_other_scripts_yield_are_subtracted(own: float):
     found = script_weights(MIX, own)
     assert set(found) == set(MIX) and all(weight >= 0 for weight in found.values())
     assert found["translation"] < MIX["translation"] and found["extraction"] < MIX["extraction"]

@@ -50,7 +50,7 @@ def test_without_texts_there_is_nothing_to_ask_about(kind: str):
 
 
 @pytest.mark.parametrize("kind", ["extraction", "retrieval", "summary"])
-def test_passages_of_the_two_sides_never_meet(prompts: Prompts, kind: str):
+def test_held_out_passages_and_others_are_never_in_one_prompt(prompts: Prompts, kind: str):
     sides = {p.text: held_out(p.text) for p in PASSAGES}
     assert 0 < sum(sides.values()) < len(sides) / 10
     seen = set()

@@ -41,7 +41,7 @@ def test_one_format_of_others_becomes_another(tmp_path: Path, one: str, other: s
     assert done.source == one and done.difference == 0 and detect(tmp_path / "b")[0] == other
 
 
-def test_rounding_is_told_and_floats_do_not_round(tmp_path: Path):
+def test_rounding_is_reported_and_floats_do_not_round(tmp_path: Path):
     source = tmp_path / "head.safetensors"
     source.write_bytes(to_bytes(head("eagle3"), floats=32))
     found = {
@@ -80,7 +80,7 @@ def test_a_head_never_changes_its_kind(tmp_path: Path, form: str, to: str):
     assert not (tmp_path / "b").exists()
 
 
-def test_layers_read_in_another_order_are_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_layers_read_in_another_order_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Random features cannot tell: the logits are the same, the layers are not."""
     source = write_head(tmp_path / "head.safetensors", head("eagle3"))
     kind, reader, writer = FORMATS["eagle3"]

@@ -109,7 +109,7 @@ def test_a_missing_head_is_the_target_s(tmp_path: Path):
     assert back.ids is not None and torch.equal(back.tensors["lm_head.weight"], target().lm_head[back.ids])
 
 
-def test_layers_that_nobody_named_need_the_target(tmp_path: Path):
+def test_layers_that_are_not_named_need_the_target(tmp_path: Path):
     def forget(c: Any, _: Any) -> None:
         del c["eagle_aux_hidden_state_layer_ids"], c["eagle_config"]
 

@@ -37,14 +37,14 @@ def test_a_pickle_with_code_in_it_is_refused_and_runs_nothing(tmp_path: Path, sa
     assert not (tmp_path / "sprung").exists()
 
 
-def test_the_trap_has_teeth(tmp_path: Path):
+def test_control_the_pickle_runs_code_without_the_check(tmp_path: Path):
     pickle.loads(pickle.dumps(Trap(tmp_path / "sprung")))
     assert (tmp_path / "sprung").exists()
 
 
 @pytest.mark.parametrize("form", KINDS)
 @pytest.mark.parametrize(("value", "said"), [(float("nan"), "NaN"), (float("inf"), "infinite")])
-def test_a_weight_that_is_no_number_is_refused_by_name(tmp_path: Path, form: str, value: float, said: str):
+def test_a_weight_that_is_not_finite_is_refused_by_name(tmp_path: Path, form: str, value: float, said: str):
     folder, spoilt = folder_of(form, tmp_path / "h"), []
 
     def change(_: Any, t: Any) -> None:

@@ -76,7 +76,7 @@ def test_long_dialogues_are_cut_and_those_without_an_answer_left_are_no_use() ->
         Batches([late], tokens=64, longest=20)
 
 
-def test_joined_rows_hold_whole_dialogues_one_behind_the_other() -> None:
+def test_joined_sequences_hold_whole_dialogues_one_after_another() -> None:
     made = dialogues(60)
     batches = Batches(made, tokens=512, longest=256, seed=2, join=True)
     one, two = epochs(batches, 2)

@@ -64,7 +64,7 @@ def test_full_disk_leaves_the_last_good_one(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == [checkpoint.FILE], "nothing half written is left"
 
 
-def test_disk_that_fails_when_it_is_asked_to_be_sure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_sync_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(handle: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -102,7 +102,7 @@ def test_weights_of_other_shapes_are_refused_before_any_is_changed(tmp_path: Pat
     assert torch.equal(mine["one/w"], TENSORS["weights/one/w"])
 
 
-def test_what_killed_runs_left_is_swept_away(tmp_path: Path) -> None:
+def test_temporary_files_of_killed_runs_are_removed(tmp_path: Path) -> None:
     checkpoint.write(tmp_path, TENSORS, NOTE)
     (tmp_path / f"{checkpoint.FILE}.77.tmp").write_bytes(b"half")
     (tmp_path / "my notes.tmp").write_text("precious")

@@ -19,7 +19,7 @@ def test_singular_values_come_near_one(shape: tuple[int, int]) -> None:
     assert values.min() > 0.6 and values.max() < 1.3
 
 
-def test_nothing_comes_of_nothing() -> None:
+def test_a_zero_gradient_gives_a_zero_step() -> None:
     assert not orthogonal(torch.zeros(3, 4)).any()
 
 

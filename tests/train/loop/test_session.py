@@ -53,7 +53,7 @@ def test_weights_are_what_the_recipe_loads(tiny: Loaded, tmp_path: Path) -> None
         recipes.build(name, runner_of(tiny), weights=str(head_file(tmp_path / "out", name)))
 
 
-def test_interrupted_run_goes_on_without_telling_a_step_twice(tiny: Loaded, tmp_path: Path) -> None:
+def test_interrupted_run_resumes_without_logging_a_step_twice(tiny: Loaded, tmp_path: Path) -> None:
     until = threading.Event()
     plan = settings(tmp_path, steps=25)
     first = Session(tiny, plan)
@@ -69,7 +69,7 @@ def test_interrupted_run_goes_on_without_telling_a_step_twice(tiny: Loaded, tmp_
     assert [e["step"] for e in second.log.measurements("medusa")] == [0, 25]
 
 
-def test_a_net_beside_a_draft_is_looked_at_with_that_draft(tiny: Loaded, tmp_path: Path) -> None:
+def test_a_net_for_another_drafter_is_measured_with_that_drafter(tiny: Loaded, tmp_path: Path) -> None:
     inner = "speculative_sampling:draft=first:1"
     looks: list[Any] = []
     session = Session(tiny, settings(tmp_path, "dynamic_mcsd", options={"dynamic_mcsd": {"inner": inner}}))
@@ -83,7 +83,7 @@ def test_a_net_beside_a_draft_is_looked_at_with_that_draft(tiny: Loaded, tmp_pat
         recipes.build("dynamic_mcsd", runner_of(tiny), weights=str(path), inner="speculative_sampling:draft=first:2")
 
 
-def test_joined_rows_belong_to_the_run(tiny: Loaded, tmp_path: Path) -> None:
+def test_joined_sequences_belong_to_the_run(tiny: Loaded, tmp_path: Path) -> None:
     until = threading.Event()
     plan = settings(tmp_path, steps=8, join=True)
     assert not Session(tiny, plan).run(lambda report: until.set() if report.step == 3 else None, until=until)
@@ -257,7 +257,7 @@ def test_options_of_a_training_that_make_no_sense_are_refused(tiny: Loaded, tmp_
         Session(tiny, settings(tmp_path, "eagle3", options={"eagle3": options}))
 
 
-def test_head_that_somebody_else_put_there_is_spared(tiny: Loaded, tmp_path: Path) -> None:
+def test_head_file_that_no_run_wrote_is_not_overwritten(tiny: Loaded, tmp_path: Path) -> None:
     plan = settings(tmp_path)
     path = head_file(plan.out, "medusa")
     path.parent.mkdir()

@@ -35,7 +35,7 @@ def test_where_a_step_takes_seconds_a_tenth_of_the_time_is_enough() -> None:
     assert found is not None and clock.steps == 2 and found.each == 4.0 and found.steps(60.0) == 13
 
 
-def test_first_step_of_all_says_nothing() -> None:
+def test_the_very_first_step_is_not_counted() -> None:
     clock = Clock(5.0, 0.1)
     found = time_steps(clock.step, 12.0, clock=clock)
     assert found is not None and clock.steps == 2 and found.each == pytest.approx(0.1) and found.steps(12.0) == 69

@@ -56,19 +56,20 @@ def test_features_of_a_float_decoder(shape: str, most: int, monkeypatch: pytest.
 
 
 def test_passes_hold_every_token_once_in_order_and_no_more_than_they_may() -> None:
-    texts = [[0] * 5, [0] * 12, [], [0] * 1, [0] * 4]
+    texts = [list(range(5)), list(range(12)), [], [0], list(range(4))]
     for most in (1, 4, 7, 100):
         found = passes(texts, most)
-        sizes = [sum(stop - start for _, start, stop in part) for part in found]
+        sizes = [sum(len(chunk.tokens) for chunk in part) for part in found]
         assert set(sizes[:-1]) <= {most} and sizes[-1] <= most, "each is full but the last"
         for part in found:
-            assert len({slot for slot, _, _ in part}) == len(part), "no text twice in a pass"
+            assert len({chunk.slot for chunk in part}) == len(part), "no text twice in a pass"
         for slot, text in enumerate(texts):
-            mine = [at for part in found for s, start, stop in part if s == slot for at in range(start, stop)]
-            assert mine == list(range(len(text)))
+            mine = [chunk for part in found for chunk in part if chunk.slot == slot]
+            assert [token for chunk in mine for token in chunk.tokens] == text
+            assert all(chunk.done == chunk.tokens[0] for chunk in mine), "each goes on where the last one ended"
 
 
-def test_window_matters_here() -> None:
+def test_control_the_window_changes_the_features() -> None:
     """A twin: without it the features differ, so the test above can tell."""
     ids, live = batch(CONFIG.vocab_size)
     one, two = (
@@ -91,7 +92,7 @@ def test_features_of_the_int8_backend_are_its_own_to_the_bit(tiny: Loaded) -> No
             assert not shown.features[tap].is_inference(), "learners must be able to save them for backward"
 
 
-def test_chunks_of_a_backend_meet(tiny: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_features_do_not_depend_on_the_size_of_chunks(tiny: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     ids, live = batch(258)
     taps = frozenset({1, FINAL})
     whole = read_features(runner_of(tiny), ids, live, taps)

@@ -30,7 +30,7 @@ def test_log_is_cut_back_to_the_checkpoint(tmp_path: Path) -> None:
     ]
 
 
-def test_step_of_the_checkpoint_itself_comes_again_and_a_look_at_it_does_not(tmp_path: Path) -> None:
+def test_step_of_the_checkpoint_is_logged_again_and_its_measurement_is_not(tmp_path: Path) -> None:
     log = Log(tmp_path)
     for entry in (step(9), step(10), measurement(10)):
         log.add(entry)

@@ -206,7 +206,7 @@ def spoiled(at: int, loss: bool = True) -> TrainPlan:
     return replace(made, stages=(Learn(Spoiled(stage.learner, [], at, loss), stage.rate),))
 
 
-def test_loss_that_is_no_number_stops_and_names_its_dialogues(tmp_path: Path) -> None:
+def test_loss_that_is_not_finite_stops_and_names_its_dialogues(tmp_path: Path) -> None:
     run = run_of(tmp_path, {"medusa": spoiled(5)}, save_every=1e-9)
     with pytest.raises(TrainError) as stopped:
         run.run()
@@ -221,7 +221,7 @@ def test_loss_that_is_no_number_stops_and_names_its_dialogues(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("how", ["saving", "measuring", "pausing", "ending"])
-def test_what_is_no_number_is_never_saved_or_measured(tmp_path: Path, how: str) -> None:
+def test_weights_that_are_not_finite_are_never_saved_or_measured(tmp_path: Path, how: str) -> None:
     more = {
         "saving": {"save_every": 1e-9},
         "measuring": {"measure_every": 1e-9},

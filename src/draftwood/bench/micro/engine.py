@@ -10,13 +10,14 @@ from dataclasses import dataclass
 
 from draftwood.bench.micro.target_pass import order
 from draftwood.bench.statistics import Ratio, ratio_of_means
+from draftwood.bench.study.timed_answer import Watched
 from draftwood.controllers.fixed import Fixed
 from draftwood.core import host
 from draftwood.core.config import EngineConfig
 from draftwood.core.legal_draws import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.core.sampling.params import SamplingParams
-from draftwood.core.verdict import PARTS
+from draftwood.core.verdict import PARTS, Times
 from draftwood.llm import LLM
 from draftwood.models.loading.load import Loaded
 from draftwood.testing.oracle_drafter import Replay
@@ -96,49 +97,42 @@ class Meter:
         longest = max(map(len, prompts)) + case.params.max_tokens + SPARE
         config = EngineConfig(max_num_seqs=case.batch, max_model_len=min(longest, loaded.info.max_positions))
         self.case, self.llm = case, LLM(loaded, case.recipe, config=config)
+        self.llm.engine.cost_model = self.watched = Watched(self.llm.cost_model)
         self.reset()
 
     def reset(self) -> None:
-        self.rounds: list[dict[str, float]] = []  # seconds by part, and "draft"
+        self.llm.engine.runner.forget()  # otherwise a prompt that is still in the cache would not be read again
+        self.watched.times.clear()
         self.emitted = self.passes = 0
 
+    @property
+    def rounds(self) -> list[Times]:
+        """Those that read no prompt."""
+        return [times for times in self.watched.times if not times.prompt_tokens]
+
     def run(self, prompts: Sequence[Prompt]) -> None:
-        """Decode these together. Rounds that read prompts are not counted."""
-        engine = self.llm.engine
+        """Decode these together."""
         requests = [self.llm.request(p, self.case.params) for p in prompts]
         for request in requests:
-            engine.add(request)
-        while engine.has_work:
-            before, count = self._seconds(), engine.rounds
-            reading = engine.scheduler.waiting or any(
-                engine.runner.length(slot) + 1 < r.num_known for slot, r in engine.scheduler.running.items()
-            )
-            engine.step()
-            if not reading and engine.rounds > count:
-                self.rounds.append({part: s - before[part] for part, s in self._seconds().items()})
+            self.llm.engine.add(request)
+        while self.llm.engine.has_work:
+            self.llm.engine.step()
         self.emitted += sum(len(r.output) for r in requests)
         self.passes += sum(r.stats.target_passes for r in requests)
 
-    def _seconds(self) -> dict[str, float]:
-        totals = self.llm.engine.totals
-        return {**{part: totals[part] for part in PARTS}, "draft": totals.draft_seconds}
-
     def cost(self) -> Cost:
-        count = max(len(self.rounds), 1)
-        mean = {part: 1000 * sum(r[part] for r in self.rounds) / count for part in (*PARTS, "draft")}
-        blocks = [self.rounds[i : i + BLOCK] for i in range(0, len(self.rounds), BLOCK)]
-        total = [sum(r[part] for r in block for part in PARTS) for block in blocks]
-        model = [sum(r["score"] + r["draft"] for r in block) for block in blocks]
-        outside = [whole - inside for whole, inside in zip(total, model, strict=True)]
-        draft = mean.pop("draft")
-        c = self.case
+        rounds = self.rounds
+        count = max(len(rounds), 1)
+        blocks = [rounds[i : i + BLOCK] for i in range(0, len(rounds), BLOCK)]
+        total = [sum(r.total for r in block) for block in blocks]
+        outside = [sum(r.total - r["score"] - r.draft_seconds for r in block) for block in blocks]
         return Cost(
-            c.name,
-            c.params.temperature,
-            c.batch,
-            len(self.rounds),
+            self.case.name,
+            self.case.params.temperature,
+            self.case.batch,
+            len(rounds),
             self.emitted / max(self.passes, 1),
-            mean,
-            draft,
+            {part: 1000 * sum(r[part] for r in rounds) / count for part in PARTS},
+            1000 * sum(r.draft_seconds for r in rounds) / count,
             ratio_of_means(outside, total) if host.on_host(self.llm.device) else None,
         )

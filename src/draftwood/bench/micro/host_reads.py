@@ -1,17 +1,15 @@
-"""How often each rule makes the host wait in one verify: what an accelerator would have to stop for.
+"""Host reads: how often each rule copies numbers from the device to the host in one verify, and so waits for the device.
 
-Counted, not timed, on any machine: inside `as_if_on_a_device` rules take the path that they take where looking at a number
-is not free, and every look is counted.
+They are counted, not timed, on any machine: inside `as_if_on_a_device` rules take the path that they take on a GPU.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 
 from draftwood.bench.micro.verifiers import DRAFTS, World, legal
-from draftwood.bench.study.known_distributions import known_rules, round_of, scored
+from draftwood.bench.study.known_distributions import known_rules, scored
 from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import Verifier
 from draftwood.core.verdict import Verdict
@@ -22,40 +20,37 @@ BATCHES = (1, 8)
 
 
 class Reads(NamedTuple):
-    """One rule on trees of 64 nodes, or on a chain if it knows only chains."""
+    """One rule on trees of 64 nodes, or on a chain if it is exact for chains only."""
 
     rule: str
     batch: int
     reads: int
 
 
-def reads_by_rule(batches: Sequence[int] = BATCHES, top_p: float = TOP_P) -> list[Reads]:
+def reads_by_rule() -> list[Reads]:
     """Of every rule that is built in. The drafts are those of `bench verifiers`, the first kind that a rule is exact for."""
-    world, rows = World(VOCAB_SIZE, top_p), list[Reads]()
+    world, rows = World(VOCAB_SIZE, TOP_P), list[Reads]()
     for name, rule in known_rules().items():
         if rule is None:
             continue
         draft = next(each for each in DRAFTS if legal(name, each))
-        for batch in batches:
+        for batch in BATCHES:
             _, reads = counted(world, rule, stated(world.proposal(draft, batch)))
             rows.append(Reads(name, batch, reads))
     return rows
 
 
 def counted(world: World, rule: Verifier, proposal: Proposal, seed: int = 0) -> tuple[Verdict, int]:
-    """The verdict of one verify on the device's path, and how often it read."""
-    tree = proposal.tree
-    anywhere = torch.stack([world.place(b, torch.arange(tree.num_nodes)) for b in range(tree.batch)])
-    place = torch.where(proposal.q_indices() >= 0, proposal.q_indices(), anywhere)
-    rnd = round_of(tree.batch, world.vocab_size, seed=seed, top_p=world.top_p)
-    target = scored(world.logits, place, tree, rnd)
+    """The verdict of one verify on the path for a device, and its number of host reads."""
+    rnd = world.round(proposal.tree.batch, seed)
+    target = scored(world.logits, world.places(proposal), proposal.tree, rnd)
     with torch.inference_mode(), as_if_on_a_device(), HostReads() as reads:
         verdict = rule.verify(proposal, target, rnd)
     return verdict, reads.total
 
 
 def stated(proposal: Proposal) -> Proposal:
-    """With the bounds that a drafter says about its own trees, before anything is counted."""
+    """With the bounds on depth and children that a drafter gives with its trees."""
     tree = proposal.tree
     copies = torch.where(tree.live, tree.copies, 0)
     draws = torch.zeros_like(copies).scatter_add(1, tree.parents.clamp_min(0), copies)

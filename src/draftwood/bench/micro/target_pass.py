@@ -15,9 +15,12 @@ from torch import Tensor
 
 from draftwood.bench.statistics import Ratio, percentile, ratio_of_pairs
 from draftwood.core import host
-from draftwood.core.forward import ALL, ForwardInput, HostInput, LayerPlan
+from draftwood.core.forward import ALL, ForwardInput, LayerPlan
+from draftwood.core.host_tree import HostTree
 from draftwood.core.model_info import CPU
+from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import Runner
+from draftwood.core.score import KnownTokens, assemble_lists
 from draftwood.errors import OptionError
 from draftwood.kernels.cpu.library import Library
 from draftwood.models.backends.choose import open_library
@@ -100,7 +103,7 @@ def measure(
     say: Say = lambda done, total: None,
 ) -> Measured:
     """Times of all cases. `probe`: bytes of the buffer that is read from memory, at least three times the model."""
-    model, info = loaded.model, loaded.info
+    info = loaded.info
     stage = Stage(runner_of(loaded), contexts, max(sizes))
     cases = all_cases(sizes, contexts)
     runs: dict[Any, Callable[[], None]] = {case: stage.runner(case) for case in cases}
@@ -124,10 +127,13 @@ def measure(
             for key, seconds in found.items():
                 times[key].append(seconds)
             say(turn + 1, repeats)
+    reads = [(context, size + context * entry_bytes(loaded.model)) for context in contexts]
     bandwidth = {name: spread([each.bytes / s for s in times[name]]) for name, each in probes.items()}
     return Measured(
         rows=[timed(case, times) for case in cases],
-        floors=[floor(model, size, context, bandwidth) for context in contexts if bandwidth],
+        floors=[
+            Floor(c, n, *(1000 * n / speed["median"] for speed in bandwidth.values())) for c, n in reads if bandwidth
+        ],
         parts=[parts(case, times) for case in looked if info.layer_ranges],
         bandwidth=bandwidth,
     )
@@ -149,13 +155,11 @@ def order(keys: list[Any], turn: int) -> list[Any]:
 
 def clock(run: Callable[[], Any], device: torch.device = CPU) -> float:
     """Seconds of a run. On a GPU it only enqueues work, so the clock waits for that before and after it."""
-    wait = torch.cuda.synchronize if device.type == "cuda" else None
-    if wait is not None:
-        wait(device)
+    wait = torch.cuda.synchronize if device.type == "cuda" else lambda _: None
+    wait(device)
     start = perf_counter()
     run()
-    if wait is not None:
-        wait(device)
+    wait(device)
     return perf_counter() - start
 
 
@@ -165,11 +169,8 @@ class Stage:
     def __init__(self, target: Runner, contexts: Sequence[int], most: int) -> None:
         longest = max(contexts) + most
         if longest > target.info.max_positions:
-            raise OptionError(
-                f"{max(contexts)} tokens and {most} nodes are {longest} positions, the model holds "
-                f"{target.info.max_positions}\n"
-                "hint: a smaller context"
-            )
+            said = f"{max(contexts)} tokens and {most} nodes are {longest} positions"
+            raise OptionError(f"{said}, the model holds {target.info.max_positions}\nhint: a smaller context")
         self.contexts, self.target = list(contexts), target.open(len(contexts), longest)
         self.device = target.info.device
         self.noise = np.random.default_rng(SEED)
@@ -211,18 +212,12 @@ def random_tree(nodes: int, seed: int = SEED) -> list[int]:
 def flat(
     slot: int, done: int, ids: list[int], parents: list[int], device: torch.device = CPU, *, head: bool
 ) -> ForwardInput:
-    """Nodes of one slot after `done` committed tokens, with logits at all of them or at none."""
-    count = len(ids)
-    tokens = HostInput(ids, [slot] * count, list(range(count)), parents)
-    return ForwardInput.of(tokens, positions(done, parents), list(range(count if head else 0)), device)
-
-
-def positions(done: int, parents: Sequence[int]) -> list[int]:
-    """Of nodes after `done` committed tokens: one more than their parents'."""
-    found: list[int] = []
-    for parent in parents:
-        found.append(done if parent < 0 else found[parent] + 1)
-    return found
+    """A tree of one slot after `done` committed tokens with logits at all nodes, or without `head` a chain with none."""
+    roots = Proposal.roots(torch.tensor(ids[: int(head)], dtype=torch.int64))
+    if head:
+        roots = roots.with_given([ids[1:]], [parents[1:]], [[0.0] * (len(ids) - 1)])
+    known = KnownTokens(slot, done, ids[:1] if head else ids)
+    return assemble_lists([known], HostTree.of(roots.tree), device)[0]
 
 
 def without(layers: int) -> list[tuple[str, LayerPlan, bool]]:
@@ -270,11 +265,6 @@ def weight_bytes(loaded: Loaded) -> int:
 def entry_bytes(model: Any) -> int:
     """Bytes of one cache entry over all layers."""
     return sum(spec.heads * spec.width * spec.dtype.itemsize for spec in model.cache_specs)
-
-
-def floor(model: Any, weights: int, context: int, bandwidth: dict[str, dict[str, float]]) -> Floor:
-    size = weights + context * entry_bytes(model)
-    return Floor(context, size, 1000 * size / bandwidth["memory"]["median"], 1000 * size / bandwidth["cache"]["median"])
 
 
 def timed(case: Case, times: dict[Any, list[float]]) -> Timed:

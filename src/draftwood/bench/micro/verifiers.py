@@ -1,24 +1,24 @@
 """bench verifiers: the time of each rule for a tree of 64 nodes, and of the target pass that scores the same tree.
 
-The distributions are made up: as sharp as those of small chat models, and as near to each other as a trained drafter's.
-What a rule costs depends on how far it walks and how wide its distributions are, not on what the tokens mean. The target
-pass is a real one. Every repeat runs everything once, in an order that rotates and turns round; ratios are taken within a
-repeat. Only passes of many sequences, which take seconds, run in every third repeat; the repeats between read the last
-one's time.
+The distributions are synthetic: as sharp as those of small chat models, with the overlap of a trained drafter. The time of
+a rule depends on the accepted length and on how many tokens its distributions hold, not on the tokens. The target pass is a
+real one. Every repeat runs everything once, in an order that rotates and reverses; ratios are taken within a repeat. Passes
+of many sequences take seconds and run in every third repeat only; the others use the last time.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
+from itertools import cycle
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from draftwood.bench.micro.target_pass import Stage, clock, flat, order, positions, spread
+from draftwood.bench.micro.target_pass import Stage, clock, flat, order, spread
 from draftwood.bench.statistics import Ratio, mean, ratio_of_pairs
 from draftwood.bench.study.known_distributions import drafted, known_rules, round_of, scored
-from draftwood.core.forward import ForwardInput, HostInput
+from draftwood.core.host_tree import HostTree
 from draftwood.core.legal_draws import RULES, Draw, Shape
 from draftwood.core.model_info import CPU
 from draftwood.core.proposal import Proposal
@@ -28,6 +28,7 @@ from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.sampling.probs import SamplingKernels
 from draftwood.core.sampling.sampler import Sampler
+from draftwood.core.score import KnownTokens, assemble_lists
 from draftwood.core.tree import TokenTree
 from draftwood.models.loading.load import Loaded
 from draftwood.runners.open import runner_of
@@ -39,11 +40,11 @@ from draftwood.verifiers.selection import Selection
 NODES = 64  # the root included
 PASS = "target pass"
 TOP_P = 0.95
-DISTRIBUTIONS = 128  # different pairs of distributions; nodes take turns
+DISTRIBUTIONS = 128  # different pairs of distributions; nodes use them in turn
 WARM_UP = 1  # repeats that do not count
 SEEDS = 4  # rounds of coins that repeats go through
-FALL = (1.2, 2.4)  # a distribution's tokens fall like rank to this power: flat ones and sure ones
-APART = 0.8  # noise between the logits of target and draft
+FALL = (1.2, 2.4)  # probability falls with the rank to this power, from flat to sharp distributions
+APART = 0.8  # standard deviation of the draft's logits around the target's
 MANY, SELDOM = 8, 3  # passes of more sequences are timed in every third repeat
 SHARE, LINEAR = 0.1, 8.0  # goals: at most this of the pass; from 4 sequences to 32 better than linear
 ALL = ", all tokens"  # of drafts without top-p
@@ -66,7 +67,7 @@ class Draft:
 
 
 # 63 nodes: 7 + 14 + 14 + 14 + 14, and 63 x 1. Equal independent draws share a node, so there are more of them: 7 + 28 + 56 +
-# 56 + 56, and 10 x 7. How many nodes they make is chance: trees are drawn until one nearly fills the room.
+# 56 + 56, and 10 x 7. The number of nodes is random: trees are drawn until one has nearly NODES of them.
 DRAFTS = (
     Draft(Static((7, 2, 1, 1, 1), Draw.DISTINCT), 5),
     Draft(Static((7, 4, 2, 1, 1), Draw.IID), 5),
@@ -171,10 +172,10 @@ def _times(runs: dict[Key, Callable[[], Any]], repeats: int, say: Say, device: t
     say(0, repeats)
     for turn in range(-WARM_UP, repeats):
         for key in order(list(runs), turn):
-            dear = key[0] == PASS and key[2] > MANY
-            if dear and turn < 0:
-                continue  # a pass of seconds is warm after its first layer
-            seconds = times[key][-1] if dear and turn % SELDOM else clock(runs[key], device)
+            slow = key[0] == PASS and key[2] > MANY
+            if slow and turn < 0:
+                continue  # a pass of seconds needs no warm-up
+            seconds = times[key][-1] if slow and turn % SELDOM else clock(runs[key], device)
             if turn >= 0:
                 times[key].append(seconds)
         if turn >= 0:
@@ -183,7 +184,7 @@ def _times(runs: dict[Key, Callable[[], Any]], repeats: int, say: Say, device: t
 
 
 def legal(rule: str, draft: Draft) -> bool:
-    """Whether the table allows it; a rule that is exact for every draft is timed on trees alone, like its rivals."""
+    """Whether the rule is exact for the draft. Match, which is exact for every draft, is timed on trees only."""
     made = (draft.policy.draw, draft.policy.shape)
     return made in RULES[rule.split()[0]] and (rule != "Match" or draft.policy.shape is Shape.TREE)
 
@@ -206,23 +207,22 @@ def grown(times: dict[Key, list[float]]) -> list[Growth]:
 
 
 def verdicts(found: Measured) -> list[str]:
-    """One line for each goal: whether it is reached, and who is beyond it."""
+    """One line for each goal: whether it is reached, and the rules that miss it."""
     checked = [row for row in found.rows if row.share is not None and row.rule != LP and not row.draft.endswith(ALL)]
     beyond = [f"{r.rule} on {r.draft}, {r.batch} sequences" for r in checked if r.share and r.share.value > SHARE]
-    said = [_said(f"every rule takes less than {SHARE:.0%} of the pass", beyond)]
+    goals = {f"every rule takes less than {SHARE:.0%} of the pass": beyond}
     grown = [g for g in found.growth if g.rule != PASS and g.ratio is not None]
     if grown and grown[0].batches == (4, 32):
         slow = [f"{g.rule} on {g.draft}" for g in grown if g.ratio and g.ratio.value >= LINEAR]
-        said.append(_said(f"32 sequences take less than {LINEAR:.0f} times as long as 4", slow))
-    return said
-
-
-def _said(goal: str, beyond: list[str]) -> str:
-    return f"reached: {goal}" if not beyond else f"not reached: {goal}; beyond it: {'; '.join(beyond)}"
+        goals[f"32 sequences take less than {LINEAR:.0f} times as long as 4"] = slow
+    return [
+        f"not reached: {goal}; beyond it: {'; '.join(who)}" if who else f"reached: {goal}"
+        for goal, who in goals.items()
+    ]
 
 
 class World:
-    """Pairs of distributions that nodes take turns with, and the drafts and rounds over them."""
+    """Pairs of distributions, which nodes use in turn, and drafts and rounds over them."""
 
     def __init__(
         self,
@@ -238,7 +238,7 @@ class World:
         fall = torch.empty(DISTRIBUTIONS, 1).uniform_(*FALL, generator=noise)
         p = -fall * rank + 0.5 * torch.randn(DISTRIBUTIONS, vocab_size, generator=noise)
         q = p + APART * torch.randn(DISTRIBUTIONS, vocab_size, generator=noise)
-        places = torch.randperm(vocab_size, generator=noise)  # likely tokens stand anywhere
+        places = torch.randperm(vocab_size, generator=noise)  # probable tokens have any id
         self.logits, draft = (x[:, places].contiguous().to(device) for x in (p, q))
         # The same options for all.
         sampler = Sampler([SamplingParams(temperature=1.0, top_p=top_p)], device)
@@ -251,7 +251,7 @@ class World:
         return (nodes * 5 + sequence * 37) % DISTRIBUTIONS
 
     def proposal(self, draft: Draft, batch: int) -> Proposal:
-        """Sequences are drafted one by one, and their distributions stored once: those of 32 would fill memory."""
+        """Sequences are drafted one by one and share the stored distributions: copies for 32 would fill the memory."""
         return stacked([self._drafted(draft, b).compact(NODES) for b in range(batch)])
 
     def _drafted(self, draft: Draft, sequence: int) -> Proposal:
@@ -260,7 +260,7 @@ class World:
 
         found: dict[int, Proposal] = {}  # by number of nodes
         for turn in range(TRIES):
-            rnd = self._round(1, sequence + 1 + 1000 * turn)
+            rnd = self.round(1, sequence + 1 + 1000 * turn)
             grown = drafted(draft.policy, rnd, draft.depth, DRAWS, distributions)
             found[int(grown.tree.live.sum())] = grown
             if max((size for size in found if size <= NODES), default=0) >= FULL * NODES:
@@ -271,30 +271,28 @@ class World:
 
     def judge(self, rule: Verifier, proposal: Proposal, kept: list[float]) -> Callable[[], None]:
         """A run of the rule; each is the next round of coins."""
-        batch, tree = proposal.tree.batch, proposal.tree
-        nodes = torch.arange(tree.num_nodes, device=self.device)
-        anywhere = torch.stack([self.place(b, nodes) for b in range(batch)])
-        place = torch.where(proposal.q_indices() >= 0, proposal.q_indices(), anywhere)  # p beside its q
-        rounds = [self._round(batch, 1000 + s) for s in range(SEEDS)]
-        turn = 0
+        place = self.places(proposal)
+        rounds = cycle([self.round(proposal.tree.batch, 1000 + s) for s in range(SEEDS)])
 
         def run() -> None:
-            nonlocal turn
-            rnd = rounds[turn % SEEDS]
-            turn += 1
             with torch.inference_mode():  # as in the engine
-                # Which logit is the greatest the backend knows from the pass that is timed beside.
-                target = scored(self.logits, place, tree, rnd, self.kernels, self.best)
+                # The backend has found the greatest logit in the target pass, which is timed on its own.
+                target = scored(self.logits, place, proposal.tree, rnd := next(rounds), self.kernels, self.best)
                 verdict = rule.verify(proposal, target, rnd)
             kept.append(float(verdict.count.float().mean()))
 
         return run
 
-    def _round(self, batch: int, seed: int) -> Round:
+    def places(self, proposal: Proposal) -> Tensor:
+        """Which pair of distributions each node has: where a q was drawn from, its own p."""
+        nodes, index = torch.arange(proposal.tree.num_nodes, device=self.device), proposal.q_indices()
+        return torch.where(index >= 0, index, torch.stack([self.place(b, nodes) for b in range(len(index))]))
+
+    def round(self, batch: int, seed: int) -> Round:
         return round_of(batch, self.vocab_size, seed=seed, top_p=self.top_p, device=self.device)
 
     def describe(self) -> dict[str, float]:
-        """How sharp and how near the distributions are."""
+        """Entropy, size and overlap of the distributions."""
         entropy = -(self.p * self.p.clamp_min(1e-30).log()).sum(1)
         return {
             "vocabulary": float(self.vocab_size),
@@ -307,33 +305,20 @@ class World:
 
 def stacked(proposals: Sequence[Proposal]) -> Proposal:
     """Proposals of one sequence each, over the same stored distributions and with as many nodes, as one."""
-    names = ("tokens", "parents", "live", "role", "copies", "score", "source")
+    names = [each.name for each in fields(TokenTree)]
     tree = TokenTree(**{name: torch.cat([getattr(x.tree, name) for x in proposals]) for name in names})
     return replace(proposals[0], tree=tree, q_index=torch.cat([x.q_indices() for x in proposals]))
 
 
 def pass_over(stage: Stage, tree: TokenTree, context: int) -> Callable[[], None]:
-    """The target pass that scores these trees, each behind a context of its own."""
-    whole, at = HostInput([], [], [], []), list[int]()
-    for b in range(tree.batch):
-        parents = _parents(tree, b)
-        whole.ids.extend(stage.tokens(len(parents)))  # any ids: a pass costs the same for all
-        whole.slots.extend([b] * len(parents))
-        whole.entries.extend(range(len(parents)))
-        whole.parents.extend(parents)
-        at += positions(context, parents)
-    x = ForwardInput.of(whole, at, list(range(len(at))), stage.device)
+    """The target pass that scores these trees, each after a context of its own."""
+    roots = [KnownTokens(b, context, stage.tokens(1)) for b in range(tree.batch)]
+    tree = replace(tree, tokens=tree.tokens % stage.target.info.vocab_size)  # a pass costs the same for all ids
+    x = assemble_lists(roots, HostTree.of(tree), stage.device)[0]
 
     def run() -> None:
-        none = [[] for _ in range(tree.batch)]
+        none = [[] for _ in roots]
         stage.target.execute(x)
-        stage.target.commit(range(tree.batch), none, none)
+        stage.target.commit(range(len(roots)), none, none)
 
     return run
-
-
-def _parents(tree: TokenTree, sequence: int) -> list[int]:
-    """Of the live nodes of one sequence, numbered in order."""
-    live = tree.live[sequence].nonzero()[:, 0].tolist()
-    number = {node: i for i, node in enumerate(live)}
-    return [number.get(p, -1) for p in tree.parents[sequence, live].tolist()]

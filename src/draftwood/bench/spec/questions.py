@@ -6,7 +6,7 @@ anew, so that no method always follows the same other method.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,11 @@ def make_items(questions: Sequence[tuple[str, str, str]]) -> list[Item]:
     eight categories of MT-Bench as one task. It is recognised by its categories."""
     merged = MT_BENCH if {category for _, category, _ in questions} == SPEC_BENCH else frozenset[str]()
     return [Item(id, c, text, DIALOGUE if c in merged else c or UNNAMED) for id, c, text in questions]
+
+
+def chat_prompts(tokenizer: Any, turns: Iterable[str]) -> list[list[int]]:
+    """Each turn alone, by the chat template."""
+    return [tokenizer.encode_chat([{"role": "user", "content": turn}]) for turn in turns]
 
 
 def spread(items: Sequence[Any], count: int) -> list[Any]:

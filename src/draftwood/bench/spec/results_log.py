@@ -101,12 +101,8 @@ class ResultsLog:
     def _compare(self, path: Path, before: Any) -> None:
         if not isinstance(before, dict):
             raise OptionError(f"{path}: not a results log\nhint: another --out, or --fresh")
-        keys = [*self.settings, *(key for key in before if key not in self.settings)]
-        changed = [
-            f"{key}: {before.get(key)!r} then, {self.settings.get(key)!r} now"
-            for key in keys
-            if before.get(key) != self.settings.get(key)
-        ]
+        pairs = {key: (before.get(key), self.settings.get(key)) for key in {**self.settings, **before}}
+        changed = [f"{key}: {then!r} then, {now!r} now" for key, (then, now) in pairs.items() if then != now]
         if changed:
             raise OptionError(
                 f"{path} was begun with other settings\n  " + "\n  ".join(changed) + "\n"

@@ -41,16 +41,11 @@ class Plan:
         s = self.settings
         asked = json.dumps([[i.id, i.category, i.text] for i in self.items]).encode()
         return {
-            "model": s.model,
-            "dtype": s.dtype,
+            **{key: getattr(s, key) for key in ("model", "dtype", "max_tokens", "temperature", "seed", "threads")},
             "recipes": s.methods,
             "peers": self.peers,
             "questions": len(self.items),
             "questions_hash": hashlib.sha256(asked).hexdigest()[:16],
-            "max_tokens": s.max_tokens,
-            "temperature": s.temperature,
-            "seed": s.seed,
-            "threads": s.threads,
             SWITCH: chosen(),
             "warmup": self.warmup,
             **{key: source.get(key) for key in ("draftwood", "commit", "torch", "cpu", "device")},

@@ -3,7 +3,7 @@
 Tokens per second is the mean over questions of each question's own speed, and a speed-up is a ratio of two such means, as
 Spec-Bench defines it. Tokens per pass is a micro-average: all tokens over all passes. Time per token belongs to an answer
 (first to last token, over the tokens between); its percentiles are over answers. A failed answer has no speed: it is
-counted, and a ratio says how many questions both methods answered.
+counted, and a ratio holds the number of questions that both methods answered.
 """
 
 from collections import Counter

@@ -19,7 +19,7 @@ from draftwood.bench.spec.peers import Peer, Settings, make
 OPS = ("open", "answer", "encode", "judge")
 
 
-def serve(peer: Peer, lines: IO[str], reply: Callable[[str], None]) -> None:
+def serve(peer: Peer, lines: IO[str], reply: Callable[[str], object]) -> None:
     """Reply to every line. An exception becomes a reply with "error"."""
     for line in lines:
         try:
@@ -40,16 +40,11 @@ def _do(peer: Peer, asked: dict[str, Any]) -> dict[str, Any]:
     return getattr(peer, op)(**asked)
 
 
-def private_stdout() -> Callable[[str], None]:
+def private_stdout() -> Callable[[str], object]:
     """A function that writes replies. From now on, what libraries print to stdout goes to stderr."""
-    pipe = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    pipe = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")  # by line
     os.dup2(2, 1)
-
-    def reply(text: str) -> None:
-        pipe.write(text)
-        pipe.flush()
-
-    return reply
+    return pipe.write
 
 
 def main(peer: Peer) -> None:

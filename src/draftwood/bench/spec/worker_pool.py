@@ -1,8 +1,8 @@
 """WorkerPool: the processes of a run, and which of them answers for which method."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from draftwood.bench.other_processes import Meter, settle
@@ -19,9 +19,9 @@ class WorkerPool:
         self, settings: Settings, peers: Sequence[str], processes: Mapping[str, WorkerProcess] | None = None
     ) -> None:
         self.settings, self.peers = settings, tuple(peers)
-        made = processes or {name: WorkerProcess(name) for name in (OURS, *peers)}
-        self.ours = made[OURS]
-        self.process = {**dict.fromkeys(settings.methods, self.ours), **{name: made[name] for name in peers}}
+        self.workers = processes or {name: WorkerProcess(name) for name in (OURS, *peers)}
+        self.ours = self.workers[OURS]
+        self.process = {**dict.fromkeys(settings.methods, self.ours), **{name: self.workers[name] for name in peers}}
         self.prompts: list[list[int]] = []
         self.warmup = 0
 
@@ -31,7 +31,7 @@ class WorkerPool:
 
     @property
     def facts(self) -> dict[str, Any]:
-        return {OURS: self.ours.facts, **{name: self.process[name].facts for name in self.peers}}
+        return {name: worker.facts for name, worker in self.workers.items()}
 
     def open(self, items: Sequence[Item], warmup: int) -> None:
         """Load all models. Ours must succeed; a peer that fails to load has failed answers."""
@@ -40,11 +40,11 @@ class WorkerPool:
         longest = max(map(len, self.prompts), default=0) + self.settings.max_tokens
         self.settings = replace(self.settings, eos=tuple(self.ours.facts.get("eos", ())), context=longest)
         self.warmup = warmup
-        for start in (lambda: self._warm(self.ours), *(partial(self._ready, name) for name in self.peers)):
-            try:
-                start()
-            except WorkerFailed:
-                continue
+        with suppress(WorkerFailed):
+            self._warm(self.ours)
+        for name in self.peers:
+            with suppress(WorkerFailed):
+                self._ready(name)
 
     def _ready(self, method: str) -> None:
         """Start the method's process if it does not run, and warm it up before it is timed."""
@@ -100,14 +100,11 @@ class WorkerPool:
 
     @property
     def pids(self) -> list[int]:
-        return [pid for process in self._all() if (pid := process.pid) is not None]
+        return [pid for worker in self.workers.values() if (pid := worker.pid) is not None]
 
     def meter(self) -> Meter:
         return Meter(self.pids)
 
-    def _all(self) -> list[WorkerProcess]:
-        return [self.ours, *(self.process[name] for name in self.peers)]
-
     def close(self) -> None:
-        for process in self._all():
-            process.close()
+        for worker in self.workers.values():
+            worker.close()

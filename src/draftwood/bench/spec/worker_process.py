@@ -2,13 +2,13 @@
 
 import json
 import os
-import selectors
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from multiprocessing.connection import wait
 from pathlib import Path
 from time import monotonic
 from typing import IO, Any
@@ -89,16 +89,14 @@ class WorkerProcess:
         assert self._child is not None and self._child.stdout is not None
         pipe = self._child.stdout.fileno()
         end = monotonic() + self.patience
-        with selectors.DefaultSelector() as ready:
-            ready.register(pipe, selectors.EVENT_READ)
-            while b"\n" not in self._rest:
-                if not ready.select(max(0.0, end - monotonic())):
-                    self.close(now=True)
-                    raise WorkerDied(f"{self.peer} gave no answer within {self.patience:.0f} s and was ended")
-                read = os.read(pipe, 1 << 16)
-                if not read:
-                    raise self._dead()
-                self._rest += read
+        while b"\n" not in self._rest:
+            if not wait([pipe], max(0.0, end - monotonic())):
+                self.close(now=True)
+                raise WorkerDied(f"{self.peer} gave no answer within {self.patience:.0f} s and was ended")
+            read = os.read(pipe, 1 << 16)
+            if not read:
+                raise self._dead()
+            self._rest += read
         line, _, self._rest = self._rest.partition(b"\n")
         return line
 

@@ -24,6 +24,7 @@ from draftwood.errors import EngineError
 from draftwood.llm import LLM
 from draftwood.models.loading.load import Loaded
 from draftwood.runners.open import runner_of
+from draftwood.train.data.chat_turns import shared_prefix
 
 GREEDY, SAMPLED, OVERALL = "greedy", "sampled", "overall"
 SLOTS = 8  # texts that are generated together
@@ -105,9 +106,7 @@ def write_texts(
 
 def before_a_turn(llm: LLM) -> tuple[int, ...]:
     """The tokens of a chat before the user's first word: the common prefix of two conversations with different words."""
-    one, other = llm.chat_prompt("yes"), llm.chat_prompt("No")
-    same = next(i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
-    return tuple(one[:same])
+    return tuple(shared_prefix(llm.chat_prompt("yes"), llm.chat_prompt("No")))
 
 
 def _write(
@@ -116,11 +115,9 @@ def _write(
     requests = [llm.request(p, each) for p, each in zip(prompts, params, strict=True)]
     for request in requests:
         llm.engine.add(request)
-    done = 0
     while llm.engine.has_work:
-        finished = len(llm.engine.step())
-        if finished:
-            done += finished
+        if llm.engine.step():
+            done = sum(request.finished for request in requests)
             say(f"{llm.loaded.info.backend} wrote {done}/{len(requests)} {what}")
     for request in requests:
         if request.finish_reason == "error":
@@ -187,5 +184,4 @@ def summary(kind: str, scores: Sequence[Score]) -> Quality:
 
 
 def _exp(x: float) -> float:
-    """Clamped, so that a broken backend gives a huge perplexity instead of an overflow."""
-    return math.exp(min(x, 700.0))
+    return math.exp(min(x, 700.0))  # a broken backend has a huge perplexity, not an overflow

@@ -26,7 +26,6 @@ from draftwood.core.protocols import Verifier
 from draftwood.core.recipe import Recipe
 from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
-from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
 from draftwood.errors import OptionError
@@ -104,15 +103,13 @@ def record(
         raise OptionError(
             f"{type(made.drafter).__name__} draws from no distribution, so there is no q\nhint: try eagle3 or fast_draft"
         )
-    p: list[Tensor] = []
-    q: list[Tensor] = []
-    of: list[int] = []
+    p, q, of = list[Tensor](), list[Tensor](), list[int]()
     for i, prompt in enumerate(prompts):
         say(f"temperature {temperature:g}: prompt {i + 1} of {len(prompts)}")
         recording = Recording(Rejection(), most=-(-(positions - len(p)) // (len(prompts) - i)))
         whole = replace(made, policy=Chain(Draw.IID), verifier=recording, controller=Fixed(depth=DEPTH))
-        params = SamplingParams(temperature=temperature, top_p=top_p, seed=seed + i, max_tokens=max_tokens)
-        ask(engine(loaded, whole, [prompt], max_tokens), prompt, params, i + 1)
+        llm = engine(loaded, whole, [prompt], max_tokens)
+        ask(llm, prompt, i, temperature=temperature, top_p=top_p, seed=seed, max_tokens=max_tokens)
         p, q, of = p + recording.p, q + recording.q, of + [i] * len(recording.p)
     if not p:
         raise OptionError("nothing was drafted\nhint: longer answers, or a drafter that drafts more")
@@ -166,11 +163,10 @@ def compare(
         values.append((name, "iid", BEST_IID, {k: rate(p, q, k) for k in siblings}, ()))
     values.append((BEST_IID, "iid", None, {k: bounds[BEST_IID][:, k - 1] for k in siblings}, ()))
     for name, (rule, pair) in DISTINCT.items():
-        known = {1: _one(name), 2: pair}
+        one = IID[name.partition(",")[0]](p, q, 1)  # one draw is the same with replacement and without
+        known = {1: one, 2: pair(p, q)}
         run = tuple(k for k in siblings if k not in known)
-        each = {
-            k: known[k](p, q) if k in known else sampled(rule, Draw.DISTINCT, pairs, k, trials, seed) for k in siblings
-        }
+        each = {k: known[k] if k in known else sampled(rule, Draw.DISTINCT, pairs, k, trials, seed) for k in siblings}
         values.append((name, "distinct", BEST_DISTINCT, each, run))
     values.append((BEST_DISTINCT, "distinct", None, {k: bounds[BEST_DISTINCT][:, k - 1] for k in siblings}, ()))
     values.append(("best guesses and one draw", "greedy", None, {k: rates.greedy(p, q, k) for k in siblings}, ()))
@@ -199,12 +195,6 @@ DISTINCT: dict[str, tuple[Verifier, Callable[[Tensor, Tensor], Tensor]]] = {
     "match, distinct": (Match(), rates.match_two_distinct),
     "rejection, distinct": (Rejection(), rates.rejection_two_distinct),
 }
-
-
-def _one(name: str) -> Callable[[Tensor, Tensor], Tensor]:
-    """The formula for one draw, which is the same with replacement and without."""
-    rate = IID[name.partition(",")[0]]
-    return lambda p, q: rate(p, q, 1)
 
 
 def sampled(rule: Verifier, draw: Draw, pairs: Pairs, k: int, trials: int, seed: int = 0) -> Float[Tensor, "R"]:

@@ -13,7 +13,7 @@ from draftwood.bench import other_processes
 from draftwood.bench.spec.text_equality import EVERY, difference, few_enough, not_compared, tokens_per_tie
 from draftwood.bench.statistics import Ratio, ratio_of_means
 from draftwood.bench.study.predict import Forecast, Pair, Spent, estimated, fitted, observed
-from draftwood.bench.study.timed_answer import Answer, answer
+from draftwood.bench.study.timed_answer import Answer, TimedEngine
 from draftwood.controllers.cost import CostModel
 from draftwood.core.recipe import Recipe
 from draftwood.core.sampling.params import SamplingParams
@@ -24,6 +24,7 @@ from draftwood.train.loop.measure import Acceptance, acceptance
 
 PLAIN = "autoregressive"
 SHORTEST = 2  # decoding rounds of an answer that can be timed
+SPARE = 256  # cache entries of a slot beyond prompt and answer, for trees
 
 Prompt = Sequence[int]
 Say = Callable[[int, int], None]
@@ -120,7 +121,9 @@ class Evaluator:
             accepted=acceptance([(a.recipe[0].tokens, a.recipe[0].stats) for a in asked]),
             text=self._judge(prompts, asked, temperature),
             decoding=speed_up(asked, self.seed),
-            whole=ratio_of_means([_seconds(a.plain) for a in asked], [_seconds(a.recipe) for a in asked]),
+            whole=ratio_of_means(
+                [sum(x.seconds for x in a.plain) for a in asked], [sum(x.seconds for x in a.recipe) for a in asked]
+            ),
             forecast=forecast(asked, self.seed),
             foreign=tuple(a.foreign for a in asked),
             failures=tuple(failures),
@@ -141,7 +144,9 @@ class Evaluator:
     def _answer(self, kind: str, prompt: Prompt, params: SamplingParams) -> Answer:
         """An empty `kind` is the recipe."""
         cost_model = self.cost_model.setdefault(kind, CostModel())
-        return answer(self.loaded, kind or self.recipe, prompt, params, cost_model, pause=self.pause)
+        length = min(len(prompt) + params.max_tokens + SPARE, self.loaded.info.max_positions)
+        engine = TimedEngine(self.loaded, kind or self.recipe, cost_model, length)
+        return engine.answer(prompt, params, pause=self.pause)
 
     def _judge(self, prompts: Sequence[Prompt], asked: Sequence[Asked], temperature: float) -> Text:
         why = not_compared(self.recipe, temperature)
@@ -192,10 +197,6 @@ def speed_up(asked: Sequence[Asked], seed: int = 0) -> Ratio | None:
             plain.append(tokens * sum(x.per_token for x in a.plain) / 2)
             ours.append(tokens * sum(x.per_token for x in a.recipe) / 2)
     return ratio_of_means(plain, ours, seed=seed)
-
-
-def _seconds(answers: Sequence[Answer]) -> float:
-    return sum(a.seconds for a in answers)
 
 
 def _rounds(asked: Sequence[Asked], side: str) -> list[Spent]:

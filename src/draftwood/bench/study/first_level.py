@@ -15,16 +15,13 @@ from draftwood.core.legal_draws import Draw
 from draftwood.verifiers import rates
 from draftwood.verifiers.bounds import best_distinct, best_iid, distributions
 
-Rate = Callable[[Tensor, Tensor, int], Tensor]
-Two = Callable[[Tensor, Tensor], Tensor]
-
-IID: dict[str, Rate] = {
+IID: dict[str, Callable[[Tensor, Tensor, int], Tensor]] = {
     "Match": rates.match_iid,
     "Rejection": rates.rejection_iid,
     "Transport": rates.transport_iid,
     "Selection": rates.selection_iid,  # a lower bound for three draws and more
 }
-DISTINCT_TWO: dict[str, Two] = {"Match": rates.match_two_distinct, "Rejection": rates.rejection_two_distinct}
+DISTINCT_TWO = {"Match": rates.match_two_distinct, "Rejection": rates.rejection_two_distinct}
 
 
 def bound(root: Root, draw: Draw, most: int | None = None) -> float:
@@ -33,7 +30,7 @@ def bound(root: Root, draw: Draw, most: int | None = None) -> float:
     if not root.draws or root.given:
         assert root.draws <= 1, "several draws together with given tokens have no formula here"
         p, q = _distributions(root)
-        return float(p[_at(root, p)].sum() + torch.minimum(p, q).sum())
+        return float(p[list(root.given)].sum() + torch.minimum(p, q).sum())
     count = root.draws if most is None else most
     best = best_iid if draw is Draw.IID else best_distinct
     return float(best(root.p[None], root.q[None], count)[0, -1])
@@ -44,7 +41,7 @@ def rate(rule: str, root: Root, draw: Draw) -> float | None:
     if not root.draws or root.given:
         p, q = _distributions(root)
         kept = {"Match": p * q, "Rejection": torch.minimum(p, q)}.get(rule)
-        return None if kept is None else float(p[_at(root, p)].sum() + kept.sum())
+        return None if kept is None else float(p[list(root.given)].sum() + kept.sum())
     p, q, count = root.p[None], root.q[None], root.draws
     if rule in IID and (draw is Draw.IID or count == 1):
         return float(IID[rule](p, q, count)[0])
@@ -60,7 +57,3 @@ def _distributions(root: Root) -> tuple[Float[Tensor, "V"], Float[Tensor, "V"]]:
         return p / p.sum(), torch.zeros_like(p)
     p, q = distributions(root.p[None], root.q[None], 1)
     return p[0], q[0]
-
-
-def _at(root: Root, p: Tensor) -> Tensor:
-    return torch.tensor(root.given, dtype=torch.int64, device=p.device)

@@ -43,17 +43,9 @@ def _rule(name: str) -> Verifier | None:
     return None if made is None else made()
 
 
-def round_of(
-    batch: int,
-    vocab_size: int,
-    *,
-    seed: int = 0,
-    temperature: float = 1.0,
-    top_p: float = 1.0,
-    device: torch.device = CPU,
-) -> Round:
-    """Sequences that have said nothing yet, each with a seed of its own."""
-    params = [SamplingParams(temperature=temperature, top_p=top_p, seed=seed * batch + b) for b in range(batch)]
+def round_of(batch: int, vocab_size: int, *, seed: int = 0, top_p: float = 1.0, device: torch.device = CPU) -> Round:
+    """Sequences without output at temperature 1, each with a seed of its own."""
+    params = [SamplingParams(temperature=1.0, top_p=top_p, seed=seed * batch + b) for b in range(batch)]
     requests = tuple(Request(b, [0], each, vocab_size) for b, each in enumerate(params))
     return Round(put(range(batch), device), put([1] * batch, device), requests)
 
@@ -75,8 +67,8 @@ def scored(
     kernels: SamplingKernels | None = None,
     best: Int[Tensor, "U"] | None = None,
 ) -> Scored:
-    """What a target says whose logits after node n of sequence b are `logits[place[b, n]]`; `kernels` and `best`: what its
-    backend brings along."""
+    """The scores of a target whose logits after node n of sequence b are `logits[place[b, n]]`. `kernels` and `best`: those
+    of its backend."""
     at = torch.arange(len(logits), device=logits.device)
     output = ForwardOutput(logits, logits[:, :0], at, token_index=place, best=best, kernels=kernels)
     return Scored(output, tree, rnd)

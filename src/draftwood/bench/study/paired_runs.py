@@ -89,15 +89,12 @@ class PairedRules:
         judged: dict[str, Judged] = {}
         verdicts: dict[str, Verdict] = {}
         for name in order(list(self.rules), turn):  # so that no rule always finds the logits in the processor's cache
-            kept: list[int] = []
-            seconds = 0.0
-            for trial in range(self.trials):
-                own = rnd if name == leader and not trial else rnd.inner(f"paired {name} {trial}")
-                verdict, spent = _timed(self.rules[name], proposal, target, own)
-                if not trial:
-                    verdicts[name], seconds = verdict, spent
-                kept.append(int(verdict.count[0]))
-            judged[name] = Judged(tuple(kept), seconds)
+            rounds = [rnd.inner(f"paired {name} {trial}") for trial in range(self.trials)]
+            if name == leader:
+                rounds[0] = rnd
+            found = [_timed(self.rules[name], proposal, target, own) for own in rounds]
+            verdicts[name], seconds = found[0]
+            judged[name] = Judged(tuple(int(verdict.count[0]) for verdict, _ in found), seconds)
         root = None if turn % self.every else root_of(proposal, target)
         self.rounds.append(PairedRound(target.host_tree.drafted[0], target.host_tree.deepest[0], judged, root))
         return verdicts[leader]

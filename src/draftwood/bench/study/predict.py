@@ -84,32 +84,23 @@ class Forecast:
 
     def errors(self) -> dict[str, float]:
         """By term: the factor by which the prediction is too high because of this term alone. The largest first."""
-        p, m = self.predicted, self.measured
-        found = {name: p.speed_up / swap(p, m).speed_up for name, swap in SWAPS.items()}
+        p, found = self.predicted, dict[str, float]()
+        for name, (side, *terms) in TERMS.items():
+            measured = {term: getattr(getattr(self.measured, side), term) for term in terms}
+            other = replace(p, **{side: replace(getattr(p, side), **measured)})
+            found[name] = p.speed_up / other.speed_up
         return dict(sorted(found.items(), key=lambda each: -abs(log(each[1]))))
 
 
-Swap = Callable[[Pair, Pair], Pair]
-
-
-def _swap(side: str, *names: str) -> Swap:
-    """The first pair with these terms of the second."""
-
-    def swap(pair: Pair, other: Pair) -> Pair:
-        taken = {name: getattr(getattr(other, side), name) for name in names}
-        return replace(pair, **{side: replace(getattr(pair, side), **taken)})
-
-    return swap
-
-
-SWAPS: dict[str, Swap] = {
-    "tokens per pass": _swap("recipe", "tokens"),
-    "plain target pass": _swap("plain", "score"),
-    "plain verify and rest": _swap("plain", "draft", "verify", "rest"),
-    "target pass": _swap("recipe", "score"),
-    "draft": _swap("recipe", "draft"),
-    "verify": _swap("recipe", "verify"),
-    "rest": _swap("recipe", "rest"),
+# By name: plain decoding or the recipe, and fields of its Terms.
+TERMS = {
+    "tokens per pass": ("recipe", "tokens"),
+    "plain target pass": ("plain", "score"),
+    "plain verify and rest": ("plain", "draft", "verify", "rest"),
+    "target pass": ("recipe", "score"),
+    "draft": ("recipe", "draft"),
+    "verify": ("recipe", "verify"),
+    "rest": ("recipe", "rest"),
 }
 
 

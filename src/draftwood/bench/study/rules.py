@@ -27,7 +27,6 @@ from draftwood.controllers.fixed import Fixed
 from draftwood.core.legal_draws import Shape, legal_rules
 from draftwood.core.protocols import Drafter, TreePolicy, Verifier
 from draftwood.core.recipe import Recipe
-from draftwood.core.sampling.params import SamplingParams
 from draftwood.errors import OptionError, UnknownNameError
 from draftwood.models.loading.load import Loaded
 from draftwood.verifiers.path_block import PathBlock
@@ -166,8 +165,7 @@ def measure(
     llm = engine(loaded, whole, prompts, max_tokens)  # one for all prompts: fresh memory is slow and disturbs times
     groups: list[int] = []
     for i, prompt in enumerate(prompts):
-        params = SamplingParams(temperature=temperature, top_p=top_p, seed=seed + i, max_tokens=max_tokens)
-        ask(llm, prompt, params, i + 1)
+        ask(llm, prompt, i, temperature=temperature, top_p=top_p, seed=seed, max_tokens=max_tokens)
         groups += [i] * (len(paired.rounds) - len(groups))
         say(f"{i + 1}/{len(prompts)} prompts")
     if not paired.rounds:
@@ -221,9 +219,8 @@ def summary(
 
 def _rates(rule: str, roots: Sequence[Root], policy: TreePolicy) -> list[float] | None:
     """The rates at all roots; None if one of them has no formula."""
-    each = [rate(rule, root, policy.draw) for root in roots]
-    known = [value for value in each if value is not None]
-    return known if known and len(known) == len(each) else None
+    known = [value for root in roots if (value := rate(rule, root, policy.draw)) is not None]
+    return known if known and len(known) == len(roots) else None
 
 
 class Sums:
@@ -253,9 +250,7 @@ class Sums:
 
     def _ratio(self, a: Sequence[float], b: Sequence[float]) -> Ratio | None:
         """Ratio of sums by prompt, both over the same rounds."""
-        return ratio_of_means(
-            [sum(x) for x in self._by_prompt(a)], [sum(x) for x in self._by_prompt(b)], seed=self.seed
-        )
+        return ratio_of_means(*([sum(x) for x in self._by_prompt(each)] for each in (a, b)), seed=self.seed)
 
     def _share(self, rule: str) -> Ratio | None:
         """The rule's median seconds over those of the target pass, by prompt."""
@@ -287,8 +282,7 @@ def claim(cells: Sequence[Cell]) -> Claim:
     judged = good = 0
     below: list[str] = []
     for cell in cells:
-        against = [(line.rule, line.over) for line in cell.lines if line.rule in AHEAD]
-        ratios = [(rule, ratio) for rule, ratio in against if ratio is not None]
+        ratios = [(line.rule, line.over) for line in cell.lines if line.rule in AHEAD and line.over is not None]
         if cell.lines[0].rule != "Rejection" or not ratios:
             continue
         worse = [(rule, r) for rule, r in ratios if (r.value if r.high is None else r.high) < 1 - SLACK]

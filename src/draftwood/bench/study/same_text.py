@@ -1,22 +1,15 @@
 """bench exact: compares the tokens of recipes with plain decoding, and those of plain decoding with transformers.
 
 Equality up to near ties, with the number of rounds that accepted all, some and none of their draft: equality where
-nothing was accepted proves nothing. A noisy oracle, which drafts the plain answers with errors, makes sure that every
-kind of round occurs.
+nothing was accepted is no evidence. A noisy oracle, which drafts the plain answers with errors, makes every kind of round
+occur.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from draftwood.bench.spec.text_equality import (
-    EVERY,
-    Difference,
-    difference,
-    few_enough,
-    following,
-    not_compared,
-    tokens_per_tie,
-)
+from draftwood.bench.spec import text_equality
+from draftwood.bench.spec.text_equality import Difference, following, not_compared
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.config import EngineConfig
 from draftwood.core.legal_draws import Draw
@@ -51,14 +44,15 @@ class Comparison:
     rounds: list[int] = field(default_factory=lambda: [0, 0, 0])  # all, some, none accepted
     preempted: int = 0
     disabled: int = 0
-    every: int = EVERY  # tokens among which one near tie is no sign of an error
+    every: int = text_equality.EVERY  # tokens among which one near tie is no sign of an error
     near: list[tuple[int, Difference]] = field(default_factory=list[tuple[int, Difference]])
     wrong: list[tuple[int, Difference]] = field(default_factory=list[tuple[int, Difference]])
 
     @property
     def good(self) -> bool:
         """No difference but a few near ties, and the drafter was never disabled."""
-        return not self.wrong and not self.disabled and few_enough(len(self.near), self.compared, self.every)
+        few = text_equality.few_enough(len(self.near), self.compared, self.every)
+        return few and not self.wrong and not self.disabled
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +84,10 @@ def compare(
     elif against is not None:
         raise OptionError(f"cannot compare against {against!r}\nhint: 'transformers'")
     wanted = [r.output for r in plain]
-    known = {p: w for p, w in zip(setting.prompts, wanted, strict=True)}
+    drafter = NoisyOracle(dict(zip(setting.prompts, wanted, strict=True)), loaded.config.vocab_size, right=0.7)
+    oracle = Recipe(drafter=drafter, policy=Chain(Draw.GIVEN), verifier=Match(), controller=Fixed(4, 8))
     for name in (*names, ORACLE):
-        recipe: str | Recipe = _oracle(known, loaded.config.vocab_size) if name == ORACLE else name
-        llm = _open(loaded, recipe, setting)
+        llm = _open(loaded, oracle if name == ORACLE else name, setting)
         got = _answers(llm, setting, name, say)
         why = not_compared(llm.recipe, setting.params.temperature)
         found = _compared(loaded, setting, name, PLAIN, got, None if why else wanted)
@@ -108,11 +102,6 @@ def _open(loaded: Loaded, recipe: str | Recipe, setting: Setting) -> LLM:
         entries = max(sum(longest[: setting.batch]) // 3, longest[0] + 64)  # too few on purpose: requests are preempted
         config = replace(config, max_cache_tokens=entries, max_prefill_tokens=256)
     return LLM(loaded, recipe, config=config, **options)
-
-
-def _oracle(known: dict[tuple[int, ...], list[int]], vocab_size: int) -> Recipe:
-    drafter = NoisyOracle(known, vocab_size, right=0.7)
-    return Recipe(drafter=drafter, policy=Chain(Draw.GIVEN), verifier=Match(), controller=Fixed(4, 8))
 
 
 def _answers(llm: LLM, setting: Setting, name: str, say: Progress) -> list[Request]:
@@ -156,7 +145,7 @@ def _compared(
     wanted: Sequence[Sequence[int]] | None,
 ) -> Comparison:
     """`wanted` is None where texts are not compared: then only rounds are counted."""
-    found = Comparison(name, against, answers=len(got), every=tokens_per_tie(loaded.info.backend))
+    found = Comparison(name, against, answers=len(got), every=text_equality.tokens_per_tie(loaded.info.backend))
     for i, request in enumerate(got):
         s = request.stats
         found.emitted += len(request.output)
@@ -166,7 +155,8 @@ def _compared(
         found.disabled += s.disabled is not None
         if wanted is None:
             continue
-        apart = difference(runner_of(loaded), request.prompt, request.output, wanted[i], setting.of(i))
+        texts = request.prompt, request.output, wanted[i]
+        apart = text_equality.difference(runner_of(loaded), *texts, setting.of(i))
         found.compared += len(wanted[i]) if apart is None else apart.position + 1
         if apart is None:
             found.identical += 1

@@ -7,7 +7,6 @@ from draftwood.bench.study.single_prompt import ask, engine, need_prompts
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.legal_draws import Draw
 from draftwood.core.recipe import Recipe
-from draftwood.core.sampling.params import SamplingParams
 from draftwood.errors import OptionError
 from draftwood.models.loading.load import Loaded
 from draftwood.runners.open import runner_of
@@ -41,12 +40,12 @@ def measure(
         )
     tree = tried_tree(width, nodes, depth)
     counter = Counting.of(tree)
+    size = Fixed(depth=tree.depth, nodes=tree.num_nodes)
+    whole = Recipe(drafter=drafter, policy=tree, verifier=counter, controller=size)
     for i, prompt in enumerate(prompts):
         say(i, len(prompts))
-        size = Fixed(depth=tree.depth, nodes=tree.num_nodes)
-        whole = Recipe(drafter=drafter, policy=tree, verifier=counter, controller=size)
-        params = SamplingParams(temperature=temperature, top_p=top_p, seed=seed + i, max_tokens=max_tokens)
-        ask(engine(loaded, whole, [prompt], max_tokens, SPARE), prompt, params, i + 1)
+        llm = engine(loaded, whole, [prompt], max_tokens, SPARE)
+        ask(llm, prompt, i, temperature=temperature, top_p=top_p, seed=seed, max_tokens=max_tokens)
     say(len(prompts), len(prompts))
     if not any(map(any, counter.kept)):
         raise OptionError("nothing was accepted\nhint: longer answers, or a drafter with a higher acceptance")

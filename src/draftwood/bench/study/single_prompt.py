@@ -2,6 +2,7 @@
 figures over the other prompts would not be comparable."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from draftwood.core.config import EngineConfig
 from draftwood.core.recipe import Recipe
@@ -26,8 +27,8 @@ def engine(loaded: Loaded, recipe: Recipe, prompts: Sequence[Prompt], max_tokens
     return LLM(loaded, recipe, config=EngineConfig(max_num_seqs=1, max_model_len=length, disable_slow_drafts=False))
 
 
-def ask(llm: LLM, prompt: Prompt, params: SamplingParams, number: int) -> None:
-    """Answer the prompt with this number. Returns nothing: the recording verifier holds the results."""
-    answer = llm.generate([list(prompt)], params)[0]
+def ask(llm: LLM, prompt: Prompt, number: int, *, seed: int = 0, **params: Any) -> None:
+    """Answer the prompt with this number, from 0. Returns nothing: the recording verifier holds the results."""
+    answer = llm.generate([list(prompt)], SamplingParams(seed=seed + number, **params))[0]
     if answer.stats.disabled or answer.error:
-        raise OptionError(f"prompt {number} could not be drafted: {answer.stats.disabled or answer.error}")
+        raise OptionError(f"prompt {number + 1} could not be drafted: {answer.stats.disabled or answer.error}")

@@ -1,15 +1,15 @@
-"""One answer by a fresh engine, round by round: tokens emitted, and seconds by part."""
+"""Answers of one engine, round by round: tokens emitted, and seconds by part."""
 
 import gc
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 from draftwood.bench import other_processes
 from draftwood.bench.study.predict import Spent
-from draftwood.controllers.cost import CostModel
 from draftwood.core.config import EngineConfig
+from draftwood.core.limit import CostEstimate
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request, Stats
 from draftwood.core.sampling.params import SamplingParams
@@ -17,8 +17,7 @@ from draftwood.core.verdict import Times
 from draftwood.llm import LLM
 from draftwood.models.loading.load import Loaded
 
-SPARE = 256  # cache entries of a slot beyond prompt and answer, for trees
-WARM = 4  # tokens before the clock starts: the first is read from the prompt, the last is never drafted
+WARM_PROMPT, WARM_TOKENS = 8, 4  # tokens; drafters over features need two prompt tokens and a second round
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +29,7 @@ class Answer:
     decoding: tuple[Spent, ...]
     seconds: float
     error: str | None = None
+    finish: str = ""
 
     @property
     def per_token(self) -> float:
@@ -37,41 +37,11 @@ class Answer:
         return sum(r.wall for r in self.decoding) / sum(r.emitted for r in self.decoding)
 
 
-def answer(
-    loaded: Loaded,
-    recipe: str | Recipe,
-    prompt: Sequence[int],
-    params: SamplingParams,
-    cost_model: CostModel,
-    *,
-    pause: bool = True,
-) -> Answer:
-    """A fresh engine holds nothing of an earlier text; only the `cost_model` of the machine is kept and updated.
-    `pause`: wait until our own threads are idle."""
-    length = min(len(prompt) + params.max_tokens + SPARE, loaded.info.max_positions)
-    llm = LLM(loaded, recipe, config=EngineConfig(max_num_seqs=1, max_model_len=length))
-    llm.engine.cost_model = watched = Watched(cost_model)
-    other = next(token for token in range(2) if token != prompt[0])  # shares no prefix with the prompt
-    for _ in spent(llm, watched, llm.request([other] * 2, SamplingParams(max_tokens=WARM))):
-        pass
-    request = llm.request(prompt, params)
-    gc.collect()
-    if pause:
-        other_processes.settle([os.getpid()])
-    start = perf_counter()
-    rounds = list(spent(llm, watched, request))
-    seconds = perf_counter() - start
-    first = next((i for i, r in enumerate(rounds) if r.emitted), len(rounds))
-    why = request.error or request.stats.disabled
-    return Answer(tuple(request.output), request.stats, tuple(rounds[first + 1 :]), seconds, why)
-
-
 class Watched:
-    """A cost model that also keeps the times of the last round."""
+    """A cost model that also keeps the times of the rounds."""
 
-    def __init__(self, cost_model: CostModel) -> None:
-        self.cost_model = cost_model
-        self.last: Times | None = None
+    def __init__(self, cost_model: CostEstimate) -> None:
+        self.cost_model, self.times = cost_model, list[Times]()
 
     def pass_seconds(self, tokens: int, context: int = 0) -> float:
         return self.cost_model.pass_seconds(tokens, context)
@@ -83,17 +53,48 @@ class Watched:
         return self.cost_model.rest_seconds()
 
     def observe(self, times: Times) -> None:
-        self.last = times
+        self.times.append(times)
         self.cost_model.observe(times)
 
 
-def spent(llm: LLM, watched: Watched, request: Request) -> Iterator[Spent]:
-    """Run a request to its end, round by round."""
-    llm.engine.add(request)
-    while not request.finished:
-        before, watched.last = len(request.output), None
+class TimedEngine:
+    """A fresh engine for one sequence. Of earlier engines only the `cost_model` is kept, and updated: it describes the
+    machine, and a server has one after a minute."""
+
+    def __init__(
+        self, loaded: Loaded, recipe: str | Recipe, cost_model: CostEstimate, max_model_len: int | None = None
+    ) -> None:
+        self.llm = LLM(loaded, recipe, config=EngineConfig(max_num_seqs=1, max_model_len=max_model_len))
+        self.llm.engine.cost_model = self.watched = Watched(cost_model)
+
+    def answer(self, prompt: Sequence[int], params: SamplingParams, *, pause: bool = False) -> Answer:
+        """A few tokens of another prompt are drafted and decoded before the clock starts. `pause`: wait until our own
+        threads are idle."""
+        other = next(token for token in range(2) if token != prompt[0])  # shares no prefix with the prompt
+        warm = replace(params, max_tokens=WARM_TOKENS, min_tokens=0, ignore_eos=True)
+        for _ in self._rounds(self.llm.request([other] * WARM_PROMPT, warm)):
+            pass
+        request = self.llm.request(prompt, params)
+        gc.collect()
+        if pause:
+            other_processes.settle([os.getpid()])
         start = perf_counter()
-        llm.engine.step()
-        wall = perf_counter() - start
-        if watched.last is not None:
-            yield Spent(watched.last, wall, len(request.output) - before)
+        rounds = list(self._rounds(request))
+        seconds = perf_counter() - start
+        first = next((i for i, r in enumerate(rounds) if r.emitted), len(rounds))
+        why = request.error or request.stats.disabled
+        decoding = tuple(rounds[first + 1 :])
+        return Answer(tuple(request.output), request.stats, decoding, seconds, why, request.finish_reason or "")
+
+    def _rounds(self, request: Request) -> Iterator[Spent]:
+        """Run a request to its end, round by round."""
+        engine, times = self.llm.engine, self.watched.times
+        engine.add(request)
+        while not request.finished:
+            before = len(request.output)
+            times.clear()
+            start = perf_counter()
+            engine.step()
+            wall = perf_counter() - start
+            if times:
+                yield Spent(times[-1], wall, len(request.output) - before)

@@ -2,8 +2,8 @@
 
     python -m draftwood.bench.study.tree_sizes eagle3 --out src/draftwood/weights/smollm2-135m-instruct.eagle3.profile.json
 
-A best-first tree of n nodes and d levels is the n best nodes of a larger one, its deeper levels left out. So where the
-target's path goes through the large tree says how far it would have gone in every smaller one.
+A best-first tree of n nodes and d levels is the n best nodes of a larger one, its deeper levels left out. So the accepted
+path in the large tree gives the accepted path in every smaller one.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from typing import Any
 
 from draftwood import recipes
 from draftwood.bench.provenance import provenance
+from draftwood.bench.spec.questions import chat_prompts
 from draftwood.bench.study.backend_error import TURNS
 from draftwood.bench.study.single_prompt import ask, engine
 from draftwood.controllers.acceptance import DEPTHS, NODES
@@ -21,7 +22,6 @@ from draftwood.controllers.fixed import Fixed
 from draftwood.core.forward import ForwardOutput
 from draftwood.core.recipe import Recipe
 from draftwood.core.round import Round
-from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.verdict import Outcome
 from draftwood.drafters.nets.find import fingerprint
 from draftwood.models.loading.load import Loaded, load
@@ -74,8 +74,8 @@ def measure(loaded: Loaded, recipe: str, prompts: list[list[int]], temperature: 
     size = Fixed(depth=max(DEPTHS), nodes=max(NODES))
     whole = Recipe(drafter=drafter, policy=BestFirst(WIDE), verifier=Match(), controller=size, watch=(counts,))
     for i, prompt in enumerate(prompts):
-        params = SamplingParams(temperature=temperature, seed=i, max_tokens=max_tokens)
-        ask(engine(loaded, whole, [prompt], max_tokens, spare=256), prompt, params, i + 1)
+        llm = engine(loaded, whole, [prompt], max_tokens, spare=256)
+        ask(llm, prompt, i, temperature=temperature, max_tokens=max_tokens)
     return counts
 
 
@@ -89,7 +89,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     chosen = parser.parse_args()
     loaded = load(chosen.model, device=chosen.device)
-    prompts = [loaded.tokenizer.encode_chat([{"role": "user", "content": turn}]) for turn in TURNS[: chosen.count]]
+    prompts = chat_prompts(loaded.tokenizer, TURNS[: chosen.count])
     found = {str(t): measure(loaded, chosen.recipe, prompts, float(t), chosen.max_tokens).means() for t in (0, 1)}
     note = {
         "command": f"python -m draftwood.bench.study.tree_sizes {chosen.recipe} --out FILE",

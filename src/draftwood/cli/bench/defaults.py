@@ -65,7 +65,8 @@ def defaults(
     methods, left_out = able_recipes(load(model, dtype=dtype, device=device), names, texts)
     if not methods:
         raise OptionError(f"no recipe can be built: {', '.join(left_out)}\nhint: {next(iter(left_out.values()))}")
-    plan = Plan(items, settings(model, threads, max_tokens, 0.0, seed, methods, dtype, device), (), warmup)
+    chosen = settings(methods, threads, dtype, device, model=model, seed=seed, max_tokens=max_tokens)
+    plan = Plan(items, chosen, (), warmup)
     found, source = run(plan, out, questions, fresh=fresh, left_out=left_out)
     screen = Screen()
     screen.line(heading(found, plan))

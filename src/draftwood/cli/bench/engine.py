@@ -8,6 +8,7 @@ import typer
 from draftwood.cli.bench import shared
 from draftwood.cli.bench.progress import quarters
 from draftwood.cli.bench.table_cells import compact, interval
+from draftwood.cli.open_llm import PLAIN
 from draftwood.cli.options import Device, Dtype
 from draftwood.cli.options import temperatures as temperatures_of
 from draftwood.cli.screen import Screen
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from draftwood.bench.micro.engine import Cost
     from draftwood.bench.micro.host_reads import Reads
 
-PLAIN = "autoregressive"
 MOST_NODES = 255
 NODES_HELP = "Also trees of so many nodes that cost nothing to draft, separated by commas; empty: none."
 

@@ -60,8 +60,6 @@ def show(screen: Screen, found: "Measured", backend: str, repeats: int, source: 
     for p in found.parts:
         named = ", ".join(f"{name} {ms:.2f}" for name, ms in p.ms.items())
         screen.line(f"a chain of {p.case.nodes} at context {p.case.context} spends, ms: {named}")
-    screen.line(
-        "over one token: median of ratios within a repeat; nodes/s: tokens per second if every node were accepted"
-    )
-    screen.line("over memory: ratio to the floor from memory; parts: the pass minus the same pass without them")
-    screen.lines(source_lines(source))
+    nodes = "over one token: median of ratios within a repeat; nodes/s: tokens per second if every node were accepted"
+    parts = "over memory: ratio to the floor from memory; parts: the pass minus the same pass without them"
+    screen.lines((nodes, parts, *source_lines(source)))

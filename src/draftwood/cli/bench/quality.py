@@ -68,11 +68,8 @@ def show(screen: Screen, found: "list[Quality]", backend: str, source: dict[str,
     screen.line(f"{backend} against float32 of the same weights")
     screen.line()
     screen.show(drawn)
-    screen.line()
     screen.line(
-        "texts: answers of the float32 model to built-in and generated questions; positions: every token of the answers,"
-    )
-    screen.line(
+        "\ntexts: answers of the float32 model to built-in and generated questions; positions: every token of the answers,\n"
         "predicted by both models from the same tokens before it; ratio: paired bootstrap over texts; KL in nats"
     )
     screen.line(json.dumps(source))

@@ -70,7 +70,7 @@ def rules(
     sampling(top_p=top_p, seed=seed)  # refused before the work
 
     from draftwood import recipes
-    from draftwood.bench.spec.questions import in_turn
+    from draftwood.bench.spec.questions import chat_prompts, in_turn
     from draftwood.bench.study.rule_trees import chosen_trees
     from draftwood.bench.study.rules import chosen_rules, claim, faults, left_out, measure
     from draftwood.runners.open import runner_of
@@ -81,7 +81,7 @@ def rules(
         absent.append("at temperature 0 all rules accept the same: only Match is run")
     items = in_turn(read_items(questions), count)
     loaded, source, meter = shared.begin(model, dtype, device, threads)
-    asked = [loaded.tokenizer.encode_chat([{"role": "user", "content": item.text}]) for item in items]
+    asked = chat_prompts(loaded.tokenizer, (item.text for item in items))
     target = runner_of(loaded)
     lent = [(name, recipes.drafter(name, target)) for name in names]
     settings = {
@@ -119,7 +119,7 @@ def rules(
     screen.lines(absent)
     begun = perf_counter()
     whole: dict[str, Any] = {"settings": settings, "provenance": source}
-    options: dict[str, Any] = {"top_p": top_p, "max_tokens": max_tokens, "trials": trials, "every": every, "seed": seed}
+    options: dict[str, Any] = {key: settings[key] for key in ("top_p", "max_tokens", "trials", "every", "seed")}
     with until_interrupted(signal.SIGTERM) as stopped:
 
         def check(_: str) -> None:
@@ -217,38 +217,28 @@ def markdown(cells: Sequence["Cell"], lines: Sequence[str], source: dict[str, An
     for drafter, temperature in dict.fromkeys((cell.drafter, cell.temperature) for cell in cells):
         some = [cell for cell in cells if (cell.drafter, cell.temperature) == (drafter, temperature)]
         parts.append(f"### {drafter}, temperature {temperature:g}\n")
-        parts.append(_matrix("tokens per pass (over the first rule's)", some, _tokens))
+        title = "tokens per pass (over the first rule's)"
+        parts.append(_matrix(title, some, lambda x: (f"{x.tokens.value:.2f}", interval(x.over))))
         if any(cell.bound for cell in some):
-            parts.append(
-                _matrix("first level accepted (by formula, at the positions of the bound)", some, _first, bound=True)
-            )
-        parts.append(_matrix("milliseconds (% of the pass)", some, _time))
+            title = "first level accepted (by formula, at the positions of the bound)"
+            parts.append(_matrix(title, some, lambda x: (f"{x.first.value:.2f}", number(x.expected, 2)), bound=True))
+        title = "milliseconds (% of the pass)"
+        parts.append(_matrix(title, some, lambda x: (f"{x.ms:.1f}", number(x.share and x.share.value, 0, 100))))
     said = "\n".join(f"- {line.strip()}" for line in lines)
     return "\n".join([*parts, said, "", f"`{json.dumps(source)}`", ""])
 
 
-def _matrix(title: str, cells: Sequence["Cell"], text: Callable[["Line"], str], *, bound: bool = False) -> str:
+def _matrix(
+    title: str, cells: Sequence["Cell"], values: Callable[["Line"], tuple[str, str]], *, bound: bool = False
+) -> str:
+    """`values`: of a line, the second one in parentheses if it is known."""
     names = list(dict.fromkeys(line.rule for cell in cells for line in cell.lines))
     heads = [title, *names, *(["best of any rule"] if bound else [])]
     rows: list[list[str]] = []
     for cell in cells:
-        each = {line.rule: text(line) for line in cell.lines}
-        rows.append([cell.tree, *(each.get(name, NONE) for name in names)])
-        if bound and cell.bound is not None:
-            rows[-1].append(("at most " if cell.loose else "") + interval(cell.bound))
-        elif bound:
-            rows[-1].append(NONE)
+        found = {line.rule: values(line) for line in cell.lines}
+        each = {rule: first if second == NONE else f"{first} ({second})" for rule, (first, second) in found.items()}
+        most = "at most " if cell.loose and cell.bound is not None else ""
+        rows.append([cell.tree, *(each.get(name, NONE) for name in names), *([most + interval(cell.bound)] * bound)])
     lines = ["| " + " | ".join(row) + " |" for row in (heads, *rows)]
     return "\n".join([lines[0], "|" + "---|" * len(heads), *lines[1:], ""])
-
-
-def _tokens(line: "Line") -> str:
-    return f"{line.tokens.value:.2f}" + ("" if line.over is None else f" ({interval(line.over)})")
-
-
-def _first(line: "Line") -> str:
-    return f"{line.first.value:.2f}" + ("" if line.expected is None else f" ({line.expected:.2f})")
-
-
-def _time(line: "Line") -> str:
-    return f"{line.ms:.1f}" + ("" if line.share is None else f" ({100 * line.share.value:.0f})")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from draftwood.bench.spec.questions import spread
+from draftwood.bench.spec.questions import chat_prompts, spread
 from draftwood.cli.bench.progress import say
 from draftwood.cli.questions import Question, gather
 from draftwood.errors import OptionError
@@ -37,8 +37,7 @@ Out = Annotated[Path | None, typer.Option(help="Write the results as JSON to thi
 def read_prompts(loaded: Any, questions: Path, count: int) -> list[tuple[int, ...]]:
     """First turns, through the chat template, spread evenly over the file."""
     chosen = spread(read_questions(questions), count)
-    turns = [[{"role": "user", "content": q.turns[0]}] for q in chosen]
-    return [tuple(loaded.tokenizer.encode_chat(t)) for t in turns]
+    return [tuple(ids) for ids in chat_prompts(loaded.tokenizer, (q.turns[0] for q in chosen))]
 
 
 def read_questions(file: Path) -> list[Question]:

@@ -53,25 +53,16 @@ def spec(
     methods = shared.recipe_names(recipes)
     others = tuple(words_of(peers))
     known.check(others, model)
-    SamplingParams(temperature=temperature, seed=seed, max_tokens=max_tokens)  # refused here, not in a worker
+    sampling: dict[str, Any] = {"temperature": temperature, "seed": seed, "max_tokens": max_tokens}
+    SamplingParams(**sampling)  # refused here, not in a worker
     items = tuple(choose(read_items(questions), per_task))
-    chosen = settings(model, threads, max_tokens, temperature, seed, methods, dtype, device)
-    plan = Plan(items, chosen, others, warmup)
+    plan = Plan(items, settings(methods, threads, dtype, device, model=model, **sampling), others, warmup)
     found, source = run(plan, out, questions, fresh=fresh)
     show(Screen(), found, plan, source)
     finish(found, plan)
 
 
-def settings(
-    model: str,
-    threads: int | None,
-    max_tokens: int,
-    temperature: float,
-    seed: int,
-    methods: list[str],
-    dtype: str,
-    device: str,
-) -> Any:
+def settings(methods: list[str], threads: int | None, dtype: str, device: str, **more: Any) -> Any:
     """Settings of a run with plain decoding as its first method. A device that cannot be used is refused here."""
     import torch
 
@@ -83,7 +74,7 @@ def settings(
     place = check_device(device, dtype)
     precision(dtype, place)
     threads, every = threads or torch.get_num_threads(), recipes_with_plain(methods)
-    return Settings(model, threads, max_tokens, temperature, seed, every, dtype=dtype, device=str(place))
+    return Settings(threads=threads, methods=every, dtype=dtype, device=str(place), **more)
 
 
 def run(

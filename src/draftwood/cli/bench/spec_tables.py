@@ -79,21 +79,19 @@ def by_task(found: dict[str, Any], methods: Sequence[str]) -> Table:
 
 
 def device_line(found: dict[str, Any], peers: Sequence[str]) -> str | None:
-    """Who runs elsewhere than our recipes. A peer that failed to load ran nowhere."""
-    ours = next(device for name, device in found["device"].items() if name not in peers)
-    others = {name: found["device"][name] for name in peers if found["device"][name] not in (ours, "unknown")}
-    if not others:
-        return None
-    return f"our recipes run on {ours}, " + ", ".join(f"{name} on {device}" for name, device in others.items())
+    """The peers that run on another device than our recipes. A peer that failed to load ran nowhere."""
+    ours, others = _apart(found["device"], peers, "on", "unknown")
+    return f"our recipes run on {ours}, {others}" if others else None
 
 
 def precision_line(found: dict[str, Any], peers: Sequence[str]) -> str | None:
-    """What a ratio to a peer compares, where the peer computes in something else."""
-    ours = next(precision for name, precision in found["precision"].items() if name not in peers)
-    others = {name: found["precision"][name] for name in peers if found["precision"][name] != ours}
-    if not others:
-        return None
-    said = ", ".join(f"{name} in {precision}" for name, precision in others.items())
-    return (
-        f"our recipes compute in {ours}, {said}: the ratio compares engines as they are used, not the same arithmetic"
-    )
+    """The peers that compute in another precision than our recipes."""
+    ours, others = _apart(found["precision"], peers, "in")
+    why = "the ratio compares engines as they are used, not the same arithmetic"
+    return f"our recipes compute in {ours}, {others}: {why}" if others else None
+
+
+def _apart(facts: dict[str, str], peers: Sequence[str], word: str, ignored: str = "") -> tuple[str, str]:
+    """The fact of our recipes, and the peers with another one, as text."""
+    ours = next(fact for name, fact in facts.items() if name not in peers)
+    return ours, ", ".join(f"{name} {word} {facts[name]}" for name in peers if facts[name] not in (ours, ignored))

@@ -9,6 +9,7 @@ User turns are rendered and encoded as a whole, as an engine does. Answers keep 
 import hashlib
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 
 from draftwood.errors import TokenizerError
 from draftwood.models.loading.tokenizer import Tokenizer
@@ -27,8 +28,9 @@ class Turns:
 
     def __init__(self, tokenizer: Tokenizer, ends: Sequence[int]) -> None:
         self.tokenizer, self.ends = tokenizer, frozenset(ends)
-        self.header = _shared(self.first("yes"), self.first("No"), self.first("3"))
-        self.next_header = _shared(self.next("yes"), self.next("No"), self.next("3"))
+        self.header, self.next_header = (
+            shared_prefix(*map(encode, ("yes", "No", "3"))) for encode in (self.first, self.next)
+        )
         if not self.header or not self.next_header:
             raise TokenizerError("the chat template has no header before a user turn, so the target cannot write one")
 
@@ -65,8 +67,7 @@ class Turns:
         return self.tokenizer.decode([i for i in ids if i not in self.ends]).strip()
 
 
-def _shared(*texts: list[int]) -> list[int]:
-    same = 0
-    while same < min(map(len, texts)) and len({text[same] for text in texts}) == 1:
-        same += 1
-    return texts[0][:same]
+def shared_prefix(*texts: list[int]) -> list[int]:
+    """The tokens that all texts begin with."""
+    columns = takewhile(lambda column: len(set(column)) == 1, zip(*texts, strict=False))
+    return [column[0] for column in columns]

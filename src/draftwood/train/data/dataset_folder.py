@@ -20,6 +20,7 @@ from filelock import FileLock, Timeout
 
 from draftwood.errors import OptionError
 from draftwood.train.data.dialogues import HELDOUT, RECORD, TRAIN
+from draftwood.train.loop.checkpoint import replace_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +134,7 @@ class Folder:
                 os.fsync(file.fileno())
                 self.totals.bytes[name] = file.tell()
             lines.clear()
-        fresh = self.path / (RECORD + ".new")
-        with fresh.open("w") as file:
-            json.dump(self.record(), file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, self.path / RECORD)
+        replace_file(self.path / RECORD, json.dumps(self.record(), indent=1).encode())
 
     def record(self) -> dict[str, Any]:
         return {**self.identity, **self.facts, **vars(self.totals), "seconds": round(self.totals.seconds, 1)}
@@ -167,11 +163,8 @@ class Folder:
             raise OptionError(f"{record} is not a record of training data: {error}\nhint: use another --out") from None
 
     def _compare(self, found: dict[str, Any]) -> None:
-        changed = [
-            f"  {key}: was {found.get(key)!r}, now {value!r}"
-            for key, value in self.identity.items()
-            if found.get(key) != value
-        ]
+        pairs = {key: (found.get(key), value) for key, value in self.identity.items()}
+        changed = [f"  {key}: was {then!r}, now {now!r}" for key, (then, now) in pairs.items() if then != now]
         if changed:
             raise OptionError(
                 f"{self.path} holds data of another run\n" + "\n".join(changed) + "\n"

@@ -98,8 +98,7 @@ def _check(paths: Sequence[Path], loaded: Loaded) -> None:
 
 def _readable(files: Sequence[Path], loaded: Loaded) -> tuple[list[Dialogues], list[str]]:
     """The readable held-out files, and complaints about the others."""
-    found: list[Dialogues] = []
-    complaints: list[str] = []
+    found, complaints = list[Dialogues](), list[str]()
     for file in files:
         try:
             found.append(dialogues.read(file, loaded.tokenizer, loaded.info.vocab_size))
@@ -114,9 +113,7 @@ def _prompt(dialogue: Dialogue) -> bytes:
 
 def _once(sources: list[Dialogues], held: set[bytes]) -> tuple[list[Dialogues], list[str]]:
     """Every source without prompts of earlier sources and without held-out prompts."""
-    kept: list[Dialogues] = []
-    complaints: list[str] = []
-    seen = held
+    kept, complaints, seen = list[Dialogues](), list[str](), held
     for source in sources:
         items = tuple(d for d in source if _prompt(d) not in seen)
         seen = seen | {_prompt(d) for d in source}

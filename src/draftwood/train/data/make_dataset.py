@@ -101,12 +101,7 @@ def make_dataset(
         "excluded": exclusion.files,
     }
     facts = {
-        "settings": {
-            "max_tokens": settings.max_tokens,
-            "batch": batch,
-            "mix": dict(settings.mix),
-            "own": settings.own,
-        },
+        "settings": {"max_tokens": settings.max_tokens, "batch": batch, "mix": dict(settings.mix), "own": settings.own},
         "texts": {"files": texts.num_files, "passages": len(texts.passages)},
         "backend": loaded.info.backend,
         "draftwood": __version__,

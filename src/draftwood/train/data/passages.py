@@ -167,7 +167,8 @@ def _code(text: str, suffix: str, high: int) -> Iterator[Passage]:
     if suffix == ".py":
         pieces = re.split(r"\n(?=(?:@|def |class |async def ))", text)
         pieces = [p for p in pieces if p.startswith(("def ", "class ", "async def ", "@"))]
-        inner = [_dedent(m) for p in pieces if len(p) > high for m in re.split(r"\n(?=    def )", p)[1:]]
+        methods = [m for p in pieces if len(p) > high for m in re.split(r"\n(?=    def )", p)[1:]]
+        inner = ["\n".join(line.removeprefix("    ") for line in m.splitlines()) for m in methods]
         pieces = [_whole(p) for p in pieces + inner]
     else:
         pieces = [_BANNER.sub("", p) for p in re.split(r"(?<=\n[}])\n+", text) if "(" in p]
@@ -177,10 +178,6 @@ def _code(text: str, suffix: str, high: int) -> Iterator[Passage]:
 
 
 _BANNER = re.compile(r"^(?:\s+|//[^\n]*\n|/\*.*?\*/|#(?!include|define|if)[^\n]*\n)+", re.DOTALL)
-
-
-def _dedent(method: str) -> str:
-    return "\n".join(line[4:] if line.startswith("    ") else line for line in method.splitlines())
 
 
 def _whole(piece: str) -> str:

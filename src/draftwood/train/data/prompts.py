@@ -65,7 +65,9 @@ class Prompts:
             held = self.side(rng)
         passages = self.prose[held]
         if kind == "summary":
-            return Prompt(kind, _summary(rng, own if own is not None else self._passage(rng, passages)), held)
+            text = own if own is not None else self._passage(rng, passages)
+            wording, n = rng.choice(WORDINGS["summary"]), rng.choice(["two", "three", "four", "five"])
+            return Prompt(kind, fill(wording, text=text, n=n), held)
         if kind == "extraction":
             texts = _halves(own) if own is not None else [p.text for p in self._neighbours(rng, passages)]
             return Prompt(kind, _extraction(rng, texts), held)
@@ -202,10 +204,6 @@ def _joined(passages: list[Passage], first: int, wanted: float) -> str:
         parts.append(passage.text)
         size += len(passage.text)
     return "\n\n".join(parts)
-
-
-def _summary(rng: random.Random, text: str) -> str:
-    return fill(rng.choice(WORDINGS["summary"]), text=text, n=rng.choice(["two", "three", "four", "five"]))
 
 
 def _agreeing(wording: str, name: str) -> str:

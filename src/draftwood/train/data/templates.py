@@ -134,9 +134,6 @@ def foreign_sentence(rng: random.Random) -> tuple[str, str]:
         return filled(chosen)
 
     forms = rng.sample(slots["forms"], rng.choice([1, 1, 2]))
-    return language, " ".join(_capitalised(filled(form)) for form in forms)
-
-
-def _capitalised(text: str) -> str:
-    """With a capital at its first letter; quotation marks may precede it."""
-    return re.sub(r"^\W*\w", lambda found: found[0].upper(), text)
+    # With a capital at the first letter, which quotation marks may precede.
+    capitals = (re.sub(r"^\W*\w", lambda found: found[0].upper(), filled(form)) for form in forms)
+    return language, " ".join(capitals)

@@ -7,7 +7,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.core.config import ModelConfig
-from draftwood.drafters.nets.config import HeadConfig
 from draftwood.drafters.nets.store import Head
 from draftwood.errors import OptionError, WeightsError
 from draftwood.train.formats.files import Found
@@ -37,6 +36,10 @@ class Conversion:
     floats: int | None = None
     notes: list[str] = field(default_factory=list[str])
 
+    @property
+    def fingerprint(self) -> str:
+        return "" if self.target is None else self.target.fingerprint
+
     def note(self, text: str) -> None:
         self.notes.append(text)
 
@@ -63,47 +66,36 @@ def check_target(head: Head, target: Target | None, where: str) -> None:
     """WeightsError if the head does not fit this model."""
     if target is None:
         return
-    c: HeadConfig = head.config
-    if c.target_hidden != target.config.hidden_size:
-        raise WeightsError(
-            f"{where}: reads features {c.target_hidden} wide, those of {target.name} are {target.config.hidden_size}"
+    c, t, why = head.config, target.config, ""
+    if c.target_hidden != t.hidden_size:
+        why = f"reads features {c.target_hidden} wide, those of {target.name} are {t.hidden_size}"
+    elif c.layer.vocab_size != t.vocab_size:
+        why = f"has a vocabulary of {c.layer.vocab_size} tokens, {target.name} one of {t.vocab_size}"
+    elif far := [tap for tap in c.taps if tap > t.num_layers]:
+        why = (
+            f"reads layers {far}, {target.name} has {t.num_layers}\nhint: choose the file's convention with --layer-ids"
         )
-    if c.layer.vocab_size != target.config.vocab_size:
-        raise WeightsError(
-            f"{where}: has a vocabulary of {c.layer.vocab_size} tokens, {target.name} one of {target.config.vocab_size}"
-        )
-    far = [tap for tap in c.taps if tap > target.config.num_layers]
-    if far:
-        raise WeightsError(
-            f"{where}: reads layers {far}, {target.name} has {target.config.num_layers}\n"
-            "hint: choose the file's convention with --layer-ids"
-        )
-    if head.target and head.target != target.fingerprint:
-        raise WeightsError(
-            f"{where}: made for the target with fingerprint {head.target}, {target.name} has {target.fingerprint}"
-        )
+    elif head.target and head.target != target.fingerprint:
+        why = f"made for the target with fingerprint {head.target}, {target.name} has {target.fingerprint}"
+    if why:
+        raise WeightsError(f"{where}: {why}")
 
 
 def compare_embedding(found: Found, conversion: Conversion) -> None:
     """Notes whether the file's copy of the embedding equals the target's, which the draftwood format uses."""
-    table = found.tensors.get(EMBEDDING)
+    table, target = found.tensors.get(EMBEDDING), conversion.target
     if table is None:
         conversion.note("embedding: not in the file; the target's is used")
-        return
-    if conversion.target is None:
+    elif target is None:
         conversion.note("embedding: the target's is used; --target compares the file's copy with it")
-        return
-    if table.shape != conversion.target.embedding.shape:
-        raise WeightsError(
-            f"{found.where}: {EMBEDDING} is {list(table.shape)}, "
-            f"that of {conversion.target.name} {list(conversion.target.embedding.shape)}"
-        )
-    difference = float((table - conversion.target.embedding).abs().max())
-    if difference <= CLOSE:
+    elif table.shape != target.embedding.shape:
+        own = list(target.embedding.shape)
+        raise WeightsError(f"{found.where}: {EMBEDDING} is {list(table.shape)}, that of {target.name} {own}")
+    elif (difference := float((table - target.embedding).abs().max())) <= CLOSE:
         conversion.note(f"embedding: the same as the target's (largest difference {difference:.1e})")
     else:
         conversion.note(
-            f"warning: embedding: the file's copy differs from that of {conversion.target.name} by up to {difference:.3g}; "
+            f"warning: embedding: the file's copy differs from that of {target.name} by up to {difference:.3g}; "
             "the target's is used. Is this the right target?"
         )
 

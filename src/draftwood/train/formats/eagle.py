@@ -32,7 +32,7 @@ def read(found: Found, conversion: Conversion) -> Head:
     tensors = {name: t for name, t in found.tensors.items() if name.startswith("fc.")}
     tensors |= gather(found.tensors, layer, PREFIX)
     config = HeadConfig("eagle", layer, d, (FINAL,), rows=layer.vocab_size, bias=bias)
-    return Head(config, tensors, None, conversion.target.fingerprint if conversion.target else "")
+    return Head(config, tensors, None, conversion.fingerprint)
 
 
 def write(head: Head, out: Path, conversion: Conversion) -> None:

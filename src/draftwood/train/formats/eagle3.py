@@ -77,9 +77,8 @@ def read_body(found: Found, layer: ModelConfig, prefix: str, conversion: Convers
             )
         tensors["lm_head.weight"] = table if head.ids is None else table[head.ids]
         conversion.note("LM head: not in the file; the target's is used")
-    mark = conversion.target.fingerprint if conversion.target else ""
     ours = {name: tensors[theirs] for name, theirs in _names(config, prefix).items()}
-    return replace(head, tensors=ours | gather(tensors, layer, prefix), target=mark)
+    return replace(head, tensors=ours | gather(tensors, layer, prefix), target=conversion.fingerprint)
 
 
 def write_body(head: Head, prefix: str, conversion: Conversion) -> dict[str, Tensor]:
@@ -152,21 +151,17 @@ def _read_vocabulary(found: Found, rows: int, vocab_size: int, conversion: Conve
         return None
     if d2t.dtype.is_floating_point or d2t.dtype is torch.bool:
         raise WeightsError(f"{found.where}: d2t has type {d2t.dtype}, it should hold integers")
-    ids = torch.arange(rows) + d2t.long()
+    ids, wrong = torch.arange(rows) + d2t.long(), ""
     bad = (ids < 0) | (ids >= vocab_size)
+    tokens, counts = ids.unique(return_counts=True)
     if bool(bad.any()):
         at = int(bad.nonzero()[0])
-        raise WeightsError(
-            f"{found.where}: d2t sends column {at} to token {int(ids[at])}, out of range: there are {vocab_size}\n"
-            "hint: d2t holds offsets, token = column + d2t[column]"
-        )
-    tokens, counts = ids.unique(return_counts=True)
-    if len(tokens) != rows:
-        twice = int(tokens[counts > 1][0])
-        raise WeightsError(
-            f"{found.where}: d2t sends two columns to token {twice}\n"
-            "hint: d2t holds offsets, token = column + d2t[column]"
-        )
+        wrong = f"column {at} to token {int(ids[at])}, out of range: there are {vocab_size}"
+    elif len(tokens) != rows:
+        wrong = f"two columns to token {int(tokens[counts > 1][0])}"
+    if wrong:
+        hint = "d2t holds offsets, token = column + d2t[column]"
+        raise WeightsError(f"{found.where}: d2t sends {wrong}\nhint: {hint}")
     if t2d is None:
         conversion.note("vocabulary: t2d is missing; d2t is used")
     elif not torch.equal(t2d.bool().nonzero().flatten(), tokens):

@@ -57,9 +57,8 @@ def top_only(taps: tuple[int, ...]) -> dict[str, Any]:
 
 
 def _default(conversion: Conversion, where: str) -> tuple[int, ...]:
-    layers = conversion.need_target(
-        f"{where} names no layers, and the default depends on the target's"
-    ).config.num_layers
+    why = f"{where} names no layers, and the default depends on the target's"
+    layers = conversion.need_target(why).config.num_layers
     taps = (2, layers // 2, layers - 3)
     if min(taps) < 0 or max(taps) > layers:
         raise WeightsError(f"{where} names no layers, and a target of {layers} has no layers {list(taps)}")

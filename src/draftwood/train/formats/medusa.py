@@ -45,13 +45,13 @@ def read(found: Found, conversion: Conversion) -> Head:
     )
     blocks, biases = weights.unflatten(0, (stages, depth)), biases.unflatten(0, (stages, depth))
     rows = _rows(found, tables, ids, conversion)
-    mark = conversion.target.fingerprint if conversion.target else ""
     layer = config_without_layer(width, vocab_size, conversion.target)
     columns, own = vocab_size if ids is None else len(ids), rows is not None
     config = HeadConfig("medusa", layer, width, (FINAL,), rows=columns, stages=stages, depth=depth, own_tables=own)
-    if rows is None:
-        return Head(config, {"weight": blocks, "bias": biases}, ids, mark)
-    return Head(config, {"blocks.weight": blocks, "blocks.bias": biases, "rows": rows}, ids, mark)
+    tensors = {"weight": blocks, "bias": biases}
+    if rows is not None:
+        tensors = {"blocks.weight": blocks, "blocks.bias": biases, "rows": rows}
+    return Head(config, tensors, ids, conversion.fingerprint)
 
 
 def write(head: Head, out: Path, conversion: Conversion) -> None:

@@ -46,7 +46,7 @@ def read(found: Found, conversion: Conversion) -> Head:
         "mlp", layer, d, (FINAL,), rows=vocab_size, stages=n, scale_input=scaled, tied=tied, own_tables=True
     )
     conversion.note(f"tables: {own} embeddings and {own} LM heads, {vocab_size} x {inner}")
-    return Head(config, tensors, None, conversion.target.fingerprint if conversion.target else "")
+    return Head(config, tensors, None, conversion.fingerprint)
 
 
 def write(head: Head, out: Path, conversion: Conversion) -> None:

@@ -1,8 +1,8 @@
 """Acceptance measured with the engine: held-out prompts, the recipe as users run it, the weights as they are stored."""
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from draftwood.llm import LLM
 from draftwood.models.loading.load import Loaded
 from draftwood.train.data.dialogues import Dialogue
 
-# Tokens per pass below which no drafter pays: on a CPU, verifying a draft of three tokens takes about 1.3 plain passes.
+# Below so many tokens per pass drafting gains nothing: on a CPU, verifying three tokens takes about 1.3 plain passes.
 LEAST_USEFUL = 1.3
 
 
@@ -62,21 +62,17 @@ def measure(
 
 def acceptance(answers: Iterable[tuple[Sequence[int], Stats]]) -> Acceptance:
     """Accepted tokens of several answers, added up by depth."""
-    texts: list[tuple[int, ...]] = []
-    drafted, accepted, rounds, passes = Counter[int](), Counter[int](), [0, 0, 0], 0
-    for tokens, stats in answers:
-        texts.append(tuple(tokens))
-        passes += stats.target_passes
-        drafted.update(dict(enumerate(stats.drafted)))
-        accepted.update(dict(enumerate(stats.accepted)))
-        own = (stats.rounds_all, stats.rounds_some, stats.rounds_none)
-        rounds = [a + b for a, b in zip(rounds, own, strict=True)]
+    texts, stats = zip(*((tuple(tokens), own) for tokens, own in answers), strict=True)
+    drafted, accepted = (
+        [sum(counts) for counts in zip_longest(*(getattr(s, name) for s in stats), fillvalue=0)]
+        for name in ("drafted", "accepted")
+    )
     return Acceptance(
         tokens=sum(map(len, texts)),
-        passes=passes,
-        by_position=tuple(accepted[i] / drafted[i] for i in range(len(drafted))),
-        rounds=(rounds[0], rounds[1], rounds[2]),
-        texts=tuple(texts),
+        passes=sum(s.target_passes for s in stats),
+        by_position=tuple(Stats(drafted=drafted, accepted=accepted).acceptance_by_position),
+        rounds=(sum(s.rounds_all for s in stats), sum(s.rounds_some for s in stats), sum(s.rounds_none for s in stats)),
+        texts=texts,
     )
 
 

@@ -13,7 +13,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -116,12 +116,7 @@ class Session:
     """One training run: the target, the data and the recipes' plans."""
 
     def __init__(
-        self,
-        target: str | Loaded,
-        settings: TrainSettings,
-        *,
-        device: str | torch.device = "auto",
-        dtype: str = "auto",
+        self, target: str | Loaded, settings: TrainSettings, *, device: str | torch.device = "auto", dtype: str = "auto"
     ) -> None:
         self.settings = settings
         self.loaded = loaded_on(target, dtype=dtype, device=device)
@@ -200,16 +195,8 @@ class Session:
         tokens = own.batch_positions(self.loaded.info.device)
         longest = min(own.longest, self.loaded.info.max_positions)
         batches = Batches(self.train.items, tokens=tokens, longest=longest, seed=own.seed, join=own.join)
-        settings = LoopSettings(
-            own.out / CHECKPOINT,
-            steps=own.steps,
-            minutes=own.minutes,
-            seed=own.seed,
-            save_every=own.save_every,
-            measure_every=own.measure_every,
-            pause_after=own.pause_after,
-            prompt_share=own.prompt_share,
-        )
+        shared = {each.name: getattr(own, each.name) for each in fields(LoopSettings) if each.name != "folder"}
+        settings = LoopSettings(own.out / CHECKPOINT, **shared)
         named = identity(self, batch_tokens=tokens, longest=longest)
         return Trainer(plans, Teacher(self.target), batches, settings, named)
 
@@ -282,11 +269,9 @@ class Session:
                       "by_position": found.by_position, "rounds": found.rounds})  # fmt: skip
         on_measured(name, found, step)
 
-    def save(self, name: str, trainer: Trainer | None) -> Path:
+    def save(self, name: str, trainer: Trainer | None) -> None:
         """Writes the weights as the recipe loads them, with the record of their training."""
-        path = head_file(self.settings.out, name)
-        replace_file(path, head_bytes(self, name, trainer))
-        return path
+        replace_file(head_file(self.settings.out, name), head_bytes(self, name, trainer))
 
 
 def _without_gradients(plan: TrainPlan, late: bool) -> list[Build | Search]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,19 +47,9 @@ class Report:
     steps: int
     tokens: int  # positions of the batch, without padding
     seen: int  # of all batches so far
-    losses: dict[str, float]
-    figures: dict[str, dict[str, float]]
+    losses: Mapping[str, Any]  # numbers; tensors until they are read from the device
+    figures: Mapping[str, Mapping[str, Any]]
     seconds: float  # of the whole run so far
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Pending:
-    """A step whose figures are still on the device. They are read one step later, to avoid waiting."""
-
-    report: Report
-    losses: dict[str, Tensor]
-    figures: dict[str, dict[str, Tensor]]
-    numbers: tuple[int, ...]
 
 
 class Trainer:
@@ -78,7 +69,8 @@ class Trainer:
         self.step, self.steps = 0, settings.steps or 0
         self.tokens, self.seconds = 0, 0.0
         self._active: dict[str, Active] = {}
-        self._pending: _Pending | None = None
+        # A step whose figures are still on the device, and its dialogues. It is read one step later, to avoid waiting.
+        self._pending: tuple[Report, tuple[int, ...]] | None = None
         self._resumed, self._saved = False, -1  # _saved: step of the checkpoint
         needs = [stage.learner.needs for plan in plans.values() for stage in plan.learns]
         self.taps = frozenset(tap for need in needs for tap in need.taps)
@@ -102,8 +94,8 @@ class Trainer:
             now = perf_counter()
             tokens = int(batch.live.sum())
             self.tokens, self.seconds = self.tokens + tokens, before + now - started
-            report = Report(self.step, self.steps, tokens, self.tokens, {}, {}, self.seconds)
-            self._pending = _Pending(report, losses, figures, batch.numbers)
+            report = Report(self.step, self.steps, tokens, self.tokens, losses, figures, self.seconds)
+            self._pending = report, batch.numbers
             self.step += 1
             stop = (until is not None and until.is_set()) or (pause is not None and now - started > 60 * pause)
             if self.step == self.steps:
@@ -142,8 +134,8 @@ class Trainer:
         pending, self._pending = self._pending, None
         if pending is None:
             return
-        report, numbers = pending.report, pending.numbers
-        plain = {name: float(x) for name, x in pending.losses.items()}
+        report, numbers = pending
+        plain = {name: float(x) for name, x in report.losses.items()}
         for name, value in plain.items():
             if not math.isfinite(value):
                 shown = ", ".join(map(str, numbers[:8])) + (", ..." if len(numbers) > 8 else "")
@@ -152,7 +144,7 @@ class Trainer:
                     f"unreadable ones not counted)\nhint: {self._kept()}; inspect these dialogues, or lower the rate: "
                     "--option rate=... with another --out"
                 )
-        figures = {name: {k: float(v) for k, v in more.items()} for name, more in pending.figures.items()}
+        figures = {name: {k: float(v) for k, v in more.items()} for name, more in report.figures.items()}
         on_step(replace(report, losses=plain, figures=figures))
 
     def _kept(self) -> str:
@@ -177,7 +169,7 @@ class Trainer:
 
         def step(i: int) -> None:
             self._train_step(i, self.batches.at(i * 7))
-            if self.teacher.device.type == "cuda":
+            if self.teacher.target.info.device.type == "cuda":
                 torch.cuda.synchronize()
 
         self.steps = WARM + TIMED  # times every stage in proportion to its share

@@ -42,7 +42,7 @@ def test_its_own_counts_and_clocks_are_read():
     assert (said["first_seconds"], said["decode_seconds"]) == (0.01, 0.02)
 
 
-def test_ids_that_do_not_match_the_count_are_not_believed():
+def test_ids_that_do_not_match_the_count_are_not_used():
     said = canned(__verbose={"tokens": [5]}).answer("llamacpp", PROMPT, 0)
     assert said["tokens"] == [] and said["emitted"] == 4 and "its own count" in said["counted"]
 

@@ -7,8 +7,8 @@ import pytest
 
 from draftwood.bench.spec import text_equality as ties
 from draftwood.bench.spec.peers import Settings
-from draftwood.bench.spec.peers import ours as module
 from draftwood.bench.spec.peers.ours import Ours
+from draftwood.bench.study import timed_answer
 from draftwood.controllers.cost import CostModel
 from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round
@@ -70,8 +70,8 @@ def test_a_head_has_drafted_for_another_prompt_before_the_clock_starts(settings,
     first = next(i for i, (prompt, _) in enumerate(made) if prompt == PROMPT)
     assert any(nodes for _, nodes in made[:first]) and any(nodes for _, nodes in made[first:])
     # The twin: a prompt of one token, and two to write, would warm the target alone.
-    monkeypatch.setattr(module, "WARM_PROMPT", 1)
-    monkeypatch.setattr(module, "WARM_TOKENS", 2)
+    monkeypatch.setattr(timed_answer, "WARM_PROMPT", 1)
+    monkeypatch.setattr(timed_answer, "WARM_TOKENS", 2)
     assert not any(nodes for prompt, nodes in drafts(ours, method, monkeypatch) if prompt != PROMPT)
 
 
@@ -88,7 +88,7 @@ def test_estimates_of_the_machine_are_kept_from_answer_to_answer(settings):
     assert "autoregressive" not in ours.cost_model  # everybody learns alone
 
 
-def test_a_drafter_that_was_taken_off_is_a_failure(settings, monkeypatch: pytest.MonkeyPatch):
+def test_a_disabled_drafter_is_a_failure(settings, monkeypatch: pytest.MonkeyPatch):
     ours = opened(settings)
 
     def broken(*_: object) -> None:

@@ -39,7 +39,7 @@ def test_sampling_follows_its_seed(settings):
 
 
 @pytest.mark.parametrize(("dtype", "computed"), [("auto", "bfloat16"), ("float32", "float32")])
-def test_beside_our_recipes_on_a_device_it_computes_as_they_do(settings, dtype: str, computed: str):
+def test_on_a_device_it_computes_in_the_precision_of_our_recipes(settings, dtype: str, computed: str):
     peer = Transformers(lookup=False)
     facts = peer.open(replace(settings, device="meta", dtype=dtype))
     assert (facts["device"], facts["precision"]) == ("meta", computed)

@@ -69,7 +69,7 @@ class LlamaCpp:
         p = x.CommonParams()
         p.model.path = str(gguf_file(self.settings.model))
         p.hostnames, p.port = [LOOPBACK], 0  # it opens a port, which only this machine may reach
-        p.n_parallel, p.n_gpu_layers, p.verbosity = 1, 0, -1  # on the CPU, whatever `settings.device` says
+        p.n_parallel, p.n_gpu_layers, p.verbosity = 1, 0, -1  # always on the CPU, not on `settings.device`
         p.n_ctx = max(CONTEXT, self.settings.context + MARGIN)
         p.cache_ram_mib = 0  # keeps no earlier prompts
         p.cpuparams.n_threads = p.cpuparams_batch.n_threads = self.settings.threads

@@ -1,14 +1,9 @@
 """Our recipes as a peer: one copy of the weights, a fresh engine for every answer.
 
-A fresh engine holds no cache entry, no pool and no table of an earlier text. Only the cost model is kept: it describes the
-machine, and a server has one after a minute. Before the clock starts, a few tokens of another prompt are drafted and
-decoded.
+A fresh engine holds no cache entry, no pool and no table of an earlier text. Only the cost model is kept.
 """
 
-import gc
 from collections.abc import Sequence
-from dataclasses import replace
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -17,19 +12,16 @@ from draftwood import recipes
 from draftwood.bench.provenance import device_name
 from draftwood.bench.spec.answer import DIFFERS, IDENTICAL, NEAR, UNJUDGED
 from draftwood.bench.spec.peers import Settings
+from draftwood.bench.spec.questions import chat_prompts
 from draftwood.bench.spec.text_equality import difference, following, not_compared
+from draftwood.bench.study.timed_answer import TimedEngine
 from draftwood.controllers.cost import CostModel
 from draftwood.core import host
-from draftwood.core.config import EngineConfig
 from draftwood.core.recipe import Recipe
-from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.verdict import PARTS
-from draftwood.llm import LLM
 from draftwood.models.loading.load import Loaded, load
 from draftwood.runners.open import runner_of
-
-WARM_PROMPT, WARM_TOKENS = 8, 4  # tokens; drafters over features need two prompt tokens and a second round
 
 
 class Ours:
@@ -41,7 +33,7 @@ class Ours:
     def __init__(self) -> None:
         self.recipes: dict[str, Recipe] = {}
         self.cost_model: dict[str, CostModel] = {}
-        self._kept: dict[str, LLM] = {}
+        self._kept: dict[str, TimedEngine] = {}
 
     def open(self, settings: Settings) -> dict[str, Any]:
         torch.set_num_threads(settings.threads)
@@ -49,6 +41,7 @@ class Ours:
         self.loaded = load(settings.model, dtype=settings.dtype, device=settings.device)
         for name in settings.methods:
             self.recipes[name] = recipes.build(name, runner_of(self.loaded), **following(name, settings.temperature))
+        reasons = {name: not_compared(recipe, settings.temperature) for name, recipe in self.recipes.items()}
         return {
             "eos": list(self.loaded.config.eos_token_ids),
             "fingerprint": self.loaded.fingerprint,
@@ -56,42 +49,28 @@ class Ours:
             "device": device_name(self.loaded.info.device),
             "threads": torch.get_num_threads(),
             "lossless": {name: recipe.lossless for name, recipe in self.recipes.items()},
-            "not_compared": {
-                name: why
-                for name, recipe in self.recipes.items()
-                if (why := not_compared(recipe, settings.temperature))
-            },
+            "not_compared": {name: why for name, why in reasons.items() if why},
         }
 
     def encode(self, texts: Sequence[str]) -> dict[str, Any]:
         """Prompts by the model's chat template, the same for every method."""
-        chats = [[{"role": "user", "content": text}] for text in texts]
-        return {"prompts": [self.loaded.tokenizer.encode_chat(chat) for chat in chats]}
+        return {"prompts": chat_prompts(self.loaded.tokenizer, texts)}
 
     def answer(self, method: str, prompt: Sequence[int], index: int) -> dict[str, Any]:
-        llm = self._llm(method)
-        other = next(token for token in range(2) if token != prompt[0])  # shares no prefix with the prompt
-        warm = replace(self._params(index), max_tokens=WARM_TOKENS, ignore_eos=True)
-        _finish(llm, llm.request([other] * WARM_PROMPT, warm))
-        request = llm.request(prompt, self._params(index))
-        gc.collect()
-        start = perf_counter()
-        first, before, drafted = _finish(llm, request)
-        end = perf_counter()
-        if request.finish_reason == "error":
-            raise RuntimeError(request.error)
-        s, totals = request.stats, llm.engine.totals
+        found = self._engine(method).answer(prompt, self._params(index))
+        s, times = found.stats, [r.times for r in found.decoding]
         if s.cached_tokens:
             raise RuntimeError(f"{s.cached_tokens} prompt tokens came from a cache that should be empty")
-        if s.disabled is not None:
-            raise RuntimeError(f"the drafter was disabled: {s.disabled}")
-        parts = {part: totals[part] - before.get(part, 0.0) for part in PARTS}
+        if found.error is not None:
+            raise RuntimeError(found.error if s.disabled is None else f"the drafter was disabled: {s.disabled}")
+        parts = {part: sum(t[part] for t in times) for part in PARTS}
+        decoding = sum(r.wall for r in found.decoding)
         return {
-            "tokens": request.output,
-            "emitted": len(request.output),
-            "seconds": end - start,
-            "first_seconds": first - start,
-            "decode_seconds": end - first,
+            "tokens": list(found.tokens),
+            "emitted": len(found.tokens),
+            "seconds": found.seconds,
+            "first_seconds": found.seconds - decoding,
+            "decode_seconds": decoding,
             "passes": s.target_passes,
             "drafted": s.draft_tokens,
             "accepted": sum(s.accepted),
@@ -99,22 +78,26 @@ class Ours:
             "accepted_by_position": s.accepted,
             "rounds": [s.rounds_all, s.rounds_some, s.rounds_none],
             # On a GPU passes are enqueued, so their times by part are not known.
-            "parts": {**parts, "draft": totals.draft_seconds - drafted} if host.on_host(llm.device) else {},
-            "finish": request.finish_reason,
+            "parts": parts | {"draft": sum(t.draft_seconds for t in times)} if self._on_host else {},
+            "finish": found.finish,
             "counted": "ids of the request's output",
         }
 
-    def _llm(self, method: str) -> LLM:
-        """A fresh engine for every answer. Where passes are captured, an engine that is kept and forgets the texts before:
-        a user's engine lives longer than an answer, and captures only once."""
+    @property
+    def _on_host(self) -> bool:
+        return host.on_host(self.loaded.info.device)
+
+    def _engine(self, method: str) -> TimedEngine:
+        """A fresh engine for every answer. On a device, where passes are captured once, one engine for all answers, whose
+        cache is emptied before each."""
         if method in self._kept:
-            self._kept[method].engine.runner.forget()
+            self._kept[method].llm.engine.runner.forget()
             return self._kept[method]
-        llm = LLM(self.loaded, self.recipes[method], config=EngineConfig(max_num_seqs=1))
-        llm.cost_model = llm.engine.cost_model = self.cost_model.setdefault(method, llm.cost_model)
-        if not host.on_host(llm.device):
-            self._kept[method] = llm
-        return llm
+        cost_model = self.cost_model.setdefault(method, CostModel())
+        engine = TimedEngine(self.loaded, self.recipes[method], cost_model)
+        if not self._on_host:
+            self._kept[method] = engine
+        return engine
 
     def judge(
         self, method: str, prompt: Sequence[int], tokens: Sequence[int], plain: Sequence[int], index: int
@@ -131,15 +114,3 @@ class Ours:
     def _params(self, index: int) -> SamplingParams:
         s = self.settings
         return SamplingParams(temperature=s.temperature, seed=s.seed + index, max_tokens=s.max_tokens)
-
-
-def _finish(llm: LLM, request: Request) -> tuple[float, dict[str, float], float]:
-    """Run a request to its end. Returns the time of its first token, and the seconds by part until then."""
-    first, before, drafted = 0.0, dict[str, float](), 0.0
-    llm.engine.add(request)
-    while not request.finished:
-        llm.engine.step()
-        if not first and request.output:
-            first = perf_counter()
-            before, drafted = dict(llm.engine.totals.seconds), llm.engine.totals.draft_seconds
-    return first or perf_counter(), before, drafted
