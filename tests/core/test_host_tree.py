@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from draftwood.core.host_tree import HostTree, verdict
-from draftwood.core.score import KnownTokens, assemble_lists, assemble_unread
+from draftwood.core.score import KnownTokens, assemble_lists, assemble_tensors
 from draftwood.core.tree import AHEAD, PROBE, SCORED, TokenTree
 from draftwood.verifiers.walk import walk
 
@@ -145,7 +145,7 @@ def test_pass_that_nobody_read_has_every_node_in_its_place(tree: TokenTree):
     for longer in (0, 1):
         chains = [KnownTokens(9 - b, 3 * b, [7] * b * longer + [int(tree.tokens[b, 0])]) for b in range(tree.batch)]
         chains += [KnownTokens(1, 5, [11, 12, 13])] * longer
-        x, places = assemble_unread(chains, tree)
+        x, places = assemble_tensors(chains, tree)
         assert x.want.tolist() == [place for each in places for place in each]
         for b, (chain, span) in enumerate(zip(chains, x.spans, strict=True)):
             own, line = slice(span.start, span.stop), len(chain.tokens)

@@ -14,7 +14,7 @@ from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.proposal_checks import (
     BAD_PROBS,
-    NOT_AHEAD,
+    OVER_BUDGET,
     REASONS,
     fault_codes,
     faults,
@@ -160,7 +160,7 @@ def test_node_of_this_pass_below_one_of_the_next_is_found():
     assert faults(broken("role", 3, AHEAD, given()), RND, VOCAB) == {}
 
 
-# --- the same without a look
+# --- the same without a host read
 
 NUMBERS = st.sampled_from([-2, -1, 0, 1, 2, 3, 4, 5, 6, 7, 50, 5000])
 
@@ -189,24 +189,25 @@ def proposals(draw: st.DrawFn) -> Proposal:
     return replace(proposal, tree=tree, q=None if prob is None else DraftProbs(prob), q_index=q_index)
 
 
-def codes_of(proposal: Proposal, budgets: torch.Tensor | None = None) -> dict[int, str]:
-    found = fault_codes(proposal, RND.roots(), VOCAB, budgets).tolist()
+def codes_of(proposal: Proposal, in_flight: TokenTree | None = None) -> dict[int, str]:
+    found = fault_codes(proposal, RND.roots(), VOCAB, in_flight).tolist()
     return {b: REASONS[code] for b, code in enumerate(found) if code}
 
 
 @with_any(proposals())
 @settings(max_examples=400, deadline=None)
 def test_both_ways_name_the_same_first_reason(proposal: Proposal) -> None:
-    assert codes_of(proposal) == faults(proposal, RND, VOCAB)
+    for in_flight in (None, drawn().tree):
+        assert codes_of(proposal, in_flight) == faults(proposal, RND, VOCAB, in_flight)
 
 
 @pytest.mark.parametrize(
     "proposal", [drawn(), given(), Proposal.roots(RND.roots()), no_probs(), broken("parents", 1, 4)]
 )
-def test_codes_need_no_look(proposal: Proposal) -> None:
-    roots, budgets = RND.roots(), torch.tensor([9, 9])
+def test_codes_need_no_host_read(proposal: Proposal) -> None:
+    roots = RND.roots()
     with as_if_on_a_device(), HostReads() as reads:
-        codes = fault_codes(proposal, roots, VOCAB, budgets)
+        codes = fault_codes(proposal, roots, VOCAB, TokenTree.roots(roots))
         without_faults(proposal, codes, roots, VOCAB)
     assert reads.total == 0, reads.by_name
 
@@ -224,8 +225,8 @@ def test_every_reason_has_a_case() -> None:
         broken("parents", 1, 4), broken("live", 1, False), ahead, broken("tokens", 2, 4), no_probs(),
         broken("score", 3, torch.nan), spoilt, drawn(),
     ]  # fmt: skip
-    budgets = [None] * 13 + [torch.tensor([4, 3])]
-    assert [codes_of(*case)[1] for case in zip(cases, budgets, strict=True)] == list(REASONS[1:NOT_AHEAD])
+    flying = [None] * 13 + [TokenTree.roots(RND.roots())]
+    assert [codes_of(*case)[1] for case in zip(cases, flying, strict=True)] == list(REASONS[1:OVER_BUDGET])
 
 
 def test_a_tree_in_flight_may_only_get_nodes_for_the_next_round() -> None:
@@ -242,13 +243,6 @@ def test_a_tree_in_flight_may_only_get_nodes_for_the_next_round() -> None:
     with as_if_on_a_device(), HostReads() as reads:
         not_ahead(grown, base)
     assert reads.total == 0, reads.by_name
-
-
-def test_more_nodes_than_the_budget_are_found_where_they_are() -> None:
-    assert codes_of(drawn(), torch.tensor([3, 4])) == {0: "more nodes than the limit allows"}
-    assert codes_of(drawn(), torch.tensor([4, 4])) == {}
-    probes = broken("role", 4, 2)  # rides along and is not drafted
-    assert codes_of(probes, torch.tensor([4, 3])) == {}
 
 
 @with_any(proposals())

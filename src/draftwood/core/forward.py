@@ -205,6 +205,15 @@ class ForwardOutput:
     best: Int[Tensor, "U"] | None = None
     kernels: SamplingKernels | None = None  # of the backend that made the logits, if it has any
 
+    def take(self, sequences: list[int]) -> "ForwardOutput":
+        """The same pass, seen by some sequences of the round."""
+        index, lists = self.token_index, self.host_index
+        return replace(
+            self,
+            token_index=None if index is None else index[put(sequences, index.device)],
+            host_index=None if lists is None else [lists[b] for b in sequences],
+        )
+
 
 def logit_places(want: Int[Tensor, "U"], size: int) -> Int[Tensor, "T"]:
     """The inverse of `want`: for each place of the pass its row of logits, or -1."""

@@ -77,6 +77,11 @@ class Limit:
     def nodes(self) -> Int[Tensor, "B"]:
         return put(self.budgets, self.device)
 
+    @property
+    def shared(self) -> bool:
+        """Whether the budget of the batch is smaller than those of its sequences together."""
+        return self.total is not None and sum(self.budgets) > self.total
+
     def with_tensors(self, depth: Int[Tensor, "B"], nodes: Int[Tensor, "B"]) -> "Limit":
         """The same limit, its numbers taken from these tensors instead of being put on the device."""
         other = replace(self)

@@ -64,7 +64,7 @@ class Scored:
         if where is not None and (self.rnd.sampler.sparse or not self.plain) and not bool(where.all()):
             asked = where.nonzero()[:, 0]
             found = self.probs(nodes[asked], asked if sequences is None else sequences[asked])
-            return found.among(asked, len(nodes))
+            return found.scatter(asked, len(nodes))
         return self.rnd.sampler.probs(*self._adjusted(nodes, sequences))
 
     def dense(self, nodes: Int[Tensor, "B K"], where: Bool[Tensor, "B K"]) -> Float[Tensor, "B K V"]:
@@ -153,6 +153,17 @@ class Scored:
         """Tapped features of some nodes."""
         return self.output.features[tap][self._token_index.gather(1, nodes.clamp_min(0))]
 
+    def logprobs(
+        self, b: int, nodes: Int[Tensor, "K"], tokens: list[int], best: int
+    ) -> list[tuple[float, list[tuple[int, float]]]]:
+        """The model's own log-probabilities of the tokens after some nodes of sequence b, and of the `best` most probable
+        ones."""
+        probs = torch.log_softmax(self.take([b]).logits(nodes[None])[0].double(), dim=-1)
+        chosen: list[float] = host(probs.gather(1, put(tokens, probs.device)[:, None])[:, 0])
+        top = probs.topk(min(best, probs.shape[-1]), dim=-1)
+        pairs = [list(zip(*each, strict=True)) for each in zip(host(top.indices), host(top.values), strict=True)]
+        return list(zip(chosen, pairs, strict=True))
+
     def over(self, tree: TokenTree) -> "Scored":
         """The same pass, read through the same tree with some nodes cut."""
         return Scored(self.output, tree, self.rnd)
@@ -160,8 +171,7 @@ class Scored:
     def take(self, sequences: list[int]) -> "Scored":
         """The same pass, read by some sequences of the round."""
         index = put(sequences, self.tree.tokens.device)
-        output = replace(self.output, token_index=self._token_index[index])
-        return Scored(output, self.tree.take(index), self.rnd.take(sequences))
+        return Scored(self.output.take(sequences), self.tree.take(index), self.rnd.take(sequences))
 
     def _adjusted(
         self, nodes: Int[Tensor, "R"], sequences: Int[Tensor, "R"] | None

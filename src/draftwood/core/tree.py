@@ -185,12 +185,12 @@ class TokenTree:
         parents = torch.where(moved.parents >= 0, back.gather(1, moved._above()), -1)
         parents = torch.where(moved.live, parents, 0)
         parents[:, 0] = -1
-        return replace(moved, parents=parents).resize(nodes), _fit(order, nodes, 0)
+        return replace(moved, parents=parents).resize(nodes), fit(order, nodes, 0)
 
     def resize(self, nodes: int) -> "TokenTree":
         """Dead columns added, or columns cut, so that there are exactly `nodes`."""
         fill = {"live": False, "source": -1}
-        return TokenTree(**{f.name: _fit(getattr(self, f.name), nodes, fill.get(f.name, 0)) for f in fields(self)})
+        return TokenTree(**{f.name: fit(getattr(self, f.name), nodes, fill.get(f.name, 0)) for f in fields(self)})
 
     def take_nodes(self, order: Int[Tensor, "B M"]) -> "TokenTree":
         """Nodes picked per sequence; parents keep their old numbers, so only callers that renumber use this."""
@@ -210,7 +210,8 @@ class TokenTree:
         return (self.live & (self.role == SCORED))[:, 1:].sum(1)
 
 
-def _fit(x: Tensor, columns: int, fill: float) -> Tensor:
+def fit(x: Tensor, columns: int, fill: float) -> Tensor:
+    """Columns cut, or filled up with `fill`, so that there are exactly so many."""
     if x.shape[1] >= columns:
         return x[:, :columns]
     pad = x.new_full((x.shape[0], columns - x.shape[1]), fill)
