@@ -1,4 +1,4 @@
-"""What the target says is read through a tree; lists are made of it only when somebody asks."""
+"""The target's distributions are indexed by a tree; lists are made of it only when they are used."""
 
 from dataclasses import replace
 from functools import cache

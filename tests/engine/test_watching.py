@@ -28,7 +28,7 @@ def test_watcher_that_raises_once_is_left_out_and_the_others_are_still_asked() -
     engine = drafted(4, Fixed(4, 8), watch=(bad, good))
     got = serve(engine, prompts(4), options(4))
     assert [r.output for r in got] == plain(4)
-    assert all(r.stats.disabled is None and r.stats.draft_tokens > 0 for r in got), "its failure costs nobody a draft"
+    assert all(r.stats.disabled is None and r.stats.draft_tokens > 0 for r in got), "its failure costs no draft"
     assert calls["bad"] == 3 < calls["good"] == engine.rounds and not engine.closed
     assert min(rounds(got)) > 0, rounds(got)
 

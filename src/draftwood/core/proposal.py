@@ -31,7 +31,7 @@ class Started:
     sequences: tuple[bool, ...] | None = None  # which ones are started; None: all
 
     def compact(self, order: Int[Tensor, "B nodes"]) -> "Started":
-        """Rows follow their nodes, which keep the entries they were staged at."""
+        """Hidden states move with their nodes, which keep the entries they were staged at."""
         hidden = self.hidden.gather(1, order[..., None].expand(-1, -1, self.hidden.shape[-1]))
         return replace(self, hidden=hidden, entries=order if self.entries is None else self.entries.gather(1, order))
 

@@ -20,8 +20,8 @@ from draftwood.errors import DrafterError
 
 REASONS = (
     "",
-    "a node names a distribution that is not stored",
-    "a draft distribution names a token outside the target's vocabulary",
+    _FOREIGN := "a draft distribution names a token outside the target's vocabulary",
+    _NOT_STORED := "a node names a distribution that is not stored",
     _ROOT_TOKEN := "the root is not the newest token",
     _ROOT_PARENT := "the root has a parent",
     _COPIES := "a count of copies is absurd",
@@ -47,29 +47,33 @@ _MAX_COPIES = {Draw.GIVEN: 0, Draw.DISTINCT: 1, Draw.IID: 4096}
 
 
 def faults(proposal: Proposal, rnd: Round, vocab_size: int, in_flight: TokenTree | None = None) -> dict[int, str]:
-    """Sequence -> what is wrong with its draft. Shapes and distributions that fit no sequence raise DrafterError.
+    """Sequence -> what is wrong with its draft. Shapes that fit no sequence raise DrafterError.
     `in_flight`: the trees that the target is scoring; the proposal may only add AHEAD nodes to them."""
     _check_shapes(proposal, rnd.batch, vocab_size)
-    _check_numbers(proposal, vocab_size)
-    tree = proposal.tree
+    tree, q = proposal.tree, proposal.q
+    if q is not None and q.ids is not None and bool(_foreign(q.ids, vocab_size).any()):
+        return dict.fromkeys(range(rnd.batch), _FOREIGN)
     columns: list[list[list[int]]] = host(
         torch.stack([tree.tokens, tree.parents, tree.live.long(), tree.role, tree.copies, proposal.q_indices()])
     )
+    sizes = 0 if q is None else q.num_distributions, _MAX_COPIES[proposal.draw], vocab_size
     found: dict[int, str] = {}
     for b, own in enumerate(zip(*columns, strict=True)):
-        if reason := _fault(own, rnd.requests[b].root, vocab_size, _MAX_COPIES[proposal.draw]):
+        if reason := _fault(own, rnd.requests[b].root, *sizes):
             found[b] = reason
     _mark(found, _SCORE, tree.live & tree.score.isnan())
-    if proposal.q is not None:
+    if q is not None:
         _mark(found, BAD_PROBS, tree.live & ~is_valid(proposal))
     if in_flight is not None:
         _mark(found, NOT_AHEAD, not_ahead(tree, in_flight)[:, None])
     return found
 
 
-def _fault(columns: tuple[list[int], ...], root: int, vocab_size: int, max_copies: int) -> str:
+def _fault(columns: tuple[list[int], ...], root: int, num_probs: int, max_copies: int, vocab_size: int) -> str:
     """The first thing that is wrong with one tree."""
     tokens, parents, live, role, copies, distributions = columns
+    if max(distributions) >= num_probs:
+        return _NOT_STORED
     if tokens[0] != root or not live[0]:
         return _ROOT_TOKEN
     if parents[0] != -1:
@@ -117,8 +121,8 @@ def fault_codes(
     above = tree.parents.clamp(0, nodes - 1)
     none = torch.zeros_like(live[:, 0])
     first = [
-        (q_index >= (0 if q is None else q.num_distributions)).any(1),
         none if q is None or q.ids is None else _foreign(q.ids, vocab_size).any().expand_as(none),
+        (q_index >= (0 if q is None else q.num_distributions)).any(1),
         (tree.tokens[:, 0] != roots) | ~live[:, 0],
         tree.parents[:, 0] != -1,
         ((copies < 0) | (copies > _MAX_COPIES[proposal.draw])).any(1),
@@ -216,18 +220,6 @@ def _check_shapes(proposal: Proposal, batch: int, vocab_size: int) -> None:
         raise DrafterError(f"a draft distribution has {q.prob.shape[1]} columns, the target {vocab_size} tokens")
     if q.ids is not None and tuple(q.ids.shape) not in {(q.prob.shape[1],), tuple(q.prob.shape)}:
         raise DrafterError(f"distributions of shape {tuple(q.prob.shape)} name tokens {tuple(q.ids.shape)}")
-
-
-def _check_numbers(proposal: Proposal, vocab_size: int) -> None:
-    """DrafterError if distributions have tokens outside the target's vocabulary, or nodes name one that is not stored."""
-    q = proposal.q
-    if q is not None and q.ids is not None and bool(_foreign(q.ids, vocab_size).any()):
-        raise DrafterError(f"the columns of a draft distribution name tokens outside the target's {vocab_size}")
-    if proposal.q_index is not None:
-        highest = int(proposal.q_index.max()) if proposal.q_index.numel() else -1
-        stored = 0 if q is None else q.num_distributions
-        if highest >= stored:
-            raise DrafterError(f"q_index names distribution {highest}, only {stored} are stored")
 
 
 def _foreign(ids: Int[Tensor, "..."], vocab_size: int) -> Bool[Tensor, "..."]:

@@ -65,7 +65,7 @@ class Round:
 
     @property
     def host_slots(self) -> list[int]:
-        """The slots as numbers. The engine hands them over, so nobody waits for a device to read them."""
+        """The slots as numbers; without a host read if the engine has given them."""
         if self._host_slots is None:
             self._host_slots = host(self.slots)
         return self._host_slots
@@ -157,13 +157,13 @@ class Round:
         return put([fold_ints(r.seed, purpose, length - 1 + depth) for r, length in seeded], self.device)
 
     def _begun(self, purpose: str) -> Int[Tensor, "B"]:
-        """What all keys of one purpose begin with. Folding is most of what a coin costs, so it is done once a round."""
+        """The part that all keys of one purpose share. Folding is most of the cost of a coin, so it is done once a round."""
         if purpose not in self._keys:
             own = purpose == TARGET and not self.stream
             words = [word(purpose)] if own else [word(purpose), word(self._draft_stream)]
             if hosts.on_host(self.device) or self.batch > _FEW:
                 key = fold(self.seeds, *words)
-            else:  # what the host knows is folded there: on an accelerator a fold is fifteen launches
+            else:  # host numbers are folded on the host: on an accelerator a fold is fifteen launches
                 key = put([fold_ints(r.seed, *words) for r in self.requests], self.device)
             self._keys[purpose] = key if len(words) == 1 else fold(key, self.lengths - 1)
         return self._keys[purpose]
@@ -239,23 +239,13 @@ class Round:
     def inner(self, stream: str) -> "Round":
         """The same sequences with random numbers of their own: for rules that run inside a drafter. Sharing coins with the
         outer rule would bias the output."""
-        return Round(
-            self.slots,
-            self.lengths,
-            self.requests,
-            origin=self.origin,
-            columns=self.columns,
-            target=self.target,
-            noise=self.noise,
-            stream=f"{self._draft_stream}/{stream}",
-            host_slots=self._host_slots,
-            host_lengths=self._host_lengths,
-            in_flight=self.in_flight,
-        )
+        other = copy(self)
+        other.stream, other._keys = f"{self._draft_stream}/{stream}", {}
+        return other
 
     def ahead(self) -> "Round":
-        """The same sequences while their pass runs, with random numbers of their own: no key may be asked for two draws. The
-        target's own samples keep theirs, so that they can still be guessed."""
+        """The same sequences while their pass runs, with random numbers of their own: no key may serve two draws. The
+        target's own samples keep their keys, so that they can still be guessed."""
         other = copy(self)
         other.in_flight, other._keys = True, {}
         return other

@@ -1,4 +1,4 @@
-"""Scored: what the target says about a proposal. Distributions are made on demand, for visited nodes only."""
+"""Scored: the target's distributions over a proposal, made on demand, for visited nodes only."""
 
 from dataclasses import replace
 from functools import cached_property
@@ -21,7 +21,7 @@ _ARGMAX, _KERNELS, _STOCK, _NOT_ASKED = range(4)  # how a sequence's own token i
 
 
 class Scored:
-    """One pass, read through the tree it scored."""
+    """One pass, indexed by the tree it scored."""
 
     def __init__(self, output: ForwardOutput, tree: TokenTree, rnd: Round, host_tree: HostTree | None = None) -> None:
         assert output.token_index is not None
@@ -35,7 +35,7 @@ class Scored:
 
     @property
     def host_tree(self) -> HostTree:
-        """The tree as lists; made when it is first asked for, because it has to be copied from the device."""
+        """The tree as lists; made at the first use, because it has to be copied from the device."""
         if self._host_tree is None:
             self._host_tree = HostTree.of(self.tree)
         return self._host_tree
@@ -72,7 +72,7 @@ class Scored:
         all parameters are plain, nothing is read."""
         if self.plain:
             return self.rnd.sampler.dense(self.logits(nodes))
-        # Penalties, bias and masks follow the text along a path, which is looked at on the host: this reads.
+        # Penalties, bias and masks depend on the text along a path, which is a host read.
         each = zip(nodes.unbind(1), where.unbind(1), strict=True)
         return torch.stack([self.probs(node, where=asked).dense() for node, asked in each], dim=1)
 
@@ -133,7 +133,7 @@ class Scored:
         """The same after K nodes of each sequence, which may differ in depth. No shape depends on what is asked for; if all
         parameters are plain, nothing is read. If not, one depth must serve all."""
         if isinstance(depth, int):
-            if not self.plain:  # looked at on the host, as above
+            if not self.plain:  # a host read, as above
                 each = zip(nodes.unbind(1), where.unbind(1), strict=True)
                 return torch.stack([self.token(node, depth, asked) for node, asked in each], dim=1)
             depth = torch.full_like(nodes, depth)

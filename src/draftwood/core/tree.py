@@ -19,7 +19,7 @@ from torch import Tensor
 
 SCORED = 0  # checked in this pass
 AHEAD = 1  # drafted for the next pass; may only become the next root
-PROBE = 2  # rides along in the pass, is never accepted
+PROBE = 2  # in the pass, never accepted
 
 _WORD = 63  # bits used of an int64, so that the sign bit never takes part
 
@@ -60,12 +60,12 @@ class TokenTree:
         return self.tokens.shape[1]
 
     def _above(self) -> Int[Tensor, "B N"]:
-        """Parents as indices; the root is above itself. A dead node may name any number, and it must not lead outside."""
+        """Parents as indices in range, also of dead nodes, which may name any number. The root is its own parent."""
         return self.parents.clamp(0, max(self.num_nodes - 1, 0))
 
     def depths(self, levels: int | None = None) -> Int[Tensor, "B N"]:
-        """Distance from the root, by pointer doubling: log2(N) gathers instead of N steps. `levels`: nodes that are deeper
-        than this are only known to be, which takes log2(levels)."""
+        """Distance from the root, by pointer doubling: log2(N) gathers instead of N steps. `levels`: of nodes that are
+        deeper it is only known that they are, which takes log2(levels) gathers."""
         depth = (self.parents >= 0).long()
         jump = self._above()
         for _ in range(self._doublings(levels)):

@@ -94,14 +94,14 @@ class Outcome:
             clipped=tuple(self.clipped[b] for b in sequences) if self.clipped else (),
         )
 
-    # What controllers learn from. A stop condition may cut what the rule emitted, and behind the end of a text nothing says
+    # What controllers learn from. A stop condition may cut what the rule emitted, and after the end of a text nothing shows
     # how good a draft is. So accepted tokens count up to the cut, and levels below it count as never drafted. As rejected
-    # they would make every end look hard. To leave such rounds out would also bias: an end that was drafted cuts its round,
-    # an end that the target emitted itself cuts nothing, and only the second would be counted.
+    # they would make every end seem hard to draft. To leave such rounds out would also bias: an end that was drafted cuts
+    # its round, an end that the target emitted itself cuts nothing, and only the second would be counted.
 
     @property
     def accepted(self) -> list[int]:
-        """Drafted tokens of each sequence that became text. No look at the device once the verdict is on the host."""
+        """Drafted tokens of each sequence that became text. No host read once the verdict is on the host."""
         return [min(count, kept) for count, kept in self._counts()]
 
     @property

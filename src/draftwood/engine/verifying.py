@@ -98,7 +98,7 @@ def read_report(proposal: Proposal, verdict: Verdict, faults: Int[Tensor, "B"]) 
 
 def _verify_alone(e: "Engine", proposal: Proposal, scored: Scored, rnd: Round) -> Verdict:
     """Each sequence alone: with its tree first, then without, so that it emits what plain decoding emits before it fails.
-    Only rules for given drafts verify twice: drawn tokens must not get a second chance."""
+    Only rules for given drafts verify twice: to verify drawn tokens again would bias the output."""
     verdicts: list[Verdict] = []
     zero = torch.zeros(1, dtype=torch.int64, device=e.device)
     for b, request in enumerate(rnd.requests):
