@@ -169,13 +169,9 @@ class TokenTree:
     def keep(self, mask: Bool[Tensor, "B N"], levels: int | None = None) -> "TokenTree":
         """Cut the nodes outside `mask` and all that hangs below them; numbers stay. The root always stays. `levels`: no
         live node is deeper."""
-        live = self.live & mask
-        live[:, 0] = True
-        jump = self._above()
-        for _ in range(self._doublings(levels)):
-            live = live & live.gather(1, jump)
-            jump = jump.gather(1, jump)
-        return replace(self, live=live)
+        cut = ~(self.live & mask)
+        cut[:, 0] = False
+        return replace(self, live=~self.below(cut, levels))
 
     def compact(self, nodes: int) -> tuple["TokenTree", Int[Tensor, "B nodes"]]:
         """Live nodes moved to the front in their old order, cut or padded to `nodes` columns; also the old index of each."""
