@@ -596,7 +596,7 @@ def test_n2_the_rule_without_replacement_on_independent_draws(monkeypatch: pytes
 
     with pytest.raises(AssertionError, match="copies is absurd"):
         spoiled_probs(distinct, iid(2))
-    monkeypatch.setitem(check._COPIES, Draw.DISTINCT, 2)  # the engine would not even let the rule see it
+    monkeypatch.setitem(check._MAX_COPIES, Draw.DISTINCT, 2)  # the engine would not even let the rule see it
     probs = spoiled_probs(distinct, iid(2))
     assert probs == pytest.approx([0.4375, 0.2625, 0.2, 0.1], abs=1e-4)
     assert distance(probs, P) == pytest.approx(0.0375, abs=1e-4)

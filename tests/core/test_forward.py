@@ -18,7 +18,7 @@ def test_pass_made_of_lists_gives_them_back_and_a_changed_one_its_own():
     assert changed.to_host().parents == [-1, 0]
 
 
-def test_known_tokens_are_found_by_spans_as_by_looking():
+def test_known_tokens_are_the_same_from_spans_and_from_columns():
     #  slot 3: three known tokens, the last with two nodes below it; slot 1: one known token; slot 0: a level of nodes alone
     ids, slots, parents = list(range(8)), [3] * 5 + [1] + [0] * 2, [-1, 0, 1, 2, 2, -1, 4, 4]
     entries, positions = [0, 1, 2, 3, 4, 0, 5, 6], [10, 11, 12, 13, 13, 0, 9, 9]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from draftwood.core.host_tree import HostTree, verdict
-from draftwood.core.score import KnownTokens, assemble_lists, assemble_unread
+from draftwood.core.score import KnownTokens, assemble_lists, assemble_tensors
 from draftwood.core.tree import AHEAD, PROBE, SCORED, TokenTree
 from draftwood.verifiers.walk import walk
 
@@ -63,9 +63,9 @@ def test_host_tree_says_what_the_tree_says(tree: TokenTree):
 
 
 @pytest.mark.parametrize("tree", TREES)
-def test_rank_counts_the_nodes_that_ride_in_the_pass(tree: TokenTree):
-    rides = tree.live & (tree.role != AHEAD)
-    right = torch.where(rides, rides.long().cumsum(1) - 1, -1)
+def test_rank_counts_the_nodes_of_the_pass(tree: TokenTree):
+    inside = tree.live & (tree.role != AHEAD)
+    right = torch.where(inside, inside.long().cumsum(1) - 1, -1)
     assert HostTree.of(tree).rank == right.tolist()
 
 
@@ -95,7 +95,7 @@ def test_following_goes_down_to_a_leaf():
     assert max(depth) >= 3
 
 
-def test_verdict_of_nobody_is_empty():
+def test_verdict_of_no_sequence_is_empty():
     assert verdict([], [], CPU).path.shape == (0, 1)
 
 
@@ -139,13 +139,13 @@ def test_pass_without_trees_is_its_chains():
 
 
 @pytest.mark.parametrize("tree", TREES)
-def test_pass_that_nobody_read_has_every_node_in_its_place(tree: TokenTree):
-    """Known text as in a pass of lists; below it all nodes ride, dead ones too, in their own order."""
+def test_pass_of_tensors_has_every_node_in_its_place(tree: TokenTree):
+    """Known text as in a pass of lists; below it all nodes, dead ones too, in their own order."""
     tree = tree.keep(tree.live).compact(tree.num_nodes)[0]
     for longer in (0, 1):
         chains = [KnownTokens(9 - b, 3 * b, [7] * b * longer + [int(tree.tokens[b, 0])]) for b in range(tree.batch)]
         chains += [KnownTokens(1, 5, [11, 12, 13])] * longer
-        x, places = assemble_unread(chains, tree)
+        x, places = assemble_tensors(chains, tree)
         assert x.want.tolist() == [place for each in places for place in each]
         for b, (chain, span) in enumerate(zip(chains, x.spans, strict=True)):
             own, line = slice(span.start, span.stop), len(chain.tokens)

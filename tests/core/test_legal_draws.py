@@ -32,7 +32,7 @@ def check(policy: Any, verifier: Any) -> None:
     recipe.check(TableModel(3, PROBS).runner())
 
 
-def test_match_is_exact_for_every_draft_and_somebody_always_is() -> None:
+def test_match_is_exact_for_every_draft_so_there_is_always_an_exact_rule() -> None:
     for draw in Draw:
         for shape in Shape:
             assert (draw, shape) in RULES["Match"] and legal_rules(draw, shape)

@@ -9,7 +9,7 @@ from draftwood.core.tree import TokenTree
 from draftwood.errors import EngineError
 
 
-def test_nodes_get_children_as_far_as_the_limit_goes_unless_somebody_objects() -> None:
+def test_nodes_get_children_as_far_as_the_limit_goes_unless_proceed_stops_them() -> None:
     limit = Limit.of([2, 0], [4, 4])
     assert limit.nodes.tolist() == [4, 0], "who is not drafted has no nodes"
     tree, frontier = TokenTree.roots(torch.tensor([5, 6])), torch.zeros(2, 1, dtype=torch.int64)

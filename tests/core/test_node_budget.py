@@ -126,7 +126,7 @@ def test_every_cut_is_closed_and_fits(policy: Any, temperature: float) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=label)
-def test_a_budget_needs_no_look(policy: Any) -> None:
+def test_a_budget_needs_no_host_read(policy: Any) -> None:
     limit = Limit.of([3, 3, 1, 2], [9, 6, 9, 8], total=11)
     tree = grown(policy, limit)
     plain = selected(policy, tree, limit)

@@ -130,11 +130,11 @@ def test_scores_of_a_carried_tree_count_from_its_root() -> None:
 
 def test_sequences_of_two_proposals_keep_their_nodes_and_distributions() -> None:
     one, two = (in_flight(seed)[0] for seed in (2, 3))
-    places = torch.tensor([3, 0, 17])
-    both = two.take(places).among(one, places)
+    places = [3, 0, 17]
+    both = two.take(torch.tensor(places)).scatter(places, one)
     assert both.q is not None and one.q is not None and two.q is not None
     for b in range(BATCH):
-        source = two if b in places.tolist() else one
+        source = two if b in places else one
         assert source.q is not None
         assert torch.equal(both.tree.tokens[b], source.tree.tokens[b])
         assert torch.equal(both.q.prob[both.q_indices()[b]], source.q.prob[source.q_indices()[b]])
@@ -165,7 +165,6 @@ def test_what_is_started_follows_its_nodes_and_keeps_its_entries() -> None:
     again = cut.keep(torch.tensor([[True, True, False], [True, True, True]])).compact(3).take(torch.tensor([1, 0]))
     assert again.started is not None and again.started.entries is not None
     assert again.started.entries[0].tolist() == [0, 1, 3] and again.started.entries[1, :2].tolist() == [0, 2]
-    among = again.started.among([0, 2], 3)
-    assert among.sequences == (True, False, True)
-    assert among.hidden[[0, 2]].equal(again.started.hidden)
-    assert among.hides(frozenset({2})) and not among.hides(frozenset({3, -1}))
+    larger = again.started.scatter([0, 2], 3)
+    assert larger.sequences == (True, False, True)
+    assert larger.hidden[[0, 2]].equal(again.started.hidden)

@@ -1,4 +1,4 @@
-"""Random numbers are the same wherever their keys are made, and a device makes them without a look at any number."""
+"""Random numbers are the same wherever their keys are made, and a device makes them without a host read."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +22,7 @@ def rounds(batch: int) -> list[Round]:
 
 
 def both(batch: int, ask: Callable[[Round], Any]) -> list[tuple[Any, Any]]:
-    """What the rounds say where looking is free, and where it would stop a device."""
+    """What the rounds give on a CPU, and on a device."""
     free = [ask(rnd) for rnd in rounds(batch)]
     with as_if_on_a_device():
         made = rounds(batch)

@@ -1,4 +1,4 @@
-"""What the target says is read through a tree; lists are made of it only when somebody asks."""
+"""The target's distributions are indexed by a tree; lists are made of it only when they are used."""
 
 from dataclasses import replace
 from functools import cache
@@ -101,6 +101,17 @@ def test_nodes_asked_for_together_are_told_what_each_is_told_alone_without_a_rea
 def test_logits_are_those_of_the_nodes():
     scored = target(1.0, 1.0)
     assert torch.equal(scored.logits(torch.tensor([[1, 0], [0, 1]])), scored.output.logits[[1, 0, 2, 3]].view(2, 2, -1))
+
+
+def test_logprobs_are_those_of_the_raw_logits_whatever_the_options():
+    found = target(0.0, 0.7, top_p=0.5)
+    rows = found.output.logits[2:].double().log_softmax(-1)
+    for best in (0, 2, 9):
+        told = found.logprobs(1, torch.tensor([0, 1]), [3, 4], best)
+        assert [chosen for chosen, _ in told] == [rows[0, 3].item(), rows[1, 4].item()]
+        for own, (_, pairs) in zip(rows, told, strict=True):
+            right = own.topk(min(best, VOCAB))
+            assert pairs == list(zip(right.indices.tolist(), right.values.tolist(), strict=True))
 
 
 def test_a_best_token_is_none_where_logits_are_not_numbers():

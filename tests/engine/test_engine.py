@@ -1,4 +1,4 @@
-"""The engine emits what plain decoding emits, whoever else is in the batch, comes, goes or is pushed out."""
+"""The engine emits what plain decoding emits, whichever requests join, leave or are preempted."""
 
 import random
 from dataclasses import replace
@@ -423,7 +423,7 @@ def test_features_of_the_position_that_produced_each_root_are_handed_on(model: C
     assert len(seen) > 5
     told = len(seen)
     serve(make_engine(model, with_drafter(Curious(n_min=1, needs=Needs(taps=frozenset({4}))))), [[1, 2]], sampled(1))
-    assert len(seen) == told, "nobody asked, nobody pays"
+    assert len(seen) == told, "not asked for, not computed"
     from draftwood.core.proposal import Proposal
     from draftwood.core.score import KnownTokens, score
     from draftwood.testing.contracts import toy_round
@@ -478,7 +478,7 @@ def test_a_dead_end_is_reached_with_the_same_tokens(model: CpuRunner) -> None:
     assert (fast.output, fast.finish_reason) == (slow.output, "error")
 
 
-def test_a_grammar_that_breaks_ends_its_own_request_and_nobody_elses(model: CpuRunner) -> None:
+def test_a_grammar_that_breaks_ends_its_own_request_and_no_other(model: CpuRunner) -> None:
     def broken(tokens: Any) -> torch.Tensor:
         if len(tokens) == 2:
             raise KeyError("lost")

@@ -1,4 +1,4 @@
-"""One read a round: where looking at a number would stop a device, the host reads the verdict and nothing else, and the
+"""One read a round: on a device the host reads the verdict and nothing else, and the
 texts are those of the processor token for token."""
 
 from collections.abc import Callable
@@ -134,7 +134,7 @@ def test_drafts_that_are_mostly_right_are_read_once_too(batch: int, options: dic
         assert min(found.accepted if batch > 1 else found.accepted[::2]) > 0, found.accepted
 
 
-# --- the twins: whoever looks at a number is counted
+# --- the twins: every read of a number is counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def test_a_part_that_looks_at_a_number_is_counted_as_a_second_read(part: str) ->
 
 
 @pytest.mark.parametrize("name", ["feature tree, match", "feature tree, rejection", "first layers, rejection"])
-def test_requests_that_come_and_go_and_prompts_that_ride_along_cost_no_read(name: str, heads: dict[str, Path]) -> None:
+def test_requests_that_come_and_go_and_prompts_in_the_pass_cost_no_read(name: str, heads: dict[str, Path]) -> None:
     texts = [[1 + i, *range(8, 11 + 5 * i), 1, 2] for i in range(6)]
     options = [SamplingParams(seed=i, max_tokens=9, **(WHOLE, GREEDY, CUT)[i % 3]) for i in range(6)]
     found = both(

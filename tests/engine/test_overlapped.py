@@ -11,7 +11,7 @@ from ahead import Counted, bigrams, overlapped
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
-from draftwood.core.proposal_checks import NOT_AHEAD, REASONS
+from draftwood.core.proposal_checks import NOT_AHEAD
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.round import Round
@@ -137,8 +137,8 @@ class Broken(AheadDrafter):
 
 REFUSED = {
     "raises": "propose: no",
-    "scored nodes": REASONS[NOT_AHEAD],
-    "changed base": REASONS[NOT_AHEAD],
+    "scored nodes": NOT_AHEAD,
+    "changed base": NOT_AHEAD,
     "fewer nodes": "came back",
     "ids out of range": "a token id is out of range",
     "fault": "it broke",

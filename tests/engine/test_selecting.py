@@ -1,4 +1,4 @@
-"""What is selected where nobody may look is what the host selects, and what is wrong with it comes along as a number."""
+"""What is selected without a host read is what the host selects, and faults are returned as numbers."""
 
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -13,9 +13,9 @@ from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.proposal_checks import OVER_BUDGET, REASONS, faults
 from draftwood.core.sampling.draft_probs import DraftProbs
-from draftwood.core.tree import TokenTree
+from draftwood.core.tree import PROBE, TokenTree
 from draftwood.engine.drafting import _selected
-from draftwood.engine.selecting import select_unread
+from draftwood.engine.selecting import select_on_device
 from draftwood.errors import DrafterError
 from draftwood.testing.contracts import toy_round
 from draftwood.testing.host_reads import HostReads, as_if_on_a_device
@@ -60,13 +60,13 @@ def drafted(policy: Any, limit: Limit) -> Proposal:
 
 def unread(e: Any, proposal: Proposal, limit: Limit) -> tuple[Proposal, list[int]]:
     with as_if_on_a_device():
-        found, codes = select_unread(e, proposal, RND.roots(), limit)
+        found, codes = select_on_device(e, proposal, RND.roots(), limit)
     return found, codes.tolist()
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: f"{type(policy).__name__}-{policy.draw.value}")
 @pytest.mark.parametrize("total", [None, 6])
-def test_a_selection_without_a_look_is_that_of_the_host(policy: Any, total: int | None) -> None:
+def test_a_selection_without_a_host_read_is_that_of_the_host(policy: Any, total: int | None) -> None:
     limit = Limit.of([2, 1, 2, 2], [6, 3, 2, 8], total=total)
     proposal, e = drafted(policy, limit), engine(policy)
     right = _selected(e, proposal, limit)
@@ -139,3 +139,7 @@ def test_more_nodes_than_were_reserved_are_refused() -> None:
     found, codes = unread(engine(policy), proposal, small)
     assert codes == [0, 0, OVER_BUDGET, 0]
     assert found.tree.live.sum(1).tolist() == [4, 4, 1, 4]
+    role = proposal.tree.role.clone()
+    role[2, 3] = PROBE  # in the pass, but not drafted
+    found, codes = unread(engine(policy), replace(proposal, tree=replace(proposal.tree, role=role)), small)
+    assert codes == [0] * 4 and found.tree.live.sum(1).tolist() == [4] * 4

@@ -1,5 +1,6 @@
-"""A request that leaves no token to choose ends alone, where numbers are looked at and where they are not."""
+"""A request that leaves no token to choose ends alone, and the report in one read is that of lists."""
 
+import random
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -9,17 +10,21 @@ import torch
 
 from device_runs import Ran, ran
 from draftwood.controllers.fixed import Fixed
+from draftwood.core.host_tree import HostTree, verdict
 from draftwood.core.legal_draws import Draw
 from draftwood.core.proposal import Proposal
 from draftwood.core.recipe import Recipe
 from draftwood.core.round import Round
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.scored import Scored
+from draftwood.core.tree import PROBE, SCORED, TokenTree
 from draftwood.core.verdict import Verdict
+from draftwood.engine.verifying import Report, read_report, report_of
 from draftwood.models.decoder import Decoder
 from draftwood.recipes import speculative_sampling
 from draftwood.runners.cpu import CpuRunner
 from draftwood.runners.cuda import CudaRunner
+from draftwood.testing.host_reads import HostReads
 from draftwood.testing.oracle_drafter import Replay
 from draftwood.testing.tiny import CONFIG, tiny_decoder, tiny_weights
 from draftwood.trees.chain import Chain
@@ -92,3 +97,77 @@ def test_a_rule_that_fails_on_a_batch_is_asked_about_each_sequence_alone() -> No
     for found in both(model, partial(matched, rule=Failing()), 1.0):
         assert [found.texts[0], found.texts[2]] == [right.texts[0], right.texts[2]]
         assert found.requests[1].finish_reason == "error" and "not this one" in (found.requests[1].error or "")
+
+
+# --- reports
+
+
+def random_trees(rng: random.Random, batch: int, nodes: int, dead: float) -> Proposal:
+    """Trees of any shape, with nodes of several sources; some dead, some that are only probes."""
+    tokens = [[rng.randrange(50) for _ in range(nodes)] for _ in range(batch)]
+    parents = [[-1, *(rng.randrange(i) for i in range(1, nodes))] for _ in range(batch)]
+    live = [[True] for _ in range(batch)]
+    role = [[SCORED, *(PROBE if rng.random() < 0.1 else SCORED for _ in range(1, nodes))] for _ in range(batch)]
+    for b in range(batch):
+        for i in range(1, nodes):
+            live[b].append(live[b][parents[b][i]] and rng.random() >= dead)
+    t = torch.tensor
+    tree = TokenTree(
+        tokens=t(tokens),
+        parents=t(parents),
+        live=t(live),
+        role=t(role),
+        copies=torch.zeros(batch, nodes, dtype=torch.int64),
+        score=torch.zeros(batch, nodes),
+        source=t([[rng.randrange(3) for _ in range(nodes)] for _ in range(batch)]),
+    )
+    return Proposal(tree)
+
+
+def random_paths(rng: random.Random, tree: HostTree) -> list[list[int]]:
+    """A scored node of each tree whose whole path is scored, and the path to it."""
+    found: list[list[int]] = []
+    for b in range(tree.batch):
+        nodes = [i for i in range(tree.width) if all(tree.scored[b][n] for n in tree.path(b, i))]
+        found.append(tree.path(b, rng.choice(nodes)))
+    return found
+
+
+@pytest.mark.parametrize("dead", [0.0, 0.4])
+def test_a_report_in_one_read_is_that_of_lists(dead: float) -> None:
+    rng = random.Random(1)
+    accepted = 0
+    for _ in range(60):
+        batch, nodes = rng.randrange(1, 6), rng.randrange(1, 12)
+        proposal = random_trees(rng, batch, nodes, dead)
+        lists = HostTree.of(proposal.tree)
+        paths = random_paths(rng, lists)
+        made = verdict(paths, [rng.randrange(50) for _ in range(batch)], torch.device("cpu"))
+        faults = [rng.randrange(4) for _ in range(batch)]
+        with HostReads() as reads:
+            found = read_report(proposal, made, torch.tensor(faults))
+        assert reads.total == 1, reads.by_name
+        right = report_of(lists, made)
+        for name in ("paths", "after", "tokens", "sources", "drafted", "deepest", "emitted"):
+            assert getattr(found, name) == getattr(right, name), name
+        assert (found.faults, right.faults) == (faults, [0] * batch)
+        # On a device dead nodes are in the pass, so an entry is the node's number; on lists its rank among live nodes.
+        assert found.entries == [path[1:] for path in paths]
+        assert right.entries == [[lists.rank[b][i] for i in path[1:]] for b, path in enumerate(paths)]
+        assert dead or found.entries == right.entries
+        accepted += sum(map(len, found.tokens))
+    assert accepted > 50
+
+
+def test_known_depths_are_not_computed_again() -> None:
+    proposal = random_trees(random.Random(2), 2, 6, 0.0)
+    made = verdict([[0], [0]], [1, 2], torch.device("cpu"))
+    deep = torch.full((2, 6), 4)
+    found = read_report(Proposal(proposal.tree, depths=deep), made, torch.zeros(2, dtype=torch.int64))
+    assert found.deepest == [4, 4]
+
+
+def test_emitted_tokens_are_the_path_and_what_follows_it() -> None:
+    found = Report([[0, 2, 3], [0]], [7, 8], [[4, 5], []], [[0, 0], []], [[2, 3], []], [3, 3], [2, 1], [0, 0])
+    assert found.emitted == [[4, 5, 7], [8, -1, -1]]
+    assert Report([], [], [], [], [], [], [], []).emitted == []

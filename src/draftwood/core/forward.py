@@ -33,7 +33,7 @@ class CacheSpec:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """The same question to drafter, verifier and controller; the engine serves the union."""
+    """What drafter, verifier and controller need of the target's passes; the engine serves the union."""
 
     taps: frozenset[int] = frozenset()  # of every token of a pass, in `ForwardOutput`
     origin: frozenset[int] = frozenset()  # of the positions that produced the roots, in `rnd.origin`
@@ -45,7 +45,7 @@ class Needs:
 
     @property
     def shown(self) -> frozenset[int]:
-        """All that the target's passes must output."""
+        """The taps that the target's passes must output."""
         return self.taps | self.origin
 
     def __or__(self, other: "Needs") -> "Needs":
@@ -60,8 +60,8 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The tokens of one slot inside a pass: what the host knows of them, wherever the tokens themselves are. They stand
-    together, and their staged entries are first, first + 1, ..."""
+    """The tokens of one slot inside a pass, as far as the host knows them without a read. They are adjacent, and their
+    staged entries are first, first + 1, ..."""
 
     slot: int
     start: int  # tokens [start, stop) of the pass
@@ -87,7 +87,7 @@ class ForwardInput:
     parents: Int[Tensor, "T"]  # staged entry it follows, -1 = committed text
     want: Int[Tensor, "U"]  # places in T where logits are wanted
     hidden: Float[Tensor, "T H"] | None = None  # enters layers.start instead of the embedding of ids
-    spans: tuple[Span, ...] = ()  # of a pass whose tokens the host does not know: its shape
+    spans: tuple[Span, ...] = ()  # the shape of a pass whose tokens the host does not know
     _host_input: "HostInput | None" = field(default=None, init=False, repr=False)  # never handed on to a changed pass
 
     @staticmethod
@@ -107,7 +107,7 @@ class ForwardInput:
         return tokens
 
     def to_host(self) -> "HostInput":
-        """What a cache keeps its books with; from the device only if the pass was made there."""
+        """The columns that a cache records; a host read only if the pass was made on a device."""
         if self._host_input is not None:
             return self._host_input
         return HostInput(*host(torch.stack([self.ids, self.slots, self.entries, self.parents])))
@@ -131,7 +131,7 @@ class ForwardInput:
         return ForwardInput(*columns, want=at[:0], spans=tuple(spans))
 
     def known(self) -> list[tuple[int, int, int, int]]:
-        """(slot, place, position, how many) of the known tokens of each slot: where they begin in the pass and the text."""
+        """Of the known tokens of each slot: (slot, first place in the pass, first position in the text, how many)."""
         if self.spans:
             return [(s.slot, s.start, s.done, s.line) for s in self.spans if s.first == 0]
         columns, positions = self.to_host(), host(self.positions)
@@ -204,6 +204,15 @@ class ForwardOutput:
     # The place of the greatest logit, from models that find it on the way; -1: the logits are not numbers.
     best: Int[Tensor, "U"] | None = None
     kernels: SamplingKernels | None = None  # of the backend that made the logits, if it has any
+
+    def take(self, sequences: list[int]) -> "ForwardOutput":
+        """The same pass, seen by some sequences of the round."""
+        index, lists = self.token_index, self.host_index
+        return replace(
+            self,
+            token_index=None if index is None else index[put(sequences, index.device)],
+            host_index=None if lists is None else [lists[b] for b in sequences],
+        )
 
 
 def logit_places(want: Int[Tensor, "U"], size: int) -> Int[Tensor, "T"]:

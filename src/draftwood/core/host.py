@@ -1,5 +1,5 @@
-"""The one door between a device and Python numbers. The way to the host may wait for the device, so it is taken rarely;
-the way to the device never waits."""
+"""All copies between a device and Python numbers. A copy to the host may wait for the device, so there are few; a copy to
+the device never waits."""
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -13,13 +13,13 @@ from draftwood.errors import EngineError
 
 
 def on_host(device: torch.device | str) -> bool:
-    """Whether looking at single numbers costs nothing: an accelerator would have to stop for it."""
+    """Whether reading single numbers costs nothing. The host would have to wait for an accelerator."""
     return torch.device(device).type == "cpu"
 
 
 def host(x: Tensor) -> Any:
-    """A tensor as (nested) lists of Python numbers. From an accelerator by way of pinned memory and an event: the host waits
-    for this tensor, not for whatever was enqueued behind it."""
+    """A tensor as (nested) lists of Python numbers. From an accelerator through pinned memory and an event: the host waits
+    for this tensor, not for work enqueued after it."""
     if x.is_cuda:
         x = _landed(x)
     return x.tolist()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
@@ -38,7 +38,7 @@ _sealed = False
 
 @contextmanager
 def sealed() -> Generator[None]:
-    """Inside, nothing may be put on a device: what runs here will be replayed without the host's numbers."""
+    """Inside, `put` raises: what runs here is captured, and a replay would not copy new numbers from the host."""
     global _sealed
     before, _sealed = _sealed, True
     try:
@@ -51,10 +51,10 @@ _NUMPY = {torch.int64: np.int64, torch.float32: np.float32, torch.float64: np.fl
 
 
 def put(x: Sequence[Any], device: torch.device | str, dtype: torch.dtype = torch.int64) -> Tensor:
-    """Python numbers as a tensor of the device. Made here and copied from here, in the order of the device's work: asked
-    for on the device itself, it would first wait until that is idle."""
+    """Python numbers as a tensor of the device. Made on the host and copied in the order of the device's work; a tensor made
+    on the device itself would first wait until it is idle."""
     if _sealed:
-        raise EngineError("numbers of the host are copied inside a function that is replayed without it")
-    # By way of numpy: a few numbers are there in a third of the time that torch.tensor takes.
+        raise EngineError("a function that is captured for replay copies numbers from the host")
+    # Through numpy: for a few numbers it takes a third of the time of torch.tensor.
     made = torch.from_numpy(np.array(x, dtype=_NUMPY[dtype]))  # pyright: ignore[reportUnknownMemberType]
     return made if torch.device(device).type == "cpu" else made.to(device, non_blocking=True)

@@ -1,4 +1,4 @@
-"""HostTree: a round's trees as plain lists, copied from the device once, for all that the host decides from then on.
+"""HostTree: a round's trees as plain lists, copied from the device once, for all later decisions on the host.
 
 Trees are small, and a tensor operation on a few numbers costs as much as one on thousands. So distributions stay tensors,
 and the structure of trees is looked up in lists.
@@ -19,7 +19,7 @@ T = TypeVar("T", int, bool)
 
 @dataclass(frozen=True, slots=True)
 class HostTree:
-    """By sequence and node. `rank`: place behind the root among the nodes that ride in the pass, -1 for the others."""
+    """By sequence and node. `rank`: place after the root among the nodes of the pass, -1 for nodes outside it."""
 
     tokens: list[list[int]]
     parents: list[list[int]]
@@ -29,7 +29,7 @@ class HostTree:
     drafted: list[int]  # live scored nodes below the root
     deepest: list[int]
     scored: list[list[bool]]  # live, and checked in this pass
-    entries: list[list[int]]  # staged entry behind the root's: the rank, unless a drafter has staged the nodes already
+    entries: list[list[int]]  # staged entry, counted from the root's: the rank, unless a drafter has staged the nodes
 
     @staticmethod
     def of(tree: TokenTree) -> "HostTree":
@@ -40,20 +40,17 @@ class HostTree:
         tokens, parents, alive, roles, source = whole
         depth: list[list[int]] = []
         rank: list[list[int]] = []
-        live: list[list[bool]] = []
         scored: list[list[bool]] = []
-        for above, here, role in zip(parents, alive, roles, strict=True):
-            deep, places, seen, place = [0], [0], [bool(here[0])], 0
-            for parent, on, kind in zip(above[1:], here[1:], role[1:], strict=True):
+        for above, here, kinds in zip(parents, alive, roles, strict=True):
+            deep, places, last = [0], [0], 0
+            for parent, on, kind in zip(above[1:], here[1:], kinds[1:], strict=True):
                 deep.append(deep[parent] + 1 if 0 <= parent < len(deep) else 1)
-                rides = on and kind != AHEAD
-                place += bool(rides)
-                places.append(place if rides else -1)
-                seen.append(bool(on))
+                inside = on and kind != AHEAD
+                last += 1 if inside else 0
+                places.append(last if inside else -1)
             depth.append(deep)
             rank.append(places)
-            live.append(seen)
-            scored.append([on and kind == SCORED for on, kind in zip(seen, role, strict=True)])
+            scored.append([on > 0 and kind == SCORED for on, kind in zip(here, kinds, strict=True)])
         return HostTree(
             tokens=tokens,
             parents=parents,
@@ -61,9 +58,7 @@ class HostTree:
             depth=depth,
             rank=rank,
             drafted=[sum(nodes[1:]) for nodes in scored],
-            deepest=[
-                max(d * on for d, on in zip(deep, here, strict=True)) for deep, here in zip(depth, live, strict=True)
-            ],
+            deepest=[max(d * on for d, on in zip(*each, strict=True)) for each in zip(depth, alive, strict=True)],
             scored=scored,
             entries=rank,
         )
@@ -83,8 +78,7 @@ class HostTree:
     ) -> "HostTree":
         """Nothing is drafted, and there may be a thousand sequences: equal ones share one list."""
         none = [0] * len(tokens)
-        live = [bool(on) for on in alive]
-        scored = [on and role == SCORED for on, role in zip(live, roles, strict=True)]
+        scored = [on > 0 and role == SCORED for on, role in zip(alive, roles, strict=True)]
         return HostTree(
             tokens=_single(tokens),
             parents=_single(parents),

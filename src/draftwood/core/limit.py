@@ -1,4 +1,4 @@
-"""Limit: how much a round may guess. Load: what a controller may look at when it decides."""
+"""Limit: how much a round may guess. Load: what a controller decides by."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -41,8 +41,8 @@ def always(tree: TokenTree, frontier: Int[Tensor, "B F"], above: Float[Tensor, "
 
 @dataclass(frozen=True, eq=False)
 class Limit:
-    """Depth and drafted nodes of each sequence. Depth 0 is an ordinary decoding step. Host numbers, because they fix shapes;
-    as tensors where policies compare them with trees."""
+    """Depth and drafted nodes of each sequence. Depth 0 is an ordinary decoding step. Numbers are on the host, because they
+    fix shapes; `depth` and `nodes` are tensors, for comparison with trees."""
 
     depths: tuple[int, ...]
     budgets: tuple[int, ...]  # drafted nodes, the root not counted
@@ -68,7 +68,7 @@ class Limit:
 
     @cached_property
     def tier(self) -> Tier:
-        """The largest of them, or what was planned."""
+        """The largest depth and budget, or what was planned."""
         if self.planned is not None:
             return self.planned
         return Tier(max(self.depths, default=0), 1 + max(self.budgets, default=0))
@@ -81,6 +81,11 @@ class Limit:
     def nodes(self) -> Int[Tensor, "B"]:
         return put(self.budgets, self.device)
 
+    @property
+    def shared(self) -> bool:
+        """Whether the budget of the batch is smaller than those of its sequences together."""
+        return self.total is not None and sum(self.budgets) > self.total
+
     def with_tensors(self, depth: Int[Tensor, "B"], nodes: Int[Tensor, "B"]) -> "Limit":
         """The same limit, its numbers taken from these tensors instead of being put on the device."""
         other = replace(self)
@@ -88,21 +93,15 @@ class Limit:
         return other
 
     def take(self, sequences: Sequence[int]) -> "Limit":
-        """Some sequences."""
-        return Limit(
-            tuple(self.depths[b] for b in sequences),
-            tuple(self.budgets[b] for b in sequences),
-            self.device,
-            self.proceed,
-            self.total,
-            self.planned,
-            self.cost_model,
-            self.least,
-        )
+        """Some sequences, in order."""
+        if len(sequences) == len(self.depths):
+            return self
+        depths, budgets = (tuple(x[b] for b in sequences) for x in (self.depths, self.budgets))
+        return replace(self, depths=depths, budgets=budgets)
 
     def at_most(self, depth: Sequence[int], nodes: Sequence[int]) -> "Limit":
         """The same limit, no larger than this per sequence: what the request or the cache still has room for. On an
-        accelerator the shapes stay, in few sizes: each costs a capture, and the last rounds of a text are many sizes."""
+        accelerator the shapes stay as planned and are rounded, because each shape costs a capture."""
         deep = [max(min(a, b), 0) for a, b in zip(self.depths, depth, strict=True)]
         wide = [max(min(a, b), 0) for a, b in zip(self.budgets, nodes, strict=True)]
         cut = Limit.of(deep, wide, self.device, self.proceed, self.total, self.cost_model, self.least)
@@ -117,7 +116,7 @@ def _rounded(x: int) -> int:
 
 
 class CostEstimate(Protocol):
-    """What time costs on this machine, as measured."""
+    """Measured times on this machine."""
 
     def pass_seconds(self, tokens: int, context: int = 0) -> float: ...
     def draft_seconds(self, passes: int, nodes: int | None = None) -> float: ...
@@ -133,5 +132,5 @@ class Load:
     batch_size: int  # sequences decoding in this round
     waiting: int  # requests not yet admitted
     context: int  # cache entries of the round's sequences together
-    prompt_tokens: int = 0  # prompt tokens that ride in this pass
+    prompt_tokens: int = 0  # prompt tokens in this pass
     spare: int | None = None  # cache entries still free; None = plenty

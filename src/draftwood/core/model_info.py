@@ -1,4 +1,4 @@
-"""ModelInfo: what a model says of itself. Nothing about a model is found out by trying its attributes."""
+"""ModelInfo: the properties of a model. No part probes a model's attributes for them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

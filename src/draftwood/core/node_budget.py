@@ -21,7 +21,7 @@ from draftwood.core.tree import TokenTree
 def selected(policy: TreePolicy, tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
     """What the pass will score: the policy's choice, within the budget of the batch."""
     kept = policy.select(tree, limit)
-    if limit.total is None or sum(limit.budgets) <= limit.total or tree.num_nodes == 1:
+    if limit.total is None or not limit.shared or tree.num_nodes == 1:
         return kept
     return within_total(tree, kept, limit.total, policy.draw, policy.shape)
 
@@ -33,8 +33,8 @@ def within_total(
     grow along a path, so the set is closed under parents and earlier drawn siblings.
 
     Equal independent draws share a node, so what can be cut is more than a node, and counts as many nodes as it has draws:
-    how many nodes those became depends on their tokens, and a cut must not. Siblings stay or go together. Independent paths
-    end together, because a rule may rely on the end of each not being decided by the others: there a level stays or goes.
+    how many nodes those became depends on their tokens, and a cut must not. Siblings are cut together. Independent paths are
+    cut by levels, because a rule may rely on the end of each path not being decided by the others.
     """
     nodes = torch.arange(tree.num_nodes, device=kept.device).expand_as(kept)
     drafted = kept & (nodes > 0)
@@ -53,7 +53,7 @@ def within_total(
 
 def whole_levels(tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
     """The levels of each sequence that fit its limit together: for a tree that was drafted before the limit was known. A
-    level stays or goes as a whole and counts as many nodes as it has draws, for the reasons above."""
+    level is kept or cut as a whole and counts as many nodes as it has draws, for the reasons above."""
     depth = torch.where(tree.live, tree.depths(), 0)
     draws = torch.where(tree.live & (tree.parents >= 0), tree.copies.clamp_min(1), 0)
     used = torch.zeros_like(draws).scatter_add(1, depth, draws).cumsum(1)  # by level

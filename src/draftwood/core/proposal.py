@@ -11,7 +11,7 @@ from torch import Tensor
 from draftwood.core.host import put
 from draftwood.core.legal_draws import Draw
 from draftwood.core.sampling.draft_probs import DraftProbs
-from draftwood.core.tree import AHEAD, SCORED, TokenTree
+from draftwood.core.tree import AHEAD, SCORED, TokenTree, fit
 
 if TYPE_CHECKING:
     from draftwood.core.verdict import Verdict
@@ -22,21 +22,17 @@ T = TypeVar("T", int, float)
 @dataclass(frozen=True, slots=True, eq=False)
 class Started:
     """Target layers [0, layers) that a borrowing drafter has already run, on the target's staged entries, for every node of
-    the pass, the root included. The pass goes on from there, so wrong hidden states change the text: nothing can check
+    the pass, the root included. The pass continues from them, so wrong hidden states change the text, and no check finds
     them. Only a sequence whose known tokens outside the cache are the root alone is started."""
 
     layers: int
-    hidden: Float[Tensor, "B N H"]  # the residual after those layers; of dead nodes any
-    # Staged entry of each node, the root's being 0. None: node i is entry i, which is all that a device can be told.
+    hidden: Float[Tensor, "B N H"]  # the residual after those layers; any values for dead nodes
+    # Staged entry of each node, the root's being 0. None: node i is entry i; only this form needs no host read.
     entries: Int[Tensor, "B N"] | None = None
     sequences: tuple[bool, ...] | None = None  # which ones are started; None: all
 
-    def hides(self, taps: frozenset[int]) -> bool:
-        """Whether one of these taps lies in layers that a pass from here leaves out."""
-        return any(0 <= tap < self.layers for tap in taps)
-
     def compact(self, order: Int[Tensor, "B nodes"]) -> "Started":
-        """Rows follow their nodes, which keep the entries they were staged at."""
+        """Hidden states move with their nodes, which keep the entries they were staged at."""
         hidden = self.hidden.gather(1, order[..., None].expand(-1, -1, self.hidden.shape[-1]))
         return replace(self, hidden=hidden, entries=order if self.entries is None else self.entries.gather(1, order))
 
@@ -45,11 +41,10 @@ class Started:
         entries = None if self.entries is None else self.entries[sequences]
         return Started(self.layers, self.hidden[sequences], entries)
 
-    def among(self, sequences: list[int], batch: int) -> "Started":
-        """Those of some sequences, in a batch whose others are not started."""
-        at = put(sequences, self.hidden.device)
+    def scatter(self, sequences: list[int], batch: int) -> "Started":
+        """The inverse of `take`: these sequences in their places of a larger batch, whose others are not started."""
+        at, entries = put(sequences, self.hidden.device), self.entries
         hidden = self.hidden.new_zeros(batch, *self.hidden.shape[1:]).index_copy(0, at, self.hidden)
-        entries = self.entries
         if entries is not None:
             entries = entries.new_zeros(batch, entries.shape[1]).index_copy(0, at, entries)
         return Started(self.layers, hidden, entries, tuple(b in sequences for b in range(batch)))
@@ -63,13 +58,13 @@ class Proposal:
     draw: Draw = Draw.GIVEN
     q: DraftProbs | None = None  # child distributions of expanded nodes only
     q_index: Int[Tensor, "B N"] | None = None  # distribution of q for each node's children, -1 if it has none
-    passes: int = 0  # model passes that drafting took, and their seconds: for the cost model and for honest accounts
+    passes: int = 0  # model passes that drafting took, and their seconds: for the cost model and the statistics
     pass_seconds: float = 0.0
-    fault: str | None = None  # why drafting broke off; what was drawn before is still good
-    # Bounds that the host knows without looking at the tree, so that no loop has to ask a device; None: num_nodes - 1.
+    fault: str | None = None  # why drafting broke off; what was drawn before is still valid
+    # Bounds that the host knows without reading the tree, so that no loop waits for a device; None: num_nodes - 1.
     max_depth: int | None = None  # levels below the root
     max_children: int | None = None  # of any node, copies counted
-    depths: Int[Tensor, "B N"] | None = None  # of the nodes, from whoever has them already
+    depths: Int[Tensor, "B N"] | None = None  # of the nodes, if they are known already
     started: Started | None = None  # target layers that are done already
 
     @staticmethod
@@ -135,36 +130,36 @@ class Proposal:
         """Some sequences of the batch. Distributions are kept whole: `q_index` points into them."""
         depths = None if self.depths is None else self.depths[sequences]
         started = self.started
-        if (
-            started is not None
-        ):  # where only some are started, the engine has put the batch together and its pass has run
+        if started is not None:  # a batch with only some started sequences is put together after all are taken
             started = started.take(sequences) if started.sequences is None else None
         tree, q_index = self.tree.take(sequences), self.q_indices()[sequences]
         return replace(self, tree=tree, q_index=q_index, depths=depths, started=started)
 
-    def among(self, base: "Proposal", sequences: Int[Tensor, "R"]) -> "Proposal":
-        """These sequences in their places of a larger batch, whose others stay as they are in `base`."""
-        width = max(base.tree.num_nodes, self.tree.num_nodes)
+    def scatter(self, sequences: list[int], base: "Proposal") -> "Proposal":
+        """The inverse of `take`: these sequences, in order, in their places of the larger batch `base`, whose others stay as
+        they are."""
+        if len(sequences) == base.tree.batch:
+            return self
+        width, at = max(base.tree.num_nodes, self.tree.num_nodes), put(sequences, self.tree.tokens.device)
         tree, own = base.tree.resize(width), self.tree.resize(width)
-        columns = {name: getattr(tree, name).clone() for name in tree.__slots__}
-        for name, column in columns.items():
-            column[sequences] = getattr(own, name).to(column.dtype)
-        q, shift = self.q, 0
-        if base.q is not None and base.tree.num_nodes > 1:
-            q, shift = base.q if q is None else base.q.join(q), base.q.num_distributions
-        named, nodes = self.q_indices(), self.tree.num_nodes
-        q_index = torch.full_like(columns["tokens"], -1)
-        if base.tree.num_nodes == 1:  # bare roots
-            q_index[sequences] = named
-            return replace(self, tree=TokenTree(**columns), q=q, q_index=q_index, depths=None)
-        q_index[:, : base.tree.num_nodes] = base.q_indices()
-        q_index[sequences] = -1
-        q_index[sequences, :nodes] = torch.where(named >= 0, named + shift, -1)
-        most = {"max_depth": max(base.levels, self.levels), "max_children": max(base.siblings, self.siblings)}
-        return replace(self, tree=TokenTree(**columns), q=q, q_index=q_index, depths=None, **most)
+        columns = [(getattr(tree, name), getattr(own, name)) for name in tree.__slots__]
+        q, named = self.q, fit(self.q_indices(), width, -1)
+        if base.q is not None:
+            q = base.q if q is None else base.q.join(q)
+            named = torch.where(named >= 0, named + base.q.num_distributions, -1)
+        return replace(
+            self,
+            tree=TokenTree(*(old.index_copy(0, at, new.to(old.dtype)) for old, new in columns)),
+            q=q,
+            q_index=fit(base.q_indices(), width, -1).index_copy(0, at, named),
+            max_depth=max(base.levels, self.levels),
+            max_children=max(base.siblings, self.siblings),
+            depths=None,
+            started=None if self.started is None else self.started.scatter(sequences, base.tree.batch),
+        )
 
     def with_own_probs(self) -> "Proposal":
-        """One distribution for each node, if more are stored: those that no node names any more are left behind."""
+        """One distribution for each node, if more are stored: drops those that no node names any more."""
         q, at = self.q, self.q_indices()
         if q is None or q.num_distributions <= at.numel():
             return self

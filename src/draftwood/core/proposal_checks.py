@@ -1,7 +1,7 @@
 """What a proposal must look like before a rule may see it. Finds the sequences that break it; never repairs them.
 
-Twice: `faults` looks at numbers where that is free, `fault_codes` computes the same where looking would stop a device. Both
-name the first reason that holds, in the order of REASONS, nodes one after another.
+In two forms with the same result: `faults` works on lists, which is faster on a CPU; `fault_codes` works on tensors, without
+a host read. Both give the first reason that holds, in the order of REASONS; reasons about nodes are tested node by node.
 """
 
 from dataclasses import replace
@@ -18,87 +18,68 @@ from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import AHEAD, TokenTree
 from draftwood.errors import DrafterError
 
-BAD_PROBS = "a draft distribution is not a probability"
 REASONS = (
     "",
-    "a node names a distribution that is not stored",
-    "a draft distribution names a token outside the target's vocabulary",
-    "the root is not the newest token",
-    "the root has a parent",
-    "a count of copies is absurd",
+    _FOREIGN := "a draft distribution names a token outside the target's vocabulary",
+    _NOT_STORED := "a node names a distribution that is not stored",
+    _ROOT_TOKEN := "the root is not the newest token",
+    _ROOT_PARENT := "the root has a parent",
+    _COPIES := "a count of copies is absurd",
     # of each node
-    "a token id is out of range",
-    "a parent does not stand before its child",
-    "a live node hangs below a dead one",
-    "a node of this pass hangs below one of the next",
-    "two siblings carry the same token",
-    "a drawn node has no distribution",
+    _TOKEN := "a token id is out of range",
+    _ORDER := "a parent does not stand before its child",
+    _DEAD_PARENT := "a live node hangs below a dead one",
+    _AHEAD_PARENT := "a node of this pass hangs below one of the next",
+    _SAME_TOKEN := "two siblings carry the same token",
+    _NO_PROBS := "a drawn node has no distribution",
     # of the whole tree again
-    "a score is not a number",
-    BAD_PROBS,
+    _SCORE := "a score is not a number",
+    BAD_PROBS := "a draft distribution is not a probability",
+    NOT_AHEAD := "a tree in flight was changed, or got nodes that are not for the next round",
     "more nodes than the limit allows",
-    # of what was added while a pass ran
-    "a tree in flight was changed, or got nodes that are not for the next round",
 )
-"""By number, 0 being no fault."""
-OVER_BUDGET, NOT_AHEAD = len(REASONS) - 2, len(REASONS) - 1
+"""By code; 0 is no fault."""
+OVER_BUDGET = len(REASONS) - 1
+"""The code of the last reason, which only the engine can test: after selection."""
 
-(
-    _ROOT_TOKEN,
-    _ROOT_PARENT,
-    _ABSURD_COPIES,
-    _TOKEN,
-    _ORDER,
-    _DEAD_PARENT,
-    _AHEAD_PARENT,
-    _TWINS,
-    _NO_PROBS,
-    _SCORE,
-    _PROBS,
-) = range(3, 14)
 _SUM = 1e-5  # a float32 softmax is ten times nearer to one; what is farther off biases the output by a third of it
-_COPIES = {Draw.GIVEN: 0, Draw.DISTINCT: 1, Draw.IID: 4096}
+_MAX_COPIES = {Draw.GIVEN: 0, Draw.DISTINCT: 1, Draw.IID: 4096}
 
 
-def faults(proposal: Proposal, rnd: Round, vocab_size: int) -> dict[int, str]:
-    """Sequence -> what is wrong with its draft. Shapes and distributions that fit no sequence raise DrafterError."""
-    _shapes(proposal, rnd.batch, vocab_size)
-    _numbers(proposal, vocab_size)
-    tree = proposal.tree
+def faults(proposal: Proposal, rnd: Round, vocab_size: int, in_flight: TokenTree | None = None) -> dict[int, str]:
+    """Sequence -> what is wrong with its draft. Shapes that fit no sequence raise DrafterError.
+    `in_flight`: the trees that the target is scoring; the proposal may only add AHEAD nodes to them."""
+    _check_shapes(proposal, rnd.batch, vocab_size)
+    tree, q = proposal.tree, proposal.q
+    if q is not None and q.ids is not None and bool(_foreign(q.ids, vocab_size).any()):
+        return dict.fromkeys(range(rnd.batch), _FOREIGN)
     columns: list[list[list[int]]] = host(
         torch.stack([tree.tokens, tree.parents, tree.live.long(), tree.role, tree.copies, proposal.q_indices()])
     )
+    sizes = 0 if q is None else q.num_distributions, _MAX_COPIES[proposal.draw], vocab_size
     found: dict[int, str] = {}
-    most = _COPIES[proposal.draw]
-    for b, (tokens, parents, live, role, copies, distributions) in enumerate(zip(*columns, strict=True)):
-        root = rnd.requests[b].root
-        code = _fault(tokens, parents, live, role, copies, distributions, root, vocab_size, most)
-        if code:
-            found[b] = REASONS[code]
-    _mark(found, REASONS[_SCORE], tree.live & tree.score.isnan())
-    if proposal.q is not None and proposal.q.num_distributions:
-        _mark(found, REASONS[_PROBS], _drawn(proposal) & ~is_valid(proposal))
+    for b, own in enumerate(zip(*columns, strict=True)):
+        if reason := _fault(own, rnd.requests[b].root, *sizes):
+            found[b] = reason
+    _mark(found, _SCORE, tree.live & tree.score.isnan())
+    if q is not None:
+        _mark(found, BAD_PROBS, tree.live & ~is_valid(proposal))
+    if in_flight is not None:
+        _mark(found, NOT_AHEAD, not_ahead(tree, in_flight)[:, None])
     return found
 
 
-def _fault(
-    tokens: list[int],
-    parents: list[int],
-    live: list[int],
-    role: list[int],
-    copies: list[int],
-    distributions: list[int],
-    root: int,
-    vocab_size: int,
-    most: int,
-) -> int:
+def _fault(columns: tuple[list[int], ...], root: int, num_probs: int, max_copies: int, vocab_size: int) -> str:
     """The first thing that is wrong with one tree."""
+    tokens, parents, live, role, copies, distributions = columns
+    if max(distributions) >= num_probs:
+        return _NOT_STORED
     if tokens[0] != root or not live[0]:
         return _ROOT_TOKEN
     if parents[0] != -1:
         return _ROOT_PARENT
-    if min(copies) < 0 or max(copies) > most:
-        return _ABSURD_COPIES
+    if min(copies) < 0 or max(copies) > max_copies:
+        return _COPIES
     children: set[tuple[int, int]] = set()
     for i in range(1, len(tokens)):
         if not live[i]:
@@ -113,11 +94,11 @@ def _fault(
         if role[parent] == AHEAD and role[i] != AHEAD:
             return _AHEAD_PARENT
         if (parent, token) in children:
-            return _TWINS
+            return _SAME_TOKEN
         if copies[i] and distributions[parent] < 0:
             return _NO_PROBS
         children.add((parent, token))
-    return 0
+    return ""
 
 
 def _mark(found: dict[int, str], reason: str, mask: Bool[Tensor, "B N"]) -> None:
@@ -127,40 +108,37 @@ def _mark(found: dict[int, str], reason: str, mask: Bool[Tensor, "B N"]) -> None
 
 
 def fault_codes(
-    proposal: Proposal, roots: Int[Tensor, "B"], vocab_size: int, budgets: Int[Tensor, "B"] | None = None
+    proposal: Proposal, roots: Int[Tensor, "B"], vocab_size: int, in_flight: TokenTree | None = None
 ) -> Int[Tensor, "B"]:
-    """What is wrong with each sequence's draft, as a number of REASONS: `faults` without a look. Called before anything
-    follows the numbers of a tree, because an index out of range stops an accelerator for good; then `without_faults`.
-
-    `budgets`: also whether more nodes were kept than the limit allows. Only what was selected has to fit.
-    """
-    _shapes(proposal, len(roots), vocab_size)
+    """What is wrong with each sequence's draft, as a number of REASONS: `faults` without a host read. Called before anything
+    is gathered by the numbers of a tree, because an index out of range stops an accelerator for good; then
+    `without_faults`."""
+    _check_shapes(proposal, len(roots), vocab_size)
     tree, q, q_index = proposal.tree, proposal.q, proposal.q_indices()
     copies, live, nodes = tree.copies, tree.live, tree.num_nodes
     index = torch.arange(nodes, device=roots.device)
     below = live & (index > 0)
     above = tree.parents.clamp(0, nodes - 1)
     none = torch.zeros_like(live[:, 0])
-    foreign = none if q is None or q.ids is None else _foreign(q.ids, vocab_size).any().expand_as(none)
     first = [
+        none if q is None or q.ids is None else _foreign(q.ids, vocab_size).any().expand_as(none),
         (q_index >= (0 if q is None else q.num_distributions)).any(1),
-        foreign,
         (tree.tokens[:, 0] != roots) | ~live[:, 0],
         tree.parents[:, 0] != -1,
-        ((copies < 0) | (copies > _COPIES[proposal.draw])).any(1),
+        ((copies < 0) | (copies > _MAX_COPIES[proposal.draw])).any(1),
     ]
     each = [
         _foreign(tree.tokens, vocab_size),
         (tree.parents < 0) | (tree.parents >= index),
         ~live.gather(1, above),
         (tree.role.gather(1, above) == AHEAD) & (tree.role != AHEAD),
-        _twins(torch.where(below, above * vocab_size + tree.tokens, -1 - index)),
+        _repeated(torch.where(below, above * vocab_size + tree.tokens, -1 - index)),
         (copies != 0) & (q_index.gather(1, above) < 0),
     ]
     last = [
         (live & tree.score.isnan()).any(1),
-        none if q is None else (_drawn(proposal) & ~is_valid(proposal)).any(1),
-        none if budgets is None else tree.num_drafted() > budgets,
+        none if q is None else (live & ~is_valid(proposal)).any(1),
+        none if in_flight is None else not_ahead(tree, in_flight),
     ]
     by_node = torch.stack(each, dim=-1) & below[..., None]  # [B, N, checks]
     found, place = torch.cat([torch.stack(first, dim=1), by_node.flatten(1)], dim=1).byte().max(dim=1)
@@ -169,17 +147,17 @@ def fault_codes(
     return torch.where(found > 0, 1 + code, torch.where(late > 0, 1 + len(first) + len(each) + behind, 0))
 
 
-def _twins(key: Int[Tensor, "B N"]) -> Bool[Tensor, "B N"]:
-    """Nodes whose key an earlier one has. By sorting: of pairs there would be too many."""
+def _repeated(key: Int[Tensor, "B N"]) -> Bool[Tensor, "B N"]:
+    """Nodes whose key an earlier one has. By sorting, because comparing all pairs takes N x N numbers."""
     ordered, order = key.sort(dim=1, stable=True)
     return torch.zeros_like(key, dtype=torch.bool).scatter(1, order[:, 1:], ordered[:, 1:] == ordered[:, :-1])
 
 
 def without_faults(proposal: Proposal, codes: Int[Tensor, "B"], roots: Int[Tensor, "B"], vocab_size: int) -> Proposal:
-    """Bare roots where something is wrong, and all numbers in range, those of dead nodes too: what follows them on a device
-    need not look. A bad distribution costs only the nodes drawn from it, which was decided before they were drawn."""
+    """Bare roots where something is wrong, and all numbers in range, those of dead nodes too, so that gathers need no check.
+    A bad distribution costs only the nodes drawn from it, which was decided before they were drawn."""
     tree, q = proposal.tree, proposal.q
-    bare = ((codes != 0) & (codes != _PROBS))[:, None]
+    bare = ((codes != 0) & (codes != REASONS.index(BAD_PROBS)))[:, None]
     root = (torch.arange(tree.num_nodes, device=roots.device) == 0).expand_as(tree.live)
     live = torch.where(bare, root, tree.live)
     used = live & ~root
@@ -209,13 +187,6 @@ def is_valid(proposal: Proposal) -> Bool[Tensor, "B N"]:
     return (tree.copies == 0) | (probs < 0) | ~wrong[probs.clamp(0, q.num_distributions - 1)]
 
 
-def _drawn(proposal: Proposal) -> Bool[Tensor, "B N"]:
-    tree = proposal.tree
-    below = tree.live & (tree.copies > 0)
-    below[:, 0] = False
-    return below
-
-
 def not_ahead(grown: TokenTree, base: TokenTree) -> Bool[Tensor, "B"]:
     """Sequences whose tree in flight is no longer what the target is scoring, or has new nodes that are not AHEAD."""
     first = base.num_nodes
@@ -227,44 +198,28 @@ def not_ahead(grown: TokenTree, base: TokenTree) -> Bool[Tensor, "B"]:
     return other | (grown.live & (grown.role != AHEAD))[:, first:].any(1)
 
 
-def _shapes(proposal: Proposal, batch: int, vocab_size: int) -> None:
-    """What can be known without a look."""
+def _check_shapes(proposal: Proposal, batch: int, vocab_size: int) -> None:
+    """What is known without a host read."""
     tree, q = proposal.tree, proposal.q
     want = (batch, tree.tokens.shape[-1])
-    for name in ("tokens", "parents", "live", "role", "copies", "score", "source"):
-        shape = tuple(getattr(tree, name).shape)
-        if shape != want:
-            raise DrafterError(f"tree.{name} has shape {shape}, expected {want}")
-    for name in ("tokens", "parents", "role", "copies", "source"):
-        if getattr(tree, name).dtype != torch.int64:
-            raise DrafterError(f"tree.{name} is {getattr(tree, name).dtype}, expected torch.int64")
-    if tree.live.dtype != torch.bool or not tree.score.is_floating_point():
-        raise DrafterError(
-            f"tree.live is {tree.live.dtype} and tree.score {tree.score.dtype}, expected bool and floats"
-        )
+    for name in tree.__slots__:
+        column = getattr(tree, name)
+        if tuple(column.shape) != want:
+            raise DrafterError(f"tree.{name} has shape {tuple(column.shape)}, expected {want}")
+        kind = torch.bool if name == "live" else torch.int64
+        if not (column.is_floating_point() if name == "score" else column.dtype == kind):
+            raise DrafterError(f"tree.{name} is {column.dtype}, expected {'floats' if name == 'score' else kind}")
     for name, kind in (("passes", int), ("pass_seconds", int | float)):
         if not isinstance(getattr(proposal, name), kind):
             raise DrafterError(f"{name} cannot be {getattr(proposal, name)!r}, a number is expected")
     if proposal.q_index is not None and tuple(proposal.q_index.shape) != want:
         raise DrafterError(f"q_index has shape {tuple(proposal.q_index.shape)}, expected {want}")
-    if q is not None and q.ids is None and q.prob.shape[1] != vocab_size:
+    if q is None:
+        return
+    if q.ids is None and q.prob.shape[1] != vocab_size:
         raise DrafterError(f"a draft distribution has {q.prob.shape[1]} columns, the target {vocab_size} tokens")
-    if q is not None and q.ids is not None:
-        fits = q.ids.shape[-1] == q.prob.shape[1] and (q.ids.ndim == 1 or len(q.ids) == q.num_distributions)
-        if not fits:
-            raise DrafterError(f"distributions of shape {tuple(q.prob.shape)} name tokens {tuple(q.ids.shape)}")
-
-
-def _numbers(proposal: Proposal, vocab_size: int) -> None:
-    """Distributions over the target's own tokens, and no others are named."""
-    q = proposal.q
-    if q is not None and q.ids is not None and bool(_foreign(q.ids, vocab_size).any()):
-        raise DrafterError(f"the columns of a draft distribution name tokens outside the target's {vocab_size}")
-    if proposal.q_index is not None:
-        highest = int(proposal.q_index.max()) if proposal.q_index.numel() else -1
-        stored = 0 if q is None else q.num_distributions
-        if highest >= stored:
-            raise DrafterError(f"q_index names distribution {highest}, only {stored} are stored")
+    if q.ids is not None and tuple(q.ids.shape) not in {(q.prob.shape[1],), tuple(q.prob.shape)}:
+        raise DrafterError(f"distributions of shape {tuple(q.prob.shape)} name tokens {tuple(q.ids.shape)}")
 
 
 def _foreign(ids: Int[Tensor, "..."], vocab_size: int) -> Bool[Tensor, "..."]:

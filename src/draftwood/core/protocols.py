@@ -1,4 +1,4 @@
-"""The protocols: what a part must answer to live in the engine. Nothing else is here."""
+"""The protocols: the methods that each part of the engine must have. Nothing else is here."""
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -34,8 +34,8 @@ class Drafter(Protocol):
 
     def init(self, slots: int) -> Any: ...
     def admit(self, state: Any, slot: int, request: "Request") -> int:
-        """A request gets a slot. How many of its first tokens need never be shown: who lives on the target's features
-        names what it still has of them, everybody else all tokens."""
+        """A request gets a slot. How many of its first tokens need not be shown: those whose features a drafter still
+        has, or all tokens if it uses none."""
         ...
 
     def begin(self, state: Any, rnd: Round, output: ForwardOutput) -> None:
@@ -56,7 +56,7 @@ class Drafter(Protocol):
 
 
 class TreePolicy(Protocol):
-    """Shapes the guess. Growing may look at everything drawn, cutting only at `score`."""
+    """Shapes the tree. Growing may depend on everything drawn, cutting only on `score`."""
 
     @property
     def draw(self) -> Draw: ...
@@ -79,7 +79,7 @@ class TreePolicy(Protocol):
         self, growth: Growth, q: DraftProbs, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round
     ) -> Growth: ...
     def select(self, tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
-        """What the pass will score; closed under parents and earlier drawn siblings."""
+        """The nodes that the pass will score; closed under parents and earlier drawn siblings."""
         ...
 
 
@@ -132,36 +132,59 @@ class Scheduler(Protocol):
 
 
 class Watcher(Protocol):
-    """Looks on at round boundaries: metrics, labels, online learning. Its tensors are copies, gradients are on, and it may
-    refresh the weights of a drafter: which tokens are accepted depends on them, the text does not."""
+    """Called at the end of a round: metrics, labels, online learning. Its tensors are copies, gradients are enabled, and it
+    may refresh the weights of a drafter: which tokens are accepted depends on them, the text does not."""
 
     def __call__(self, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None: ...
 
 
-class Cache(Protocol):
-    """Entries of every token a model has run: committed ones, then staged ones that a rule may still throw away."""
+class Slots(Protocol):
+    """The slots of a cache: entries of every token a model has run, committed ones first, then staged ones that a rule may
+    still drop."""
 
     def admit(self, slot: int, tokens: Sequence[int], most: int | None = None, before: Sequence[int] = ()) -> int:
         """Make a slot ready for this text; how many of its entries are already present, and at most `most`. `before`: tokens
-        that stand in front of it and have no entries; texts behind different ones share nothing."""
+        in front of it that have no entries; texts after different ones share nothing."""
         ...
 
     def prefer(self, tokens: Sequence[int], free: Sequence[int]) -> int:
         """Of the free slots the best one for this text."""
         ...
 
-    def length(self, slot: int) -> int: ...
+    def length(self, slot: int) -> int:
+        """Committed entries of a slot."""
+        ...
+
     def reserve(self, slots: Sequence[int], extra: Sequence[int]) -> None:
         """Room for staged entries, before anything is proposed; OutOfBlocks when there is none."""
         ...
 
+    def free(self, slots: Sequence[int]) -> None: ...
+    def check_integrity(self) -> None:
+        """EngineError if the counts of the cache contradict each other."""
+        ...
+
+    @property
+    def spare(self) -> int | None:
+        """Entries that are neither in use nor reserved; None: plenty."""
+        ...
+
+    @property
+    def capacity(self) -> int:
+        """Entries one slot can hold."""
+        ...
+
+
+class Cache(Slots, Protocol):
+    """The cache as a model sees it."""
+
     def stage(self, x: ForwardInput) -> list[Segment]:
-        """Note which staged entry follows which, and say what each token of the pass may see."""
+        """Note which staged entry follows which; what each token of the pass may see."""
         ...
 
     def wipe(self) -> None:
-        """Zeros behind the staged entries of every slot of the pass, where older ones stood: for readers that mask what
-        others leave out, because nothing times not-a-number is not nothing."""
+        """Zeros behind the staged entries of every slot of the pass, where older ones stood: for attention that masks
+        entries instead of leaving them out, because NaN times zero is NaN."""
         ...
 
     def store(self, name: str) -> Tensor:
@@ -170,7 +193,7 @@ class Cache(Protocol):
 
     def state(self, name: str) -> Tensor:
         """Per-slot states after the committed text: [slots, heads, width]; zeros before the first token. A token without
-        a staged parent reads it; nobody writes it but `commit`."""
+        a staged parent reads it; only `commit` writes it."""
         ...
 
     def staged_states(self, name: str) -> Tensor:
@@ -180,15 +203,6 @@ class Cache(Protocol):
 
     def commit(self, slots: Sequence[int], entries: Sequence[Sequence[int]]) -> None:
         """Keep these staged entries in this order, drop the rest. The state after the last one is the slot's."""
-        ...
-
-    def free(self, slots: Sequence[int]) -> None: ...
-    def check_integrity(self) -> None: ...
-    @property
-    def spare(self) -> int | None: ...
-    @property
-    def capacity(self) -> int:
-        """Entries one slot can hold."""
         ...
 
 
@@ -211,9 +225,9 @@ class Model(Protocol):
     ) -> Float[Tensor, "*S W"]: ...
 
 
-class Runner(Protocol):
-    """One model with its cache, on one device or a group of them: the only one who touches either. Everybody else holds
-    host records and tensors, and never waits for what he did not ask for."""
+class Runner(Slots, Protocol):
+    """One model with its cache, on one device or a group of them. Only runners touch either; all other parts hold host
+    records and tensors, and wait for a device only where they read."""
 
     @property
     def info(self) -> ModelInfo: ...
@@ -228,23 +242,6 @@ class Runner(Protocol):
         """A shallow model on the same weights: the first layers, then the same norm and head. Only with `layer_ranges`."""
         ...
 
-    def prefer(self, tokens: Sequence[int], free: Sequence[int]) -> int:
-        """Of the free slots the best one for this text."""
-        ...
-
-    def admit(self, slot: int, tokens: Sequence[int], most: int | None = None, before: Sequence[int] = ()) -> int:
-        """Make a slot ready for this text; how many of its entries are already present, and at most `most`. `before`: tokens
-        that stand in front of it and have no entries; texts behind different ones share nothing."""
-        ...
-
-    def length(self, slot: int) -> int:
-        """Committed entries of a slot."""
-        ...
-
-    def reserve(self, slots: Sequence[int], extra: Sequence[int]) -> None:
-        """Room for staged entries, before anything is proposed; OutOfBlocks when there is none."""
-        ...
-
     def execute(self, x: ForwardInput, *, taps: frozenset[int] = ..., layers: LayerPlan = ...) -> ForwardOutput:
         """One pass. It may return before the device is done."""
         ...
@@ -256,11 +253,11 @@ class Runner(Protocol):
     def pool(self, name: str) -> Tensor:
         """What a part stores for every token: [slots, heads, entries, width], committed entries first, staged ones behind
         them; slots and entries beyond the cache's own may be there. The entries are committed, shared and freed with the
-        model's. It may lie elsewhere after the next pass."""
+        model's. The next pass may move it."""
         ...
 
     def filled(self, slot: int, name: str, upto: int) -> None:
-        """The first `upto` entries of a pool hold what the part wants there. A prefix is shared only as far as every pool is
+        """The first `upto` entries of a pool hold what the part has stored. A prefix is shared only as far as every pool is
         filled."""
         ...
 
@@ -268,11 +265,10 @@ class Runner(Protocol):
         self, key: Hashable, function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor
     ) -> tuple[Tensor, ...]:
         """What a function of tensors returns. Where launches cost, it is captured once for each key and shape of its inputs,
-        and replayed: so it may neither look at numbers nor copy any from the host, and what it returned before is
-        overwritten."""
+        and replayed: so it may neither read numbers nor copy any from the host, and each call overwrites what the last one
+        returned."""
         ...
 
-    def free(self, slots: Sequence[int]) -> None: ...
     def forget(self) -> None:
         """No later text starts from what free slots still hold."""
         ...
@@ -282,20 +278,6 @@ class Runner(Protocol):
         self, hidden: Float[Tensor, "*S H"], *, ids: Int[Tensor, "W"] | None = None, norm: bool = True
     ) -> Float[Tensor, "*S W"]:
         """Logits, or only the rows `ids` of the LM head."""
-        ...
-
-    def check_integrity(self) -> None:
-        """EngineError if the counts of the cache contradict each other."""
-        ...
-
-    @property
-    def spare(self) -> int | None:
-        """Entries that nobody owns or has reserved; None: plenty."""
-        ...
-
-    @property
-    def capacity(self) -> int:
-        """Entries one slot can hold."""
         ...
 
     @property

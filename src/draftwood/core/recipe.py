@@ -95,7 +95,7 @@ class Recipe:
 
 
 def _is_part(role: str, part: object, method: str, such: str) -> None:
-    """CompositionError if somebody gave a class, a name or anything else that cannot do a part's work."""
+    """CompositionError if this is a class, a name or anything else without the method of a part."""
     if isinstance(part, type):
         needed = any(p.default is p.empty for p in signature(part).parameters.values())
         raise CompositionError(f"{role} is a class: {part.__name__}\nhint: {part.__name__}({'...' if needed else ''})")
@@ -105,7 +105,7 @@ def _is_part(role: str, part: object, method: str, such: str) -> None:
 
 
 def _defined(rule: Verifier) -> Legal:
-    """What a rule says of itself. A built-in one cannot be told to be exact for more than the table says."""
+    """The draws and shapes that a rule declares; of a built-in one only those in the table."""
     ours = RULES.get(_name(rule)) if type(rule).__module__.startswith("draftwood.") else None
     most = Legal(rule.draws, rule.shapes) if ours is None else ours
     return Legal(rule.draws & most.draws, rule.shapes & most.shapes)

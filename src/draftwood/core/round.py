@@ -1,6 +1,7 @@
 """Round: the B sequences that decode together now, with their random numbers and their draft distributions."""
 
 from copy import copy
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -48,43 +49,38 @@ class Round:
         in_flight: bool = False,
     ) -> None:
         self.slots, self.lengths, self.requests = slots, lengths, requests
-        self._host_slots, self._host_lengths = host_slots, host_lengths
+        if host_slots is not None:
+            self.host_slots = host_slots
+        if host_lengths is not None:
+            self.host_lengths = host_lengths
         self.origin = {} if origin is None else origin
         self.columns, self.target = columns, target
         self.noise: Noise = Keyed() if noise is None else noise
         self.stream = stream
         self.in_flight = in_flight  # the target's pass over the base runs: only AHEAD nodes may be added to it
         self.device = lengths.device
-        self._seeds: Tensor | None = None
-        self._sampler: Sampler | None = None
         self._keys: dict[str, Tensor] = {}
 
     @property
     def batch(self) -> int:
         return len(self.requests)
 
-    @property
+    @cached_property
     def host_slots(self) -> list[int]:
-        """The slots as numbers. The engine hands them over, so nobody waits for a device to read them."""
-        if self._host_slots is None:
-            self._host_slots = host(self.slots)
-        return self._host_slots
+        """The slots as numbers; without a host read if the engine has given them."""
+        return host(self.slots)
 
-    @property
+    @cached_property
     def host_lengths(self) -> list[int]:
-        if self._host_lengths is None:
-            self._host_lengths = host(self.lengths)
-        return self._host_lengths
+        return host(self.lengths)
 
     @property
     def ids(self) -> list[int]:
         return [r.id for r in self.requests]
 
-    @property
+    @cached_property
     def sampler(self) -> Sampler:
-        if self._sampler is None:
-            self._sampler = Sampler([r.params for r in self.requests], self.device)
-        return self._sampler
+        return Sampler([r.params for r in self.requests], self.device)
 
     def roots(self) -> Int[Tensor, "B"]:
         """The newest known token of each sequence."""
@@ -157,13 +153,13 @@ class Round:
         return put([fold_ints(r.seed, purpose, length - 1 + depth) for r, length in seeded], self.device)
 
     def _begun(self, purpose: str) -> Int[Tensor, "B"]:
-        """What all keys of one purpose begin with. Folding is most of what a coin costs, so it is done once a round."""
+        """The part that all keys of one purpose share. Folding is most of the cost of a coin, so it is done once a round."""
         if purpose not in self._keys:
             own = purpose == TARGET and not self.stream
             words = [word(purpose)] if own else [word(purpose), word(self._draft_stream)]
             if hosts.on_host(self.device) or self.batch > _FEW:
                 key = fold(self.seeds, *words)
-            else:  # what the host knows is folded there: on an accelerator a fold is fifteen launches
+            else:  # host numbers are folded on the host: on an accelerator a fold is fifteen launches
                 key = put([fold_ints(r.seed, *words) for r in self.requests], self.device)
             self._keys[purpose] = key if len(words) == 1 else fold(key, self.lengths - 1)
         return self._keys[purpose]
@@ -173,11 +169,9 @@ class Round:
         """Node numbers of a tree in flight may be those of nodes that were drawn and cut, so keys need another name."""
         return f"{self.stream}/ahead" if self.in_flight else self.stream
 
-    @property
+    @cached_property
     def seeds(self) -> Int[Tensor, "B"]:
-        if self._seeds is None:
-            self._seeds = put([r.seed for r in self.requests], self.device)
-        return self._seeds
+        return put([r.seed for r in self.requests], self.device)
 
     def coin(
         self,
@@ -239,23 +233,13 @@ class Round:
     def inner(self, stream: str) -> "Round":
         """The same sequences with random numbers of their own: for rules that run inside a drafter. Sharing coins with the
         outer rule would bias the output."""
-        return Round(
-            self.slots,
-            self.lengths,
-            self.requests,
-            origin=self.origin,
-            columns=self.columns,
-            target=self.target,
-            noise=self.noise,
-            stream=f"{self._draft_stream}/{stream}",
-            host_slots=self._host_slots,
-            host_lengths=self._host_lengths,
-            in_flight=self.in_flight,
-        )
+        other = copy(self)
+        other.stream, other._keys = f"{self._draft_stream}/{stream}", {}
+        return other
 
     def ahead(self) -> "Round":
-        """The same sequences while their pass runs, with random numbers of their own: no key may be asked for two draws. The
-        target's own samples keep theirs, so that they can still be guessed."""
+        """The same sequences while their pass runs, with random numbers of their own: no key may serve two draws. The
+        target's own samples keep their keys, so that they can still be guessed."""
         other = copy(self)
         other.in_flight, other._keys = True, {}
         return other
@@ -271,7 +255,7 @@ class Round:
     def take(self, sequences: list[int]) -> "Round":
         """Some sequences of the round, with the same random numbers."""
         index = put(sequences, self.device)
-        slots, lengths = self._host_slots, self._host_lengths
+        slots, lengths = vars(self).get("host_slots"), vars(self).get("host_lengths")  # None: not read so far
         return Round(
             self.slots[index],
             self.lengths[index],

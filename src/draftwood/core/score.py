@@ -1,10 +1,10 @@
-"""Score: one target pass over known tokens and trees. For the engine and for drafters that score drafts of their own; the
-exact tester runs this very function."""
+"""Score: one target pass over known tokens and trees. For the engine, for drafters that score drafts of their own, and for
+the exact tester."""
 
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.core import host as hosts
@@ -15,7 +15,6 @@ from draftwood.core.proposal import Proposal, Started
 from draftwood.core.protocols import Runner
 from draftwood.core.round import Round
 from draftwood.core.scored import Scored
-from draftwood.core.started_pass import hidden_after
 from draftwood.core.tree import TokenTree
 
 
@@ -47,7 +46,7 @@ def assemble(
                     └ e      entry 4, follows 2
     """
     if not hosts.on_host(tree.tokens.device):
-        return *assemble_unread(chains, tree, depth), None
+        return *assemble_tensors(chains, tree, depth), None
     host_tree = HostTree.of(tree) if started is None else HostTree.of(tree).staged(started)
     return *assemble_lists(chains, host_tree, tree.tokens.device), host_tree
 
@@ -91,68 +90,44 @@ def assemble_lists(chains: list[KnownTokens], host_tree: HostTree, device: torch
     return ForwardInput.of(HostInput(ids, slots, entries, parents), positions, want, device), places
 
 
-def assemble_unread(
+def assemble_tensors(
     chains: list[KnownTokens], tree: TokenTree, depth: Int[Tensor, "B N"] | None = None
 ) -> tuple[ForwardInput, Places]:
-    """From trees that stay where they are: every node rides, dead ones too, so the shape is known without looking.
-    `depth`: of the nodes, if somebody has them."""
-    device, nodes = tree.tokens.device, tree.num_nodes
+    """From tensors, without a host read: every node is in the pass, dead ones too, so that its shape is known. `depth`: of
+    the nodes, if it is known."""
+    device, batch, nodes = tree.tokens.device, tree.batch, tree.num_nodes
     spans: list[Span] = []
     places: Places = []
+    known: list[list[int]] = [[], [], [], [], []]  # ids, slots, positions, entries, parents of tokens before the roots
+    order: list[int] = []  # of every token of the pass its place in the columns below: nodes first, then known tokens
     at = 0
     for b, chain in enumerate(chains):
-        size = len(chain.tokens) + (nodes - 1 if b < tree.batch else 0)
-        spans.append(Span(chain.slot, at, at + size, chain.done, 0, len(chain.tokens)))
-        if b < tree.batch:
-            root = at + len(chain.tokens) - 1
-            places.append(list(range(root, root + nodes)))
+        length = len(chain.tokens)
+        before = length - 1 if b < batch else length
+        size = before + (nodes if b < batch else 0)
+        spans.append(Span(chain.slot, at, at + size, chain.done, 0, length))
+        if before:
+            first = batch * nodes + len(known[0])
+            order += range(first, first + before)
+            text = chain.tokens[:before], [chain.slot] * before, range(chain.done, chain.done + before)
+            for column, part in zip(known, (*text, range(before), range(-1, before - 1)), strict=True):
+                column += part
+        if b < batch:
+            order += range(b * nodes, (b + 1) * nodes)
+            places.append(list(range(at + before, at + size)))
         at += size
     if depth is None:
         depth = tree.depths() if nodes > 1 else torch.zeros_like(tree.tokens)
-    if all(len(chain.tokens) == 1 for chain in chains):  # every pass of decoding: the roots are the trees' own
-        slots, first = put([[c.slot for c in chains], [c.done for c in chains]], device)[..., None]
-        index = torch.arange(nodes, device=device).expand(tree.batch, -1)
-        columns = [tree.tokens, slots.expand_as(index), first + depth, index, tree.parents]
-        ids, slot, positions, entries, parents = (column.flatten() for column in columns)
-    else:
-        ids, slot, positions, entries, parents = _mixed(chains, tree, depth)
-    want = (
-        torch.arange(at, device=device)
-        if at == tree.batch * nodes
-        else put([p for each in places for p in each], device)
-    )
-    return ForwardInput(ids, slot, positions, entries, parents, want, spans=tuple(spans)), places
-
-
-def _mixed(
-    chains: list[KnownTokens], tree: TokenTree, depth: Int[Tensor, "B N"]
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The columns of a pass in which prompt chunks ride: the known part from lists, the trees' part picked into it."""
-    device, nodes = tree.tokens.device, tree.num_nodes
-    known: list[list[int]] = [[], [], [], [], []]  # ids, slots, positions, entries, parents; trees' parts are filled in
-    source: list[int] = []  # node that a place takes its columns from, counted through all trees; -1: it is known
-    for b, chain in enumerate(chains):
-        length = len(chain.tokens)
-        more = nodes - 1 if b < tree.batch else 0
-        columns = [
-            [*chain.tokens, *[0] * more],
-            [chain.slot] * (length + more),
-            # A node stands as deep below the root as it is drawn, and follows an entry behind the root's.
-            [*range(chain.done, chain.done + length), *[chain.done + length - 1] * more],
-            [*range(length + more)],
-            [*range(-1, length - 1), *[length - 1] * more],
-        ]
-        for column, part in zip(known, columns, strict=True):
-            column += part
-        source += [-1] * length + [b * nodes + i for i in range(1, more + 1)]
-    ids, slots, positions, entries, parents = put(known, device).unbind(0)
-    drawn = put(source, device)
-    node, real = drawn.clamp_min(0), drawn >= 0
-    if tree.batch:
-        ids = torch.where(real, tree.tokens.flatten()[node], ids)
-        positions = positions + torch.where(real, depth.flatten()[node], 0)
-        parents = parents + torch.where(real, tree.parents.flatten()[node], 0)
-    return ids, slots, positions, entries, parents
+    roots = [(c.slot, c.done + len(c.tokens) - 1, len(c.tokens) - 1) for c in chains[:batch]]
+    slots, position, entry = put(roots, device).view(batch, 3, 1).unbind(1)
+    index = torch.arange(nodes, device=device).expand(batch, -1)
+    entries, parents = (entry + index, entry + tree.parents) if known[0] else (index, tree.parents)
+    trees = [x.flatten() for x in (tree.tokens, slots.expand_as(index), position + depth, entries, parents)]
+    if not known[0]:  # every pass of decoding
+        return ForwardInput(*trees, want=torch.arange(at, device=device), spans=tuple(spans)), places
+    columns = torch.cat([torch.stack(trees), put(known, device)], dim=1)[:, put(order, device)]
+    want = put([place for each in places for place in each], device)
+    return ForwardInput(*columns.unbind(0), want=want, spans=tuple(spans)), places
 
 
 def score(
@@ -165,13 +140,39 @@ def score(
 ) -> Scored:
     """One pass over known tokens and trees. Layers that a drafter has run already are left out, unless one of them is
     tapped."""
-    started = None if proposal.started is None or proposal.started.hides(taps) else proposal.started
+    started = proposal.started
+    if started is not None and any(0 <= tap < started.layers for tap in taps):
+        started = None
     tokens, places, host_tree = assemble(chains, proposal.tree, proposal.depths, started)
     if started is None:
         output = runner.execute(tokens, taps=taps)
     else:
-        ride = proposal.tree.live if host_tree is None else [[r >= 0 for r in rank] for rank in host_tree.rank]
-        hidden = hidden_after(runner, tokens, started, places, ride)
-        output = runner.execute(tokens.starting_from(hidden), taps=taps, layers=LayerPlan(start=started.layers))
+        tokens = tokens.starting_from(_started_hidden(runner, tokens, started, places, host_tree))
+        output = runner.execute(tokens, taps=taps, layers=LayerPlan(start=started.layers))
     nodes = put(places, proposal.tree.tokens.device) if places else tokens.want.view(0, 1)
     return Scored(replace(output, token_index=nodes, host_index=places), proposal.tree, rnd, host_tree)
+
+
+def _started_hidden(
+    runner: Runner, x: ForwardInput, started: Started, places: Places, host_tree: HostTree | None
+) -> Float[Tensor, "T H"]:
+    """Hidden states after the layers that a drafter has already run: its own for the nodes of started sequences. For other
+    tokens, prompt chunks and bare roots, the same layers run first, in a pass of their own."""
+    batch, nodes = started.hidden.shape[:2]
+    which = started.sequences or (True,) * batch
+    if host_tree is None and x.size == batch * nodes and all(which):
+        return started.hidden.flatten(0, 1)
+    source: list[int] = []
+    to: list[int] = []
+    for b in (b for b, there in enumerate(which) if there):
+        inside = [i for i in range(nodes) if host_tree is None or host_tree.rank[b][i] >= 0]
+        source += [b * nodes + i for i in inside]
+        to += [places[b][i] for i in inside]
+    rest = sorted(set(range(x.size)) - set(to))
+    hidden = started.hidden.new_zeros(x.size, started.hidden.shape[-1])
+    at, node = put([to, source], hidden.device).unbind(0)
+    hidden.index_copy_(0, at, started.hidden.flatten(0, 1).index_select(0, node))
+    if rest:
+        first = runner.execute(x.part(rest), layers=LayerPlan(stop=started.layers)).hidden
+        hidden.index_copy_(0, put(rest, hidden.device), first.to(hidden.dtype))
+    return hidden

@@ -1,4 +1,4 @@
-"""Scored: what the target says about a proposal. Distributions are made on demand, for visited nodes only."""
+"""Scored: the target's distributions over a proposal, made on demand, for visited nodes only."""
 
 from dataclasses import replace
 from functools import cached_property
@@ -21,7 +21,7 @@ _ARGMAX, _KERNELS, _STOCK, _NOT_ASKED = range(4)  # how a sequence's own token i
 
 
 class Scored:
-    """One pass, read through the tree it scored."""
+    """One pass, indexed by the tree it scored."""
 
     def __init__(self, output: ForwardOutput, tree: TokenTree, rnd: Round, host_tree: HostTree | None = None) -> None:
         assert output.token_index is not None
@@ -35,7 +35,7 @@ class Scored:
 
     @property
     def host_tree(self) -> HostTree:
-        """The tree as lists; made when it is first asked for, because it has to be copied from the device."""
+        """The tree as lists; made at the first use, because it has to be copied from the device."""
         if self._host_tree is None:
             self._host_tree = HostTree.of(self.tree)
         return self._host_tree
@@ -64,7 +64,7 @@ class Scored:
         if where is not None and (self.rnd.sampler.sparse or not self.plain) and not bool(where.all()):
             asked = where.nonzero()[:, 0]
             found = self.probs(nodes[asked], asked if sequences is None else sequences[asked])
-            return found.among(asked, len(nodes))
+            return found.scatter(asked, len(nodes))
         return self.rnd.sampler.probs(*self._adjusted(nodes, sequences))
 
     def dense(self, nodes: Int[Tensor, "B K"], where: Bool[Tensor, "B K"]) -> Float[Tensor, "B K V"]:
@@ -72,7 +72,7 @@ class Scored:
         all parameters are plain, nothing is read."""
         if self.plain:
             return self.rnd.sampler.dense(self.logits(nodes))
-        # Penalties, bias and masks follow the text along a path, which is looked at on the host: this reads.
+        # Penalties, bias and masks depend on the text along a path, which is a host read.
         each = zip(nodes.unbind(1), where.unbind(1), strict=True)
         return torch.stack([self.probs(node, where=asked).dense() for node, asked in each], dim=1)
 
@@ -133,7 +133,7 @@ class Scored:
         """The same after K nodes of each sequence, which may differ in depth. No shape depends on what is asked for; if all
         parameters are plain, nothing is read. If not, one depth must serve all."""
         if isinstance(depth, int):
-            if not self.plain:  # looked at on the host, as above
+            if not self.plain:  # a host read, as above
                 each = zip(nodes.unbind(1), where.unbind(1), strict=True)
                 return torch.stack([self.token(node, depth, asked) for node, asked in each], dim=1)
             depth = torch.full_like(nodes, depth)
@@ -153,6 +153,17 @@ class Scored:
         """Tapped features of some nodes."""
         return self.output.features[tap][self._token_index.gather(1, nodes.clamp_min(0))]
 
+    def logprobs(
+        self, b: int, nodes: Int[Tensor, "K"], tokens: list[int], best: int
+    ) -> list[tuple[float, list[tuple[int, float]]]]:
+        """The model's own log-probabilities of the tokens after some nodes of sequence b, and of the `best` most probable
+        ones."""
+        probs = torch.log_softmax(self.take([b]).logits(nodes[None])[0].double(), dim=-1)
+        chosen: list[float] = host(probs.gather(1, put(tokens, probs.device)[:, None])[:, 0])
+        top = probs.topk(min(best, probs.shape[-1]), dim=-1)
+        pairs = [list(zip(*each, strict=True)) for each in zip(host(top.indices), host(top.values), strict=True)]
+        return list(zip(chosen, pairs, strict=True))
+
     def over(self, tree: TokenTree) -> "Scored":
         """The same pass, read through the same tree with some nodes cut."""
         return Scored(self.output, tree, self.rnd)
@@ -160,8 +171,7 @@ class Scored:
     def take(self, sequences: list[int]) -> "Scored":
         """The same pass, read by some sequences of the round."""
         index = put(sequences, self.tree.tokens.device)
-        output = replace(self.output, token_index=self._token_index[index])
-        return Scored(output, self.tree.take(index), self.rnd.take(sequences))
+        return Scored(self.output.take(sequences), self.tree.take(index), self.rnd.take(sequences))
 
     def _adjusted(
         self, nodes: Int[Tensor, "R"], sequences: Int[Tensor, "R"] | None

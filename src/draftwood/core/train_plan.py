@@ -25,7 +25,7 @@ from draftwood.errors import OptionError
 class Shown:
     """A batch of texts as the target sees them, teacher-forced: index t has read tokens 0..t.
 
-    `text`, `answer` and `live` stay on the host, where it is decided what counts: nobody waits for the device to decide.
+    `text`, `answer` and `live` stay on the host, which decides what counts and so does not wait for the device.
     """
 
     ids: Int[Tensor, "B T"]

@@ -19,7 +19,7 @@ from torch import Tensor
 
 SCORED = 0  # checked in this pass
 AHEAD = 1  # drafted for the next pass; may only become the next root
-PROBE = 2  # rides along in the pass, is never accepted
+PROBE = 2  # in the pass, never accepted
 
 _WORD = 63  # bits used of an int64, so that the sign bit never takes part
 
@@ -60,12 +60,12 @@ class TokenTree:
         return self.tokens.shape[1]
 
     def _above(self) -> Int[Tensor, "B N"]:
-        """Parents as indices; the root is above itself. A dead node may name any number, and it must not lead outside."""
+        """Parents as indices in range, also of dead nodes, which may name any number. The root is its own parent."""
         return self.parents.clamp(0, max(self.num_nodes - 1, 0))
 
     def depths(self, levels: int | None = None) -> Int[Tensor, "B N"]:
-        """Distance from the root, by pointer doubling: log2(N) gathers instead of N steps. `levels`: nodes that are deeper
-        than this are only known to be, which takes log2(levels)."""
+        """Distance from the root, by pointer doubling: log2(N) gathers instead of N steps. `levels`: of nodes that are
+        deeper it is only known that they are, which takes log2(levels) gathers."""
         depth = (self.parents >= 0).long()
         jump = self._above()
         for _ in range(self._doublings(levels)):
@@ -169,13 +169,9 @@ class TokenTree:
     def keep(self, mask: Bool[Tensor, "B N"], levels: int | None = None) -> "TokenTree":
         """Cut the nodes outside `mask` and all that hangs below them; numbers stay. The root always stays. `levels`: no
         live node is deeper."""
-        live = self.live & mask
-        live[:, 0] = True
-        jump = self._above()
-        for _ in range(self._doublings(levels)):
-            live = live & live.gather(1, jump)
-            jump = jump.gather(1, jump)
-        return replace(self, live=live)
+        cut = ~(self.live & mask)
+        cut[:, 0] = False
+        return replace(self, live=~self.below(cut, levels))
 
     def compact(self, nodes: int) -> tuple["TokenTree", Int[Tensor, "B nodes"]]:
         """Live nodes moved to the front in their old order, cut or padded to `nodes` columns; also the old index of each."""
@@ -185,12 +181,12 @@ class TokenTree:
         parents = torch.where(moved.parents >= 0, back.gather(1, moved._above()), -1)
         parents = torch.where(moved.live, parents, 0)
         parents[:, 0] = -1
-        return replace(moved, parents=parents).resize(nodes), _fit(order, nodes, 0)
+        return replace(moved, parents=parents).resize(nodes), fit(order, nodes, 0)
 
     def resize(self, nodes: int) -> "TokenTree":
         """Dead columns added, or columns cut, so that there are exactly `nodes`."""
         fill = {"live": False, "source": -1}
-        return TokenTree(**{f.name: _fit(getattr(self, f.name), nodes, fill.get(f.name, 0)) for f in fields(self)})
+        return TokenTree(**{f.name: fit(getattr(self, f.name), nodes, fill.get(f.name, 0)) for f in fields(self)})
 
     def take_nodes(self, order: Int[Tensor, "B M"]) -> "TokenTree":
         """Nodes picked per sequence; parents keep their old numbers, so only callers that renumber use this."""
@@ -210,7 +206,8 @@ class TokenTree:
         return (self.live & (self.role == SCORED))[:, 1:].sum(1)
 
 
-def _fit(x: Tensor, columns: int, fill: float) -> Tensor:
+def fit(x: Tensor, columns: int, fill: float) -> Tensor:
+    """Columns cut, or filled up with `fill`, so that there are exactly so many."""
     if x.shape[1] >= columns:
         return x[:, :columns]
     pad = x.new_full((x.shape[0], columns - x.shape[1]), fill)

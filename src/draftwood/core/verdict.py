@@ -1,12 +1,12 @@
 """Verdict: what a rule accepted. Outcome: one record of a round for drafter, controller, scheduler and watchers."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from draftwood.core.host import host
+from draftwood.core.host import host, put
 from draftwood.core.proposal import Proposal
 
 PARTS = ("plan", "propose", "score", "verify", "commit", "emit")
@@ -27,6 +27,13 @@ class Verdict:
             return self.on_host
         whole: list[list[int]] = host(torch.cat([self.path, self.next_token[:, None]], dim=1))
         return HostVerdict([[n for n in each[:-1] if n >= 0] for each in whole], [each[-1] for each in whole])
+
+    def take(self, sequences: list[int]) -> "Verdict":
+        """Some sequences of the batch."""
+        at, lists = put(sequences, self.path.device), self.on_host
+        if lists is not None:
+            lists = HostVerdict([lists.paths[b] for b in sequences], [lists.after[b] for b in sequences])
+        return Verdict(self.path[at], self.count[at], self.next_token[at], lists)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,14 +85,28 @@ class Outcome:
     emitted: list[list[int]] = field(default_factory=list[list[int]])  # `tokens` as lists
     clipped: tuple[int, ...] = ()  # tokens of each sequence that survived the stop conditions; empty: all did
 
-    # What controllers learn from. A stop condition may cut what the rule emitted, and behind the end of a text nothing says
+    def take(self, sequences: list[int]) -> "Outcome":
+        """Some sequences of the batch."""
+        at = put(sequences, self.tokens.device)
+        return replace(
+            self,
+            proposal=self.proposal.take(at),
+            verdict=self.verdict.take(sequences),
+            tokens=self.tokens[at],
+            drafted=tuple(self.drafted[b] for b in sequences),
+            deepest=tuple(self.deepest[b] for b in sequences),
+            emitted=[self.emitted[b] for b in sequences],
+            clipped=tuple(self.clipped[b] for b in sequences) if self.clipped else (),
+        )
+
+    # What controllers learn from. A stop condition may cut what the rule emitted, and after the end of a text nothing shows
     # how good a draft is. So accepted tokens count up to the cut, and levels below it count as never drafted. As rejected
-    # they would make every end look hard. To leave such rounds out would also bias: an end that was drafted cuts its round,
-    # an end that the target emitted itself cuts nothing, and only the second would be counted.
+    # they would make every end seem hard to draft. To leave such rounds out would also bias: an end that was drafted cuts
+    # its round, an end that the target emitted itself cuts nothing, and only the second would be counted.
 
     @property
     def accepted(self) -> list[int]:
-        """Drafted tokens of each sequence that became text. No look at the device once the verdict is on the host."""
+        """Drafted tokens of each sequence that became text. No host read once the verdict is on the host."""
         return [min(count, kept) for count, kept in self._counts()]
 
     @property

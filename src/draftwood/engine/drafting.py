@@ -1,10 +1,11 @@
-"""The drafter's part of a round: get a proposal, check it, and report the outcome to the drafter.
+"""Controller and drafter in a round: how much to draft, a proposal, its check, and the report of the outcome to both.
 
-A drafter that raises or returns an invalid proposal is disabled: the requests concerned go on without drafts.
+A controller that raises, and a drafter that raises or returns an invalid proposal, is disabled: the requests concerned go on
+without drafts.
 """
 
 import logging
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,18 +13,16 @@ from jaxtyping import Int
 from torch import Tensor
 
 from draftwood.core import host as hosts
+from draftwood.core import node_budget
 from draftwood.core.forward import ForwardOutput
 from draftwood.core.host import host, put
-from draftwood.core.limit import Limit
-from draftwood.core.node_budget import selected
+from draftwood.core.limit import Limit, Load
 from draftwood.core.proposal import Proposal
 from draftwood.core.proposal_checks import BAD_PROBS, REASONS, faults, is_valid
 from draftwood.core.request import Request
 from draftwood.core.round import Round
-from draftwood.core.verdict import Outcome, Times, Verdict
-from draftwood.engine.carried import continued
-from draftwood.engine.selecting import select_unread
-from draftwood.engine.starting import with_usable_start
+from draftwood.core.verdict import Outcome, Times
+from draftwood.engine.selecting import select_on_device, with_usable_start
 from draftwood.errors import DrafterError
 
 if TYPE_CHECKING:
@@ -36,76 +35,61 @@ SLOW_SECONDS = 0.1  # a draft of less is never called slow
 SLOW_ROUNDS = 5  # in a row
 
 
-def propose(e: "Engine", rnd: Round, limit: Limit) -> tuple[Proposal, Int[Tensor, "B"] | None]:
-    """The drafter's tree, selected and compacted; bare roots where there is no draft or only an invalid one. Also what is
-    wrong with each draft, as far as nobody has looked yet."""
-    bare = Proposal.roots(rnd.roots())
-    unread = not hosts.on_host(e.device)
-    good = torch.zeros_like(bare.tree.tokens[:, 0]) if unread else None
-    drafting = [b for b, deep in enumerate(limit.depths) if deep > 0]  # the sequences that get drafts
-    if not drafting:
-        return bare, good
-    everyone = len(drafting) == rnd.batch
-    part = rnd if everyone else rnd.take(drafting)
-    own = limit if everyone else limit.take(drafting)
-    base, asked = bare if everyone else bare.take(index(e, drafting)), list(range(part.batch))
-    if e.carried:
-        base, asked = continued(e, part, own, base)
+def plan_limit(e: "Engine", rnd: Round, load: Load) -> Limit:
+    """The controller's limit; nothing is drafted for sequences that it fails on."""
     try:
-        proposal = _ask(e, part, base, own, asked)
+        return e.recipe.controller.plan(e.controller_state, rnd, load)
+    except Exception as error:
+        disable_all(e, rnd, f"plan: {type(error).__name__}: {error}")
+        return Limit.of([0] * rnd.batch, [0] * rnd.batch, e.device)
+
+
+def propose(e: "Engine", rnd: Round, limit: Limit, base: Proposal) -> tuple[Proposal, Int[Tensor, "B"] | None]:
+    """The drafter's tree, selected and compacted; the base where there is no draft or only an invalid one. On an accelerator
+    also the fault of each draft, which is read with the verdict."""
+    codes = None if hosts.on_host(e.device) else torch.zeros_like(base.tree.tokens[:, 0])
+    asked = [b for b, deep in enumerate(limit.depths) if deep > 0 and rnd.host_slots[b] not in e.disabled]
+    if not asked:
+        return base, codes
+    part, own, begun = take(e, asked, rnd, limit, base)
+    try:
+        proposal = e.recipe.drafter.propose(e.drafter_state, part, begun, own, e.recipe.policy)
+        if proposal.fault:
+            disable_all(e, part, proposal.fault)
         if proposal.started is not None:
             proposal = with_usable_start(e, part, proposal)
-        if good is not None:
-            proposal, codes = select_unread(e, proposal, part.roots(), own)
-            if everyone:
-                return proposal, codes
-            return _among(e, proposal, bare, drafting), good.index_copy(0, index(e, drafting), codes)
-        found = faults(proposal, part, e.info.vocab_size)
-        proposal, valid = without_faulty(e, proposal, part, drafting, found)
-        if not valid:
-            return bare, None
-        every = len(valid) == rnd.batch
-        proposal = _selected(e, proposal, limit if every else limit.take(valid))
-        return proposal if every else _among(e, proposal, bare, valid), None
+        if codes is not None:
+            proposal, found = select_on_device(e, proposal, part.roots(), own)
+            return proposal.scatter(asked, base), (
+                found if part is rnd else codes.index_copy(0, index(e, asked), found)
+            )
+        proposal, asked = without_faulty(e, proposal, part, asked, faults(proposal, part, e.info.vocab_size))
+        if asked:
+            base = _selected(e, proposal, limit.take(asked)).scatter(asked, base)
     except Exception as error:
-        disable(e, part, {b: f"propose: {error}" for b in asked})
-        if base.tree.num_nodes == 1:
-            return bare, good
-        return base if everyone else base.among(bare, index(e, drafting)), good
+        disable_all(e, part, f"propose: {error}")
+    return base, codes
 
 
-def _ask(e: "Engine", part: Round, base: Proposal, limit: Limit, asked: list[int]) -> Proposal:
-    """The drafter's tree for the sequences that it may be asked about; the others keep their base."""
-    if not asked:
-        return base
-    everyone = len(asked) == part.batch
-    at = None if everyone else index(e, asked)
-    if at is not None:
-        whole, part, base, limit = base, part.take(asked), base.take(at), limit.take(asked)
-    proposal = e.recipe.drafter.propose(e.drafter_state, part, base, limit, e.recipe.policy)
-    if proposal.fault:
-        disable(e, part, dict.fromkeys(range(part.batch), proposal.fault))
-    return proposal if at is None else proposal.among(whole, at)
+def take(e: "Engine", sequences: list[int], rnd: Round, limit: Limit, base: Proposal) -> tuple[Round, Limit, Proposal]:
+    """Some sequences of a round, with their limits and their trees so far."""
+    if len(sequences) == rnd.batch:
+        return rnd, limit, base
+    return rnd.take(sequences), limit.take(sequences), base.take(index(e, sequences))
 
 
 def without_faulty(
-    e: "Engine", proposal: Proposal, part: Round, drafting: list[int], wrong: dict[int, str]
+    e: "Engine", proposal: Proposal, part: Round, sequences: list[int], wrong: dict[int, str]
 ) -> tuple[Proposal, list[int]]:
-    """The sequences whose drafts are valid; `wrong` with the others. A bad distribution costs the nodes drawn from it, any
-    other fault the sequence's whole draft."""
+    """The drafts that are valid, and their sequences. A bad distribution costs the nodes drawn from it, any other fault the
+    sequence's whole draft; the drafter is disabled in both cases."""
     disable(e, part, wrong)
     good = [b for b in range(part.batch) if wrong.get(b, BAD_PROBS) == BAD_PROBS]
     if BAD_PROBS in wrong.values():
         proposal = proposal.keep(is_valid(proposal))
     if len(good) < part.batch:
-        proposal, drafting = proposal.take(index(e, good)), [drafting[b] for b in good]
-    return proposal, drafting
-
-
-def disable_faulty(e: "Engine", rnd: Round, codes: list[int]) -> None:
-    """Take the drafter off sequences whose drafts turned out to be invalid."""
-    if any(codes):
-        disable(e, rnd, {b: REASONS[code] for b, code in enumerate(codes) if code})
+        proposal, sequences = proposal.take(index(e, good)), [sequences[b] for b in good]
+    return proposal, sequences
 
 
 def index(e: "Engine", numbers: list[int] | list[list[int]]) -> Int[Tensor, "R ..."]:
@@ -115,8 +99,9 @@ def index(e: "Engine", numbers: list[int] | list[list[int]]) -> Int[Tensor, "R .
 def _selected(e: "Engine", proposal: Proposal, limit: Limit) -> Proposal:
     """The nodes that the policy keeps, without gaps. DrafterError if they exceed the limit, because the cache has entries
     reserved for so many only."""
-    kept = selected(e.recipe.policy, proposal.tree, limit)
-    if not bool((kept | ~proposal.tree.live).all()):
+    policy, tree = e.recipe.policy, proposal.tree
+    kept = node_budget.selected(policy, tree, limit) if limit.shared else policy.select(tree, limit)
+    if not bool((kept | ~tree.live).all()):
         proposal = proposal.keep(kept)
     if not bool(proposal.tree.live.all()):
         proposal = proposal.compact(int(proposal.tree.live.sum(1).max()))
@@ -126,16 +111,9 @@ def _selected(e: "Engine", proposal: Proposal, limit: Limit) -> Proposal:
     return proposal
 
 
-def _among(e: "Engine", part: Proposal, bare: Proposal, drafting: list[int]) -> Proposal:
-    """A proposal for some sequences, together with bare roots for the others."""
-    whole = part.among(bare, index(e, drafting))
-    started = None if part.started is None else part.started.among(drafting, bare.tree.batch)
-    return replace(whole, started=started)
-
-
 def admit_draft(e: "Engine", slot: int, request: Request) -> int | None:
     """How many tokens of a shared prefix the drafter's state already covers. A drafter that fails here is disabled. A slot
-    that a part failed to free goes on without drafts, and its next request is told why."""
+    that a part failed to free goes on without drafts; the statistics of its next request give the reason."""
     if slot in e.disabled:
         request.stats.disabled = e.disabled[slot]
         return None
@@ -147,6 +125,17 @@ def admit_draft(e: "Engine", slot: int, request: Request) -> int | None:
         return None
 
 
+def free_controller(e: "Engine", slots: Sequence[int]) -> None:
+    """Free slots of the controller. Where it fails, its state of a slot may be the last request's, so nothing is drafted for
+    the next one there."""
+    try:
+        e.recipe.controller.free(e.controller_state, slots)
+    except Exception as error:
+        reason = f"controller's free: {type(error).__name__}: {error}"
+        log.warning("the next requests in slots %s go on without drafts: %s", list(slots), reason)
+        e.disabled |= dict.fromkeys(slots, reason)
+
+
 def disable(e: "Engine", rnd: Round, reasons: dict[int, str]) -> None:
     """Take the drafter off these sequences until their requests end. The reason goes into the log and the statistics."""
     for b, reason in reasons.items():
@@ -156,19 +145,30 @@ def disable(e: "Engine", rnd: Round, reasons: dict[int, str]) -> None:
         log.warning("request %d goes on without drafts: %s", rnd.requests[b].id, reason)
 
 
+def disable_all(e: "Engine", rnd: Round, reason: str) -> None:
+    """The same for all sequences that still have it."""
+    disable(e, rnd, {b: reason for b, slot in enumerate(rnd.host_slots) if slot not in e.disabled})
+
+
+def disable_faulty(e: "Engine", rnd: Round, codes: list[int]) -> None:
+    """Take the drafter off sequences whose drafts turned out to be invalid."""
+    if any(codes):
+        disable(e, rnd, {b: REASONS[code] for b, code in enumerate(codes) if code})
+
+
 def disable_slow(e: "Engine", rnd: Round, times: Times) -> None:
     """Take the drafter off these sequences when it has been far slower than the target's pass for some rounds."""
     if not e.config.disable_slow_drafts:
         return
-    draft, scored = times["propose"], times["score"] + times["verify"]  # an accelerator is waited for in verify
+    draft, scored = times["propose"], times["score"] + times["verify"]  # the host waits for an accelerator in verify
     slow = draft > max(SLOW * scored, SLOW_SECONDS)
     e.slow_rounds = e.slow_rounds + 1 if slow else 0
     if e.slow_rounds < SLOW_ROUNDS:
         return
     e.slow_rounds = 0
-    reason = f"drafting takes {draft:.3f} s a round, more than {SLOW} times the target's pass of {scored:.3f} s"
-    slots = rnd.host_slots
-    disable(e, rnd, {b: reason for b, slot in enumerate(slots) if slot not in e.disabled})
+    disable_all(
+        e, rnd, f"drafting takes {draft:.3f} s a round, more than {SLOW} times the target's pass of {scored:.3f} s"
+    )
 
 
 def commit_draft(e: "Engine", chunked: Round | None, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
@@ -177,27 +177,22 @@ def commit_draft(e: "Engine", chunked: Round | None, rnd: Round, outcome: Outcom
         try:
             e.recipe.drafter.begin(e.drafter_state, chunked, output)
         except Exception as error:
-            disable(e, chunked, {b: f"begin: {error}" for b in range(chunked.batch)})
-    slots = rnd.host_slots if e.disabled else []
-    active = [b for b, slot in enumerate(slots) if slot not in e.disabled] if slots else list(range(rnd.batch))
-    if not active:
+            disable_all(e, chunked, f"begin: {error}")
+    if e.disabled:
+        active = [b for b, slot in enumerate(rnd.host_slots) if slot not in e.disabled]
+        if len(active) < rnd.batch:
+            rnd, outcome, output = rnd.take(active), outcome.take(active), output.take(active)
+    if not rnd.batch:
         return
-    part, told, output_for = rnd, outcome, output
-    if len(active) < rnd.batch:
-        index = put(active, e.device)
-        v = outcome.verdict
-        part = rnd.take(active)
-        verdict = Verdict(v.path[index], v.count[index], v.next_token[index])
-        told = replace(
-            outcome,
-            proposal=outcome.proposal.take(index),
-            verdict=verdict,
-            tokens=outcome.tokens[index],
-            drafted=tuple(outcome.drafted[b] for b in active),
-            deepest=tuple(outcome.deepest[b] for b in active),
-        )
-        output_for = replace(output, token_index=None if output.token_index is None else output.token_index[index])
     try:
-        e.recipe.drafter.commit(e.drafter_state, part, told, output_for)
+        e.recipe.drafter.commit(e.drafter_state, rnd, outcome, output)
     except Exception as error:
-        disable(e, part, {b: f"commit: {error}" for b in range(part.batch)})
+        disable_all(e, rnd, f"commit: {error}")
+
+
+def update_controller(e: "Engine", rnd: Round, outcome: Outcome) -> None:
+    """Report the round's outcome to the controller. One that fails plans no more drafts for these sequences."""
+    try:
+        e.recipe.controller.update(e.controller_state, rnd, outcome)
+    except Exception as error:
+        disable_all(e, rnd, f"update: {type(error).__name__}: {error}")

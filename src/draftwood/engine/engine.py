@@ -14,10 +14,9 @@ from draftwood.core.recipe import Loop, Recipe
 from draftwood.core.request import Request
 from draftwood.core.sampling.random import Keyed, Noise
 from draftwood.core.verdict import Times
-from draftwood.engine.carried import Carried
-from draftwood.engine.drafting import admit_draft
-from draftwood.engine.guarded import free_controller
+from draftwood.engine.drafting import admit_draft, free_controller
 from draftwood.engine.interrupt import HeldInterrupt
+from draftwood.engine.overlapped import Carried
 from draftwood.engine.scheduler import FirstCome
 from draftwood.engine.step import step
 from draftwood.errors import EngineError, OptionError

@@ -1,5 +1,6 @@
-"""What a drafter proposed, checked, cut to the budget and without gaps, where nobody may look at it: all of it in one
-function of tensors, which a runner captures once for each size."""
+"""What a drafter proposed, checked, cut to the budget and without gaps, on an accelerator: without a host read, in one
+function of tensors, which a runner captures once for each size. Also whether the pass can use what the drafter has started.
+"""
 
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
@@ -8,43 +9,52 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from draftwood.core import host as hosts
+from draftwood.core import node_budget
+from draftwood.core.host import host
 from draftwood.core.limit import Limit
-from draftwood.core.node_budget import selected
 from draftwood.core.proposal import Proposal
 from draftwood.core.proposal_checks import OVER_BUDGET, fault_codes, without_faults
 from draftwood.core.protocols import TreePolicy
+from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
-from draftwood.core.tree import TokenTree
+from draftwood.core.tree import AHEAD, TokenTree
+from draftwood.errors import DrafterError
 
 if TYPE_CHECKING:
     from draftwood.engine.engine import Engine
 
-_NAMES = tuple(field.name for field in fields(TokenTree))
+_COLUMNS = tuple(field.name for field in fields(TokenTree))
 
 
-def select_unread(
+def select_on_device(
     e: "Engine", proposal: Proposal, roots: Int[Tensor, "B"], limit: Limit
 ) -> tuple[Proposal, Int[Tensor, "B"]]:
-    """The part of a proposal that the target will score, and what is wrong with each draft, to be read with the verdict."""
-    q, vocab_size, policy = proposal.q, e.info.vocab_size, e.recipe.policy
-    stored = [] if q is None else [q.prob] if q.ids is None else [q.prob, q.ids]
+    """The part of a proposal that the target will score, and the fault of each draft, to be read with the verdict."""
+    q, started, vocab_size, policy = proposal.q, proposal.started, e.info.vocab_size, e.recipe.policy
+    in_place = started is not None  # nodes stay in the columns of their staged entries
+    size = len(_COLUMNS)
 
     def run(*given: Tensor) -> tuple[Tensor, ...]:
-        tree, rest = TokenTree(**dict(zip(_NAMES, given, strict=False))), given[len(_NAMES) :]
-        q_index, first, depth, nodes, *probs = rest
+        q_index, first, depth, nodes, *probs = given[size:]
         draft = DraftProbs(*probs) if probs else None
-        own = replace(proposal, tree=tree, q=draft, q_index=q_index, started=None)
+        own = replace(proposal, tree=TokenTree(*given[:size]), q=draft, q_index=q_index, started=None)
         return _selected(own, first, limit.with_tensors(depth, nodes), policy, vocab_size, in_place)
 
-    started = proposal.started
-    in_place = started is not None  # nodes stand where they are staged
-    shared = None if limit.total is None else (limit.total, limit.budgets)
+    shared = (limit.total, limit.budgets) if limit.shared else None
     key = ("select", in_place, proposal.draw, proposal.max_depth, proposal.max_children, limit.tier, shared)
-    columns = [*(getattr(proposal.tree, name) for name in _NAMES), proposal.q_indices()]
-    found = e.runner.captured(key, run, *columns, roots, limit.depth, limit.nodes, *stored)
-    tree, (q_index, depths, faults, *ids) = TokenTree(**dict(zip(_NAMES, found, strict=False))), found[len(_NAMES) :]
+    stored = [] if q is None else [q.prob] if q.ids is None else [q.prob, q.ids]
+    given = [
+        *(getattr(proposal.tree, name) for name in _COLUMNS),
+        proposal.q_indices(),
+        roots,
+        limit.depth,
+        limit.nodes,
+    ]
+    found = e.runner.captured(key, run, *given, *stored)
+    tree, (q_index, depths, faults, *ids) = TokenTree(*found[:size]), found[size:]
     kept = DraftProbs(q.prob, ids[0]) if q is not None and ids else q
-    if started is not None:  # dead nodes ride too, and nothing times not-a-number is not nothing
+    if started is not None:  # dead nodes are in the pass too; NaN times zero is NaN, so their hidden states become zero
         started = replace(started, hidden=torch.where(tree.live[..., None], started.hidden, 0))
     return replace(proposal, tree=tree, q=kept, q_index=q_index, depths=depths, started=started), faults
 
@@ -55,7 +65,7 @@ def _selected(
     """Columns of the tree, distributions of its nodes, their depths, faults, and tokens of the distributions."""
     wrong = fault_codes(proposal, roots, vocab_size)
     proposal = without_faults(proposal, wrong, roots, vocab_size)
-    proposal = proposal.keep(selected(policy, proposal.tree, limit))
+    proposal = proposal.keep(node_budget.selected(policy, proposal.tree, limit))
     if not in_place:
         proposal = proposal.compact(min(limit.tier.nodes, proposal.tree.num_nodes))
     tree = proposal.tree
@@ -63,5 +73,39 @@ def _selected(
     proposal = proposal.keep(~over[:, None] | (torch.arange(tree.num_nodes, device=roots.device) == 0))
     wrong = torch.where(over & (wrong == 0), OVER_BUDGET, wrong)
     ids = [] if proposal.q is None or proposal.q.ids is None else [proposal.q.ids]
-    columns = [getattr(proposal.tree, name) for name in _NAMES]
+    columns = [getattr(proposal.tree, name) for name in _COLUMNS]
     return *columns, proposal.q_indices(), proposal.tree.depths(proposal.levels), wrong, *ids
+
+
+def with_usable_start(e: "Engine", part: Round, proposal: Proposal) -> Proposal:
+    """The proposal, without its started layers where the pass has to run them again: the draft broke off before all nodes
+    were run; or, where entries cannot be read, they are not the nodes' numbers or exceed a slot. DrafterError if what was
+    started does not fit the proposal."""
+    started, tree, info = proposal.started, proposal.tree, e.info
+    assert started is not None
+    shape, want = tuple(started.hidden.shape), (*tree.tokens.shape, info.hidden_size)
+    if not e.needs.borrow or shape != want or not 0 < started.layers <= info.num_layers:
+        raise DrafterError(
+            f"hidden states of shape {shape} after {started.layers} layers, expected {want} after 1 to {info.num_layers}, "
+            "from a drafter that borrows the target"
+        )
+    room = [e.runner.capacity - e.runner.length(slot) for slot in part.host_slots]
+    usable = proposal.fault is None
+    if hosts.on_host(e.device):
+        _check_entries(proposal, room)
+    else:
+        usable = usable and started.entries is None and tree.num_nodes <= min(room)
+    return proposal if usable else replace(proposal, started=None)
+
+
+def _check_entries(proposal: Proposal, room: list[int]) -> None:
+    """DrafterError unless every node has an entry of its own inside its slot, the root the first."""
+    started, tree = proposal.started, proposal.tree
+    assert started is not None
+    numbers = [list(range(tree.num_nodes))] * tree.batch
+    entries: list[list[int]] = numbers if started.entries is None else host(started.entries)
+    inside: list[list[bool]] = host(tree.live & (tree.role != AHEAD))
+    for own, nodes, most in zip(entries, inside, room, strict=True):
+        used = [entry for entry, on in zip(own, nodes, strict=True) if on]
+        if used[:1] != [0] or len(set(used)) < len(used) or min(used) < 0 or max(used) >= most:
+            raise DrafterError(f"nodes are started at entries {used}, expected 0 first and others below {most}")

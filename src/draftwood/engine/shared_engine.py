@@ -150,8 +150,8 @@ _ALL: WeakSet[SharedEngine] = WeakSet()
 
 
 def _after_fork() -> None:
-    """In a child process no other thread lives: whoever held a lock will never release it, and what its round had done so
-    far is unknown."""
+    """A child process has no other thread: a lock that another one held is never released, and how far its round got is
+    unknown."""
     for shared in list(_ALL):
         if shared._lock.locked():
             shared._lock = threading.Lock()

@@ -15,23 +15,26 @@ from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-import torch
-from jaxtyping import Int
-from torch import Tensor
-
 from draftwood.core.batch import Batch, Work
 from draftwood.core.limit import Limit, Load
 from draftwood.core.proposal import Proposal
-from draftwood.core.report import Report
 from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.score import KnownTokens, score
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Outcome, Times, Verdict
-from draftwood.engine.drafting import commit_draft, disable_faulty, disable_slow, index, propose
-from draftwood.engine.guarded import plan_limit, show_watchers, update_controller
-from draftwood.engine.overlapped import carry, draft_ahead
-from draftwood.engine.verifying import verify
+from draftwood.engine.drafting import (
+    commit_draft,
+    disable_faulty,
+    disable_slow,
+    index,
+    plan_limit,
+    propose,
+    update_controller,
+)
+from draftwood.engine.overlapped import carried_drafts, carry, draft_ahead
+from draftwood.engine.verifying import Report, verify
+from draftwood.engine.watching import show_watchers
 from draftwood.errors import OutOfBlocks
 
 if TYPE_CHECKING:
@@ -48,12 +51,17 @@ def step(e: "Engine") -> list[Request]:
     if not batch.sequences:
         return _settle(e, batch, None)
     clock.mark("plan")
-    proposal, faults = propose(e, rnd, limit)
+    base = Proposal.roots(rnd.roots())
+    if e.carried:
+        base = carried_drafts(e, rnd, limit, base)
+    proposal, faults = propose(e, rnd, limit, base)
     clock.mark("propose")
     chains = [KnownTokens(w.slot, w.done, w.tokens) for w in batch.sequences]
     scored = score(e.runner, chains, proposal, rnd, taps=e.needs.shown)
     clock.mark("score")
-    ahead, faults = draft_ahead(e, rnd, proposal, limit, faults, clock)
+    ahead = None
+    if e.overlapped:
+        ahead, faults = draft_ahead(e, rnd, proposal, limit, faults, clock)
     verdict, report = verify(e, proposal, scored, rnd, faults)
     clock.mark("verify")
     e.runner.commit([c.slot for c in chains], *_kept(chains, report))
@@ -63,14 +71,16 @@ def step(e: "Engine") -> list[Request]:
     disable_faulty(e, rnd, report.faults)
     commit_draft(e, _chunked(e, batch), rnd, outcome, scored.output)
     _keep_origin(e, rnd, verdict, scored)
-    carry(e, rnd, ahead, verdict, report)
+    if ahead is not None:
+        carry(e, rnd, ahead, verdict, report)
     clock.mark("commit")
     outcome = replace(outcome, clipped=_emit(e, rnd, report, verdict, scored))
     clock.mark("emit")
     _account(e, clock.times, chains, proposal, report)
     disable_slow(e, rnd, clock.times)
     update_controller(e, rnd, outcome)
-    show_watchers(e, rnd, outcome, scored.output)
+    if e.recipe.watch:
+        show_watchers(e, rnd, outcome, scored.output)
     return _settle(e, batch, outcome)
 
 
@@ -146,7 +156,8 @@ def _limit(e: "Engine", batch: Batch, rnd: Round) -> Limit:
     )
     limit = plan_limit(e, rnd, load)
     longest, capacity = e.longest, e.runner.capacity
-    # What was drafted is still judged; and who runs target layers itself needs all tokens before the root in the cache.
+    # A carried draft is verified although its drafter is disabled. A drafter that runs target layers itself needs all tokens
+    # before the root in the cache.
     off = [(w.slot in e.disabled and w.slot not in e.carried) or (e.needs.borrow and w.take > 1) for w in batch.ready]
     each = zip(batch.ready, off, strict=True)
     room = [0 if none else min(w.request.remaining - 1, longest - w.done - w.take) for w, none in each]
@@ -189,7 +200,7 @@ def _emit(e: "Engine", rnd: Round, report: Report, verdict: Verdict, scored: Sco
         tokens = [*report.tokens[b], report.after[b]]
         if request.params.logprobs is not None:
             nodes = verdict.path[b, : len(tokens)]
-            request.logprobs += logprobs(scored, b, nodes, tokens, request.params.logprobs)
+            request.logprobs += scored.logprobs(b, nodes, tokens, request.params.logprobs)
         taken = request.accept(tokens, [*report.sources[b], -1])
         del request.logprobs[len(request.output) :]
         request.stats.count(report.deepest[b], report.drafted[b], min(len(tokens) - 1, taken))
@@ -197,21 +208,6 @@ def _emit(e: "Engine", rnd: Round, report: Report, verdict: Verdict, scored: Sco
         if not request.finished and request.num_known > longest:
             request.finish("length")
     return tuple(clipped)
-
-
-def logprobs(
-    scored: Scored, b: int, nodes: Int[Tensor, "K"], tokens: list[int], best: int
-) -> list[tuple[float, list[tuple[int, float]]]]:
-    """The model's own log-probabilities of the emitted tokens of sequence b, and of the `best` most probable ones."""
-    part = scored.take([b])
-    probs = torch.log_softmax(part.logits(nodes[None])[0].double(), dim=-1)
-    chosen = probs.gather(1, torch.tensor(tokens, device=probs.device)[:, None])[:, 0].tolist()
-    top = probs.topk(min(best, probs.shape[-1]), dim=-1) if best else None
-    found: list[tuple[float, list[tuple[int, float]]]] = []
-    for i, value in enumerate(chosen):
-        pairs = [] if top is None else list(zip(top.indices[i].tolist(), top.values[i].tolist(), strict=True))
-        found.append((value, pairs))
-    return found
 
 
 def _account(e: "Engine", times: Times, chains: list[KnownTokens], proposal: Proposal, report: Report) -> None:

@@ -1,17 +1,19 @@
-"""The verifier's part of a round: a verdict for every sequence, and what the host reads of it."""
+"""The verifier's part of a round: a verdict for every sequence, and the report that the host reads of it."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from draftwood.core.host import host
+from draftwood.core.host_tree import HostTree
 from draftwood.core.legal_draws import Draw
 from draftwood.core.proposal import Proposal
-from draftwood.core.report import Report, from_lists, read
 from draftwood.core.round import Round
 from draftwood.core.scored import Scored
+from draftwood.core.tree import SCORED
 from draftwood.core.verdict import HostVerdict, Verdict
 from draftwood.engine.drafting import index, log
 from draftwood.errors import OptionError
@@ -20,37 +22,83 @@ if TYPE_CHECKING:
     from draftwood.engine.engine import Engine
 
 
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A round's result as lists, by sequence. A path begins with the root."""
+
+    paths: list[list[int]]
+    after: list[int]  # the token that follows the path; -1: there is none
+    tokens: list[list[int]]  # of the path, the root left out
+    sources: list[list[int]]
+    entries: list[list[int]]  # staged entries of these tokens, counted from the root's
+    drafted: list[int]  # scored nodes below the root
+    deepest: list[int]
+    faults: list[int]  # what was wrong with the draft, as numbers of core.proposal_checks.REASONS; 0: nothing
+
+    @property
+    def emitted(self) -> list[list[int]]:
+        """Accepted tokens, then the next root; -1 padded."""
+        width = max(map(len, self.paths), default=1)
+        both = zip(self.tokens, self.after, strict=True)
+        return [[*accepted, last, *[-1] * (width - 1 - len(accepted))] for accepted, last in both]
+
+
 def verify(
     e: "Engine", proposal: Proposal, scored: Scored, rnd: Round, faults: Int[Tensor, "B"] | None
 ) -> tuple[Verdict, Report]:
     """The verifier's verdict, and the round's one read of it. If a request's options leave no token to choose, that request
-    ends and the others go on. `faults`: of drafts that were checked where they are."""
+    ends and the others go on. `faults`: of drafts that were checked without a host read."""
     if rnd.batch == 0:
         none = torch.zeros(0, dtype=torch.int64, device=e.device)
         return Verdict(path=none[:, None], count=none, next_token=none), Report([], [], [], [], [], [], [], [])
+
+    def told(verdict: Verdict) -> tuple[Verdict, Report]:
+        report = report_of(scored.host_tree, verdict) if faults is None else read_report(proposal, verdict, faults)
+        return replace(verdict, on_host=HostVerdict(report.paths, report.after)), report
+
     try:
-        verdict = e.recipe.verifier.verify(proposal, scored, rnd)
-        report = _report(proposal, scored, verdict, faults)
+        verdict, report = told(e.recipe.verifier.verify(proposal, scored, rnd))
         if min(report.after) >= 0:
-            return _with_report(verdict, report), report
+            return verdict, report
     except Exception:
         log.debug("the verifier failed on the batch; each sequence is verified alone", exc_info=True)
-    verdict = _verify_alone(e, proposal, scored, rnd)
-    report = _report(proposal, scored, verdict, faults)
-    return _with_report(verdict, report), report
+    return told(_verify_alone(e, proposal, scored, rnd))
 
 
-def _report(proposal: Proposal, scored: Scored, verdict: Verdict, faults: Int[Tensor, "B"] | None) -> Report:
-    return from_lists(scored.host_tree, verdict) if faults is None else read(proposal, verdict, faults)
+def report_of(tree: HostTree, verdict: Verdict) -> Report:
+    """From trees that are lists already."""
+    lists = verdict.to_host()
+    tokens, sources, entries = (
+        [[column[node] for node in path[1:]] for column, path in zip(columns, lists.paths, strict=True)]
+        for columns in (tree.tokens, tree.source, tree.entries)
+    )
+    return Report(lists.paths, lists.after, tokens, sources, entries, tree.drafted, tree.deepest, [0] * tree.batch)
 
 
-def _with_report(verdict: Verdict, report: Report) -> Verdict:
-    return replace(verdict, on_host=HostVerdict(report.paths, report.after))
+def read_report(proposal: Proposal, verdict: Verdict, faults: Int[Tensor, "B"]) -> Report:
+    """From tensors, in the round's one read. All nodes are in the pass, so a node's number is its entry."""
+    tree, path = proposal.tree, verdict.path
+    node = path.clamp_min(0)
+    depth = torch.zeros_like(faults)
+    if tree.num_nodes > 1:
+        depth = torch.where(tree.live, proposal.node_depths(), 0).amax(1)
+    drafted = (tree.live & (tree.role == SCORED)).sum(1) - 1
+    columns = [path, tree.tokens.gather(1, node), tree.source.gather(1, node)]
+    single = torch.stack([verdict.next_token, drafted, depth, faults], dim=1)
+    whole: list[list[int]] = host(torch.cat([*columns, single], dim=1))
+    width = path.shape[1]
+    sizes = [sum(node >= 0 for node in each[:width]) for each in whole]
+    paths, tokens, sources = (
+        [each[i * width : i * width + size] for each, size in zip(whole, sizes, strict=True)] for i in range(3)
+    )
+    tokens, sources, entries = ([each[1:] for each in lists] for lists in (tokens, sources, paths))
+    after, nodes, deepest, wrong = ([each[3 * width + i] for each in whole] for i in range(4))
+    return Report(paths, after, tokens, sources, entries, nodes, deepest, wrong)
 
 
 def _verify_alone(e: "Engine", proposal: Proposal, scored: Scored, rnd: Round) -> Verdict:
     """Each sequence alone: with its tree first, then without, so that it emits what plain decoding emits before it fails.
-    Only rules for given drafts verify twice: drawn tokens must not get a second chance."""
+    Only rules for given drafts verify twice: to verify drawn tokens again would bias the output."""
     verdicts: list[Verdict] = []
     zero = torch.zeros(1, dtype=torch.int64, device=e.device)
     for b, request in enumerate(rnd.requests):

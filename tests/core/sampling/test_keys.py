@@ -1,4 +1,4 @@
-"""One hash, whoever computes it: tensors, arrays or single numbers."""
+"""One hash, computed by tensors, arrays or single numbers."""
 
 import pytest
 import torch

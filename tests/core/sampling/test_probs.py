@@ -32,9 +32,9 @@ def test_packed_distributions_can_be_taken_and_spread() -> None:
         assert len(each) == 3 and torch.equal(each.dense(), dense)
         assert torch.equal(each.take(torch.tensor([2, 0, 2])).dense(), dense[[2, 0, 2]])
     for each in (few, TokenProbs(dense, 6)):
-        assert each.among(torch.tensor([0, 2, 3]), 5).dense().sum(1).tolist() == [1, 0, 1, 1, 0]
+        assert each.scatter(torch.tensor([0, 2, 3]), 5).dense().sum(1).tolist() == [1, 0, 1, 1, 0]
     none = few.take(torch.zeros(0, dtype=torch.int64))
-    empty = none.among(torch.zeros(0, dtype=torch.int64), 1).table()
+    empty = none.scatter(torch.zeros(0, dtype=torch.int64), 1).table()
     assert empty.ids is not None and empty.ids.tolist() == [[6]], "an empty distribution is an empty column"
 
 

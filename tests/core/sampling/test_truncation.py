@@ -43,7 +43,7 @@ def test_a_row_does_not_depend_on_its_neighbours_to_the_last_bit() -> None:
         assert alone is not None and torch.equal(alone.dense()[0], row)
 
 
-def test_ties_stay_together_and_rows_that_are_no_distribution_are_nobodys() -> None:
+def test_ties_stay_together_and_rows_that_are_no_distribution_stay_nan() -> None:
     even = torch.full((1, 8), 0.125)
     found = likeliest(even, torch.tensor([0.3], dtype=torch.float64))
     assert found is not None and found.table().prob.shape == (1, 8)
@@ -63,7 +63,7 @@ def test_the_greatest_of_a_row_are_found_by_groups_as_by_searching_it_whole() ->
 
 
 def of_both(prob: Tensor, goals: Tensor) -> tuple[Tensor, Tensor]:
-    """Top-p of [B, K, W] where looking is free, and where it would stop a device."""
+    """Top-p of [B, K, W] on a CPU, and on a device."""
     with as_if_on_a_device(), HostReads() as reads:
         found = top_p(prob, goals)
     assert reads.total == 0, reads.by_name

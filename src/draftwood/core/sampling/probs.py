@@ -100,8 +100,8 @@ class TokenProbs:
         at += torch.arange(len(at))
         return TokenProbs(self.prob[at], self.vocab_size, self.ids[at], count)
 
-    def among(self, index: Int[Tensor, "R"], size: int) -> "TokenProbs":
-        """The same distributions at these rising places among `size`; the others are empty."""
+    def scatter(self, index: Int[Tensor, "R"], size: int) -> "TokenProbs":
+        """The same distributions at these rising places of `size`; the others are empty."""
         if self.count is not None:
             return TokenProbs(
                 self.prob, self.vocab_size, self.ids, self.count.new_zeros(size).index_copy_(0, index, self.count)

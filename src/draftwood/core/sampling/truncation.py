@@ -61,7 +61,7 @@ def top_p(prob: Float[Tensor, "B K W"], goals: Float[Tensor, "B"]) -> Float[Tens
             return few.dense().view(prob.shape)
     goal = goals[:, None, None]
     on = goal < 1
-    # On an accelerator all are sorted: looking how far is enough would stop it.
+    # On an accelerator all are sorted: to find out how many are enough would be a host read.
     size = min(256, width) if host.on_host(prob.device) else width
     while True:
         best = prob.topk(size, dim=-1).values if size < width else prob.sort(dim=-1, descending=True).values

@@ -101,6 +101,8 @@ class Route:
             each.begin(own, rnd, output)
 
     def propose(self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
+        if base.tree.num_nodes > 1 or rnd.in_flight:
+            return base  # what follows a draft is not known yet
         if limit.cost_model is None:
             raise DrafterError("Route needs a controller that supplies a cost model, such as Priced")
         self._price(state, rnd, limit, limit.cost_model)
@@ -161,14 +163,13 @@ class Route:
         asked = [b for b, choice in enumerate(chosen) if choice.model]
         if not asked or self.model is None:
             return given
-        everyone = len(asked) == rnd.batch
-        part, at = (rnd, None) if everyone else (rnd.take(asked), put(asked, rnd.device))
+        some = len(asked) < rnd.batch
+        part, own_base = (rnd.take(asked), base.take(put(asked, rnd.device))) if some else (rnd, base)
         own = self.arm.limit(state.arm, part.requests, rnd)
         own = own.at_most([limit.depths[b] for b in asked], [limit.budgets[b] for b in asked])
-        made = self.model.propose(state.model, part, base if at is None else base.take(at), own, policy)
+        made = self.model.propose(state.model, part, own_base, own, policy)
         tree = replace(made.tree, source=torch.where(made.tree.source >= 0, len(self.retrievers), made.tree.source))
-        made = replace(made, tree=tree)
-        return made if at is None else made.among(given, at)
+        return replace(made, tree=tree).scatter(asked, given)
 
     def commit(self, state: _State, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
         for each, own in self._each(state):
