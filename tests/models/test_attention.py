@@ -94,7 +94,7 @@ def one_by_one(
 def together(
     q: Tensor, k: Tensor, v: Tensor, cache: DenseCache, x: ForwardInput, segments: list[Segment], window: int | None
 ) -> Tensor:
-    attention_mask = stacked(segments, x, torch.float64, window, capacity=cache.store("k").shape[2])
+    attention_mask = stacked(segments, x, torch.float64, window)
     return stacked_attention(q, k, v, cache.store("k"), cache.store("v"), attention_mask)
 
 

@@ -12,7 +12,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.core.forward import ForwardInput, Segment
-from draftwood.core.protocols import Cache
 
 Mask = Float[Tensor, "t context"] | None
 
@@ -90,10 +89,3 @@ def torch_attention(
         )
         out[part] = part_out.view(kv, group, tokens, width).permute(2, 0, 1, 3)
     return out.view(total, heads * width)
-
-
-def segment_masks(
-    segments: Sequence[Segment], x: ForwardInput, cache: Cache, dtype: torch.dtype, window: int | None
-) -> list[Mask]:
-    """The attention masks of backends that attend one segment at a time."""
-    return visible_masks(segments, x, dtype, window)
