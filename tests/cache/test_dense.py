@@ -1,6 +1,5 @@
 """A slot's committed entries are its text, whatever happened in between."""
 
-from functools import partial
 
 import pytest
 import torch
@@ -8,7 +7,7 @@ import torch
 from draftwood.cache.dense import DenseCache
 from draftwood.core.forward import CacheSpec, ForwardInput
 from draftwood.errors import EngineError, OutOfBlocks
-from draftwood.testing.contracts import check_cache
+from draftwood.testing.cache_checks import check_cache
 
 SPEC = (CacheSpec("ids", 1, 1, torch.int64),)
 
@@ -32,7 +31,7 @@ def text(c: DenseCache, slot: int) -> list[int]:
 
 
 def test_the_contract_of_caches_holds() -> None:
-    check_cache(partial(lambda slots, capacity: DenseCache(SPEC, slots=slots, capacity=capacity)), "ids")
+    check_cache(lambda slots, capacity: DenseCache(SPEC, slots=slots, capacity=capacity), "ids")
 
 
 def test_the_contract_has_teeth(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +48,7 @@ def test_the_contract_notices_entries_of_a_text_that_began_differently(monkeypat
     monkeypatch.setattr(
         DenseCache, "admit", lambda self, slot, tokens, most=None, before=(): real(self, slot, tokens, most)
     )
-    with pytest.raises(AssertionError, match="begins differently"):
+    with pytest.raises(AssertionError, match="behind different tokens"):
         check_cache(lambda slots, capacity: DenseCache(SPEC, slots=slots, capacity=capacity), "ids")
 
 

@@ -36,7 +36,7 @@ class _Slot:
     used: int = 0  # clock of the last use, for reuse of the oldest
     reserved: int = 0
     written: int = 0  # entries from here on hold zeros
-    ids: list[int] = field(default_factory=list[int])  # token of each staged entry
+    ids: list[int] = field(default_factory=list[int])  # token of each staged entry, -1: none, or unknown to the host
     filled: dict[str, int] = field(default_factory=dict[str, int])  # entries of each pool that its part has written
     visible: np.ndarray = field(default_factory=lambda: _EMPTY)  # [staged, staged]: which entries each one attends to
 
@@ -79,7 +79,7 @@ class DenseCache:
         self._pools = frozenset(s.name for s in pools)
         if len(self._stores) + len(recurrent) < len(specs) + len(pools):
             raise OptionError(f"a part's pool has the name of another store: {sorted(self._pools)}")
-        self._allocated = size  # entries of a slot in the stores
+        self._allocated, self._most = size, capacity  # entries of a slot in the stores, now and later
         self._slots = [_Slot(filled=dict.fromkeys(self._pools, 0)) for _ in range(slots)]
         self._clock = 0
 
@@ -111,12 +111,12 @@ class DenseCache:
         """The first `upto` entries of a pool are written."""
         self._slots[slot].filled[name] = upto
 
-    def _grow(self, size: int, most: int | None = None) -> None:
-        """Room for `size` entries in every slot, at most the capacity."""
+    def _grow(self, size: int) -> None:
+        """Room for `size` entries in every slot."""
         have = self._allocated
         if size <= have:
             return
-        self._allocated = min(self.capacity if most is None else most, max(size, 2 * have))
+        self._allocated = min(self._most, max(size, 2 * have))
         more = self._allocated - have
         with torch.inference_mode(False):  # passes run in inference mode, commits need not
             for names, joined in self._joined.items():
@@ -161,7 +161,6 @@ class DenseCache:
         shared = [self._usable(i, want, most) if s.before == front else 0 for i, s in enumerate(self._slots)]
         best = max(range(self.slots), key=lambda i: (shared[i], i == slot))
         size = shared[best]
-        self._grow(size)
         if best != slot and size:
             for joined in self._joined.values():
                 joined[:, slot, :, :size] = joined[:, best, :, :size]
@@ -241,17 +240,17 @@ class DenseCache:
         """Write zeros behind the staged entries of every slot of the pass, where older values still lie.
 
         Those exist only after a slot got a shorter text or a round dropped entries, so plain decoding writes nothing."""
-        ends = [(i, s, len(s.text) + len(s.ids)) for i, s in enumerate(self._slots) if s.ids]
-        stale = [(i, s, end) for i, s, end in ends if s.written > end]
-        if not stale:
-            return
-        entries = np.concatenate([np.arange(end, s.written) for _, s, end in stale])
-        slots = np.repeat([i for i, _, _ in stale], [s.written - end for _, s, end in stale])
-        at, entry = (torch.from_numpy(x).to(self.device, non_blocking=True) for x in (slots, entries))
-        for joined in self._joined.values():
-            joined[:, at, :, entry] = 0
-        for _, s, end in stale:
-            s.written = end
+        for slot, s in enumerate(self._slots):
+            if s.ids:
+                self._zero(slot, len(s.text) + len(s.ids))
+
+    def _zero(self, slot: int, first: int) -> None:
+        """Zeros from entry `first` of a slot on."""
+        s = self._slots[slot]
+        if s.written > first:
+            for joined in self._joined.values():
+                joined[:, slot, :, first : s.written] = 0
+            s.written = first
 
     def commit(self, slots: Sequence[int], entries: Sequence[Sequence[int]]) -> None:
         """Keep these staged entries in this order, drop the rest. The state after the last one is the slot's."""

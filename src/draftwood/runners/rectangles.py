@@ -162,7 +162,7 @@ class Attention:
         place = done[:, None] + staged
         # Padding computes anything, and nothing times not-a-number is not nothing: it must not stand in a text's way.
         written = torch.where(index < count[:, None], place.clamp_max(cache.room), cache.room)
-        self._rows = cache.rows(slots[:, None].expand_as(place), written)
+        self._places = cache.places(slots[:, None].expand_as(place), written)
         node = staged - line[:, None]  # number in the tree; negative in the known text
         column = torch.arange(size.context, device=device)
         seen = column <= torch.where(node >= 0, (done + line)[:, None] - 1, place)[..., None]
@@ -206,7 +206,7 @@ class Attention:
         kv = k.shape[1]
         group = heads // kv
         pair = self.cache.pair(index)
-        pair.view(-1, d).index_copy_(0, self._rows, torch.cat([k, v], dim=1).view(-1, d))
+        pair.view(-1, d).index_copy_(0, self._places, torch.cat([k, v], dim=1).view(-1, d))
         if self.size.slot < 0:
             keys, values = pair[:, :, :, :context].index_select(1, self.slots)
         else:
