@@ -11,8 +11,9 @@ Per-slot stores (cache/states.py) lie beside them. Their states are known at the
 a new request starts from the whole text of a slot if that is a prefix of its own, and otherwise from nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -191,19 +192,11 @@ class DenseCache:
         """Note the tokens of a pass as staged entries; one Segment per slot.
 
         Tokens of one slot are adjacent in the pass, parents before children."""
-        columns = x.to_host()
-        slots, ids, entries, parents = columns.slots, columns.ids, columns.entries, columns.parents
-        segments: list[Segment] = []
-        start = 0
-        while start < len(slots):
-            stop = start
-            while stop < len(slots) and slots[stop] == slots[start]:
-                stop += 1
-            if slots[start] >= 0:
-                part = slice(start, stop)
-                segments.append(self._stage_slot(slots[start], start, ids[part], entries[part], parents[part]))
-            start = stop
-        return segments
+        c = x.to_host()
+        return [
+            self._stage_slot(slot, start, c.ids[start:stop], c.entries[start:stop], c.parents[start:stop])
+            for slot, start, stop in slot_runs(c.slots)
+        ]
 
     def _stage_slot(self, slot: int, start: int, ids: list[int], entries: list[int], parents: list[int]) -> Segment:
         s = self._slots[slot]
@@ -322,6 +315,16 @@ class DenseCache:
     @staticmethod
     def _drop_staged(s: _Slot) -> None:
         s.ids, s.reserved, s.visible = [], 0, _EMPTY
+
+
+def slot_runs(slots: list[int]) -> Iterator[tuple[int, int, int]]:
+    """(slot, start, stop) of adjacent tokens of one slot, without padding."""
+    start = 0
+    for slot, run in groupby(slots):
+        stop = start + len(list(run))
+        if slot >= 0:
+            yield slot, start, stop
+        start = stop
 
 
 def _add_visible(visible: np.ndarray, entries: list[int], parents: list[int], size: int) -> np.ndarray:

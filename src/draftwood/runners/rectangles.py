@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from draftwood.cache.dense import slot_runs
 from draftwood.cache.device import DeviceCache
 from draftwood.core.forward import ForwardInput, HostInput, Span
 from draftwood.core.host import put
@@ -63,16 +64,10 @@ def spans_of(x: HostInput, length: Callable[[int], int], lines: Mapping[int, int
     """Of a pass whose tokens the host knows. `length`: committed entries of a slot. `lines`: known staged ones of slots
     whose tokens follow entries of an earlier pass."""
     found: list[Span] = []
-    start = 0
-    while start < len(x.slots):
-        stop = start
-        while stop < len(x.slots) and x.slots[stop] == x.slots[start]:
-            stop += 1
-        slot, parents, first = x.slots[start], x.parents[start:stop], x.entries[start]
-        if slot >= 0:  # others are padding
-            line = lines[slot] if first else _line(parents)
-            found.append(Span(slot, start, stop, length(slot), first, line))
-        start = stop
+    for slot, start, stop in slot_runs(x.slots):
+        first = x.entries[start]
+        line = lines[slot] if first else _line(x.parents[start:stop])
+        found.append(Span(slot, start, stop, length(slot), first, line))
     return found
 
 
