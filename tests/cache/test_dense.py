@@ -1,6 +1,5 @@
 """A slot's committed entries are its text, whatever happened in between."""
 
-
 import pytest
 import torch
 

@@ -7,8 +7,8 @@ Committing a chain moves nothing. Committing a path through a tree copies at mos
 The stores begin short and double when a sequence outgrows them, so memory follows the longest sequence in use.
 The tokens of committed entries are kept, also after `free`: a new request starts from the longest prefix in any slot.
 
-Per-slot stores (cache/states.py) lie beside them. Their states are known at the end of a text alone, so with such a store
-a new request starts from the whole text of a slot if that is a prefix of its own, and otherwise from nothing.
+Per-slot stores (cache/states.py) hold the state at the end of each text only. With such a store a new request starts from
+the whole text of a slot if that is a prefix of its own, and otherwise from an empty cache.
 """
 
 from collections.abc import Iterator, Sequence
@@ -44,7 +44,7 @@ class _Slot:
 
 class DenseCache:
     """`capacity` entries for each of `slots` sequences; `max_cache_tokens` bounds the entries of all of them together.
-    `pools`: stores that belong to parts instead of the model; everything but writing them is the same."""
+    `pools`: stores that parts write instead of the model. They are committed, shared and freed like the model's."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class DenseCache:
         self.max_cache_tokens = slots * capacity if max_cache_tokens is None else max_cache_tokens
         size = min(capacity, _INITIAL_ENTRIES)
         alike: dict[CacheSpec, list[str]] = {}
-        for s in (*specs, *pools):  # the model's own first, so that theirs begin each tensor
+        for s in (*specs, *pools):  # the model's stores come first in each tensor
             if not s.per_slot:
                 alike.setdefault(replace(s, name=""), []).append(s.name)
         recurrent = [s for s in specs if s.per_slot]
@@ -103,7 +103,7 @@ class DenseCache:
         return self._states
 
     def pool(self, name: str) -> Tensor:
-        """[slots, heads, entries, width] of what a part stores. Ask again after a pass: the stores may have grown."""
+        """[slots, heads, entries, width] of a part; fetch it again after every pass, because it may have grown."""
         if name not in self._pools:
             raise EngineError(f"the cache has no pool {name!r}\nhint: runner.open(..., pools=recipe.needs.pools)")
         return self._stores[name]
@@ -137,7 +137,7 @@ class DenseCache:
 
     def prefer(self, tokens: Sequence[int], free: Sequence[int]) -> int:
         """The free slot that shares the longest prefix with these tokens; among equals, the one unused for longest."""
-        want = list(tokens if self._states is None else tokens[:-1])  # a state that has read the root is of no use
+        want = list(tokens if self._states is None else tokens[:-1])  # a state that has read the root cannot be used
         return max(free, key=lambda i: (self._usable(i, want), -self._slots[i].used))
 
     def _usable(self, slot: int, want: list[int], most: int | None = None) -> int:
@@ -284,7 +284,7 @@ class DenseCache:
             self._slots[slot].owned = False
 
     def forget(self) -> None:
-        """No later text starts from what free slots still hold."""
+        """Drop the texts of free slots, so that no later text starts from them."""
         for slot, s in enumerate(self._slots):
             if not s.owned:
                 s.text, s.before = [], ()

@@ -17,7 +17,7 @@ from draftwood.errors import EngineError, ModelError
 
 
 class DeviceCache(DenseCache):
-    """Staged entries are written by the runner, which says how far; commits move them in one operation."""
+    """The runner writes staged entries and calls `note` with their number; a commit moves all of them in one operation."""
 
     def __init__(
         self,
@@ -47,12 +47,12 @@ class DeviceCache(DenseCache):
 
     @property
     def room(self) -> int:
-        """Entries of a slot that can be read now; the one behind them takes what has no room."""
+        """Entries of a slot that can be read now. Tokens without room write to the one behind them."""
         return self._allocated - 1
 
     def pair(self, layer: int) -> Tensor:
         """Keys and values of one layer: [2, slots, heads, entries, width]."""
-        joined = next(iter(self._joined.values()))  # the model's own are alike and come first
+        joined = next(iter(self._joined.values()))  # the model's stores have one shape and come first
         return joined[2 * layer : 2 * layer + 2]
 
     def places(self, slots: Int[Tensor, "B W"], entries: Int[Tensor, "B W"]) -> Int[Tensor, "n"]:
@@ -79,7 +79,7 @@ class DeviceCache(DenseCache):
         return moved
 
     def admit(self, slot: int, tokens: Sequence[int], most: int | None = None, before: Sequence[int] = ()) -> int:
-        """As in DenseCache. The last text's entries are overwritten with zeros: they are masked, and NaN times zero is NaN."""
+        """As in DenseCache. Entries of the last text become zeros: they are only masked, and NaN times zero is NaN."""
         size = super().admit(slot, tokens, most, before)
         self._zero(slot, size)
         return size

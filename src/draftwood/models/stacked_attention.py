@@ -53,7 +53,12 @@ def stacked(segments: Sequence[Segment], x: ForwardInput, dtype: torch.dtype, wi
     ]
     tokens, at, committed = put(list(zip(*columns, strict=True)), x.ids.device).unbind(0)
     return Stacked(
-        slice(first, last + 1), tokens, at, x.slots[tokens], committed + x.entries[tokens], mask[:, None].to(x.ids.device)
+        slice(first, last + 1),
+        tokens,
+        at,
+        x.slots[tokens],
+        committed + x.entries[tokens],
+        mask[:, None].to(x.ids.device),
     )
 
 

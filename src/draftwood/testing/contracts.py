@@ -40,7 +40,7 @@ def toy_round(texts: Sequence[Sequence[int]], vocab_size: int, *, seed: int = 0,
 
 
 def check_drafter(drafter: Drafter, policy: TreePolicy, vocab_size: int, *, depth: int = 3, nodes: int = 8) -> None:
-    """Lawful trees within the limit, the same alone as in a batch, and nothing left behind after `free`."""
+    """Valid trees within the limit, the same alone as in a batch, and no state left after `free`."""
     rng = random.Random(1)
     texts = [[rng.randrange(vocab_size) for _ in range(rng.randrange(4, 30))] for _ in range(5)]
     limit = Limit.of([depth, 1, depth, 2, depth], [nodes] * 5)
@@ -48,7 +48,7 @@ def check_drafter(drafter: Drafter, policy: TreePolicy, vocab_size: int, *, dept
     rnd = toy_round(texts, vocab_size)
     together = drafter.propose(state, rnd, Proposal.roots(rnd.roots()), limit, policy)
     wrong = faults(together, rnd, vocab_size)
-    assert not wrong, f"the proposal is unlawful: {wrong}"
+    assert not wrong, f"the proposal breaks a rule: {wrong}"
     kept = together.keep(policy.select(together.tree, limit)).tree
     assert (kept.num_drafted() <= limit.nodes).all(), "select keeps more nodes than the limit allows"
     deepest = (kept.depths() * kept.live).amax(1)
@@ -87,7 +87,7 @@ def check_policy(policy: TreePolicy, vocab_size: int = 6, *, depth: int = 3) -> 
         children = torch.zeros_like(draws).scatter_add(1, parent, draws)
         assert int(children.max()) <= policy.max_children(limit), "a node has more children than max_children"
         kept = policy.select(tree, limit)
-        assert (kept <= tree.live).all(), "select revives dead nodes"
+        assert (kept <= tree.live).all(), "select keeps dead nodes"
         assert (~(kept & below) | kept.gather(1, parent)).all(), "a kept node has a cut parent"
         for b in range(3):
             _check_siblings(tree, kept[b], b, policy.draw is Draw.IID)
@@ -137,7 +137,7 @@ def exact_error(
 
 
 class Always:
-    """The simplest controller: one size."""
+    """A controller with one fixed size."""
 
     def __init__(self, depth: int, nodes: int) -> None:
         self.depth, self.nodes = depth, nodes
@@ -158,7 +158,7 @@ class Always:
 
 
 def check_controller(controller: LengthController, vocab_size: int = 5) -> None:
-    """Plans one sane limit per sequence for any history, and forgets a slot when it is freed."""
+    """Plans a valid limit per sequence for any history, and drops the state of a slot when it is freed."""
     state = controller.init(4)
     load = Load(cost_model=Free(), batch_size=4, waiting=0, context=100)
     rnd = toy_round([[1], [2, 3], [4], [0, 1]], vocab_size)
