@@ -70,7 +70,7 @@ def test_entries_staged_in_several_passes_see_their_own_path_only() -> None:
     assert s.visible is not None and s.visible.tolist() == [[True, False, True, True]]
 
 
-def test_a_freed_text_is_taken_over_by_whoever_needs_it() -> None:
+def test_a_freed_text_is_taken_over_by_a_request_that_begins_alike() -> None:
     c = cache()
     c.admit(0, [1, 2, 3, 4])
     put(c, 0, [1, 2, 3], [-1, 0, 1])
@@ -95,7 +95,7 @@ def test_room_is_given_to_all_or_to_none() -> None:
         cache_one.reserve([0], [17])
 
 
-def test_our_own_mistakes_are_named() -> None:
+def test_wrong_calls_are_refused_with_their_slot() -> None:
     c = cache()
     with pytest.raises(EngineError, match="without being admitted"):
         put(c, 0, [1], [-1])

@@ -1,4 +1,4 @@
-"""A cache whose tokens the host never sees keeps its books from lengths alone, and the right entries in all layers."""
+"""A cache whose staged tokens the host never reads counts them, and keeps the right entries in all layers."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Many slots in one call say what each says alone, whatever stands beside them and whatever stood there before."""
+"""Attention of many slots in one call equals that of each slot alone, whatever the other slots hold or held before."""
 
 import random
 
