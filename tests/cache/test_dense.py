@@ -1,14 +1,12 @@
 """A slot's committed entries are its text, whatever happened in between."""
 
-from functools import partial
-
 import pytest
 import torch
 
 from draftwood.cache.dense import DenseCache
 from draftwood.core.forward import CacheSpec, ForwardInput
 from draftwood.errors import EngineError, OutOfBlocks
-from draftwood.testing.contracts import check_cache
+from draftwood.testing.cache_checks import check_cache
 
 SPEC = (CacheSpec("ids", 1, 1, torch.int64),)
 
@@ -32,7 +30,7 @@ def text(c: DenseCache, slot: int) -> list[int]:
 
 
 def test_the_contract_of_caches_holds() -> None:
-    check_cache(partial(lambda slots, capacity: DenseCache(SPEC, slots=slots, capacity=capacity)), "ids")
+    check_cache(lambda slots, capacity: DenseCache(SPEC, slots=slots, capacity=capacity), "ids")
 
 
 def test_the_contract_has_teeth(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +47,7 @@ def test_the_contract_notices_entries_of_a_text_that_began_differently(monkeypat
     monkeypatch.setattr(
         DenseCache, "admit", lambda self, slot, tokens, most=None, before=(): real(self, slot, tokens, most)
     )
-    with pytest.raises(AssertionError, match="begins differently"):
+    with pytest.raises(AssertionError, match="behind different tokens"):
         check_cache(lambda slots, capacity: DenseCache(SPEC, slots=slots, capacity=capacity), "ids")
 
 
@@ -72,7 +70,7 @@ def test_entries_staged_in_several_passes_see_their_own_path_only() -> None:
     assert s.visible is not None and s.visible.tolist() == [[True, False, True, True]]
 
 
-def test_a_freed_text_is_taken_over_by_whoever_needs_it() -> None:
+def test_a_freed_text_is_taken_over_by_a_request_that_begins_alike() -> None:
     c = cache()
     c.admit(0, [1, 2, 3, 4])
     put(c, 0, [1, 2, 3], [-1, 0, 1])
@@ -97,7 +95,7 @@ def test_room_is_given_to_all_or_to_none() -> None:
         cache_one.reserve([0], [17])
 
 
-def test_our_own_mistakes_are_named() -> None:
+def test_wrong_calls_are_refused_with_their_slot() -> None:
     c = cache()
     with pytest.raises(EngineError, match="without being admitted"):
         put(c, 0, [1], [-1])

@@ -1,4 +1,4 @@
-"""A cache whose tokens the host never sees keeps its books from lengths alone, and the right entries in all layers."""
+"""A cache whose staged tokens the host never reads counts them, and keeps the right entries in all layers."""
 
 import random
 
@@ -132,12 +132,12 @@ def test_room_is_counted_without_the_slot_and_the_entry_of_padding() -> None:
     c.check_integrity()
 
 
-def test_rows_are_where_the_entries_of_a_layer_lie() -> None:
+def test_places_are_where_the_entries_of_a_layer_lie() -> None:
     c = cache()
     for i in range(LAYERS):
         pair = c.pair(i)
         pair.zero_()
-        slots, places = torch.tensor([[2, 2], [0, 3]]), torch.tensor([[4, 5], [0, 16]])
-        pair.view(-1, 2)[c.rows(slots, places)] = 1.0
+        slots, entries = torch.tensor([[2, 2], [0, 3]]), torch.tensor([[4, 5], [0, 16]])
+        pair.view(-1, 2)[c.places(slots, entries)] = 1.0
         assert c.store(f"k{i}").nonzero()[:, [0, 2]].unique(dim=0).tolist() == [[0, 0], [2, 4], [2, 5], [3, 16]]
         assert torch.equal(c.store(f"k{i}"), c.store(f"v{i}"))

@@ -11,8 +11,7 @@ from draftwood.cache.device import DeviceCache
 from draftwood.cache.states import SlotStates
 from draftwood.core.forward import CacheSpec, ForwardInput
 from draftwood.errors import EngineError, ModelError
-from draftwood.testing.contracts import check_cache
-from draftwood.testing.state_checks import check_states, stage, state_of
+from draftwood.testing.cache_checks import check_cache, stage, state_of
 
 SPECS = (CacheSpec("h", 1, 1, torch.float64, per_slot=True), CacheSpec("ids", 1, 1, torch.int64))
 
@@ -24,7 +23,7 @@ def cache(slots: int = 3, capacity: int = 64) -> DenseCache:
 def read(c: DenseCache, slot: int, ids: list[int]) -> None:
     """Tokens in a line, all of them kept."""
     c.reserve([slot], [len(ids)])
-    stage(c, "h", slot, ids, list(range(-1, len(ids) - 1)))
+    stage(c, slot, ids, list(range(-1, len(ids) - 1)), state="h")
     c.commit([slot], [list(range(len(ids)))])
 
 
@@ -33,7 +32,7 @@ def state(c: DenseCache, slot: int) -> int:
 
 
 def test_the_contracts_of_both_kinds_of_stores_hold() -> None:
-    check_states(cache, "h")
+    check_cache(cache, "ids", "h")
     check_cache(lambda slots, capacity: DenseCache(SPECS[1:], slots=slots, capacity=capacity), "ids")
 
 
@@ -51,15 +50,15 @@ def test_the_contract_has_teeth(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as m:
         m.setattr(SlotStates, "keep", first_kept)
         with pytest.raises(AssertionError, match="not that of its text"):
-            check_states(cache, "h")
+            check_cache(cache, "ids", "h")
     with monkeypatch.context() as m:
         m.setattr(dense, "check_order", lambda *given: None)
         with pytest.raises(AssertionError, match="child stands before its parent"):
-            check_states(cache, "h")
+            check_cache(cache, "ids", "h")
     with monkeypatch.context() as m:
         m.setattr(SlotStates, "start", lambda self, slot, source, tokens: self._tokens.__setitem__(slot, tokens))
         with pytest.raises(AssertionError, match="another text's state"):
-            check_states(cache, "h")
+            check_cache(cache, "ids", "h")
 
 
 def test_only_a_whole_text_is_shared() -> None:
@@ -102,7 +101,7 @@ def test_staged_states_grow_with_the_pass_and_keep_what_was_staged() -> None:
     c.admit(1, [0])
     read(c, 1, [0])
     before = c.staged_states("h").shape[1]
-    stage(c, "h", 1, [7], [-1])
+    stage(c, 1, [7], [-1], state="h")
     c.admit(0, list(range(1, 31)))
     read(c, 0, list(range(1, 30)))
     assert before < 29 <= c.staged_states("h").shape[1] and state(c, 0) == state_of(range(1, 30))
@@ -113,7 +112,7 @@ def test_staged_states_grow_with_the_pass_and_keep_what_was_staged() -> None:
 def test_what_is_no_whole_path_is_not_kept() -> None:
     c = cache()
     c.admit(0, [1])
-    stage(c, "h", 0, [1, 2, 3, 4], [-1, 0, 0, 2])
+    stage(c, 0, [1, 2, 3, 4], [-1, 0, 0, 2], state="h")
     for wrong in ([0, 1, 3], [2, 3], [0, 7], [-1]):
         with pytest.raises(EngineError, match="no whole path"):
             c.commit([0], [wrong])

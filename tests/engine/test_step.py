@@ -16,7 +16,7 @@ from draftwood.testing.tiny import tiny_runner
 @pytest.mark.parametrize("rows", [2, 40])
 def test_plain_round_asks_the_device_a_few_times_whatever_the_number_of_rows(rows, temperature, monkeypatch):
     # Roots and choice. (With a large vocabulary also whether the best tokens hold enough mass for top-p.)
-    monkeypatch.setattr(stacked, "stacking_pays", lambda segments, device: True)
+    monkeypatch.setattr(stacked, "stacking_pays", lambda segments: True)
     monkeypatch.setattr(host, "on_host", lambda device: False)  # a processor reads more often, and never waits for it
     model = tiny_runner()
     engine = make_engine(model, autoregressive.build(model), slots=rows)

@@ -50,7 +50,7 @@ def staged(slots: dict[int, Slot], cache: DenseCache, order: dict[int, list[int]
 
 
 def filled(slots: dict[int, Slot]) -> DenseCache:
-    """A cache whose rows are all noise, also those nobody has written: whoever reads one of them is found out."""
+    """A cache whose entries are all noise, also those never written, so that reading one of them changes a result."""
     cache = DenseCache(SPECS, slots=3, capacity=32)
     for number, slot in slots.items():
         cache.admit(number, [])
@@ -94,7 +94,7 @@ def one_by_one(
 def together(
     q: Tensor, k: Tensor, v: Tensor, cache: DenseCache, x: ForwardInput, segments: list[Segment], window: int | None
 ) -> Tensor:
-    attention_mask = stacked(segments, x, torch.float64, window, capacity=cache.store("k").shape[2])
+    attention_mask = stacked(segments, x, torch.float64, window)
     return stacked_attention(q, k, v, cache.store("k"), cache.store("v"), attention_mask)
 
 
@@ -104,7 +104,7 @@ BACKENDS = {"one by one": one_by_one, "together": together}
 def attend(
     backend: str, slots: dict[int, Slot], x: ForwardInput, cache: DenseCache, window: int | None
 ) -> tuple[Tensor, Tensor]:
-    """What the backend says, and what plain loops say of the same rows."""
+    """The backend's result, and that of plain loops over the same entries."""
     q, k, v = new_rows(x.size)
     segments = cache.stage(x)
     said = BACKENDS[backend](q, k, v, cache, x, segments, window)

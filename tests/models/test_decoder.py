@@ -1,4 +1,4 @@
-"""The decoder says what transformers says, in one pass or many, in a chain or a tree, with all layers or some of them."""
+"""The decoder computes what transformers computes, in one pass or many, in a chain or a tree, with all layers or some."""
 
 from collections.abc import Sequence
 from dataclasses import replace

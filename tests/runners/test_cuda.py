@@ -84,8 +84,8 @@ def test_contexts_that_outgrow_the_stores_keep_their_entries(room: str, monkeypa
     assert pair.device.length(0) > 1100 and pair.device.cache.room > 1100
 
 
-def test_levels_that_are_added_one_at_a_time_see_their_own_path() -> None:
-    """As drafters run them: who follows whom among earlier passes is remembered."""
+def test_levels_that_are_added_one_at_a_time_attend_to_their_own_path() -> None:
+    """As drafters run them: parents of earlier passes are kept."""
     rng = random.Random(11)
     pair = Pair.of(tiny_decoder(1, config=SHAPES["window"]), 3, 64)
     for slot in (2, 0):
@@ -197,7 +197,7 @@ def after_a_broken_text() -> torch.Tensor:
     return run_text(runner, 0, 5, [(3, 0), (290, 0), (8, 0), (1, 0), (1, 0), (1, 4)])
 
 
-def test_entries_that_are_no_numbers_never_reach_a_later_text() -> None:
+def test_nan_entries_never_reach_a_later_text() -> None:
     assert after_a_broken_text().isfinite().all()
 
 
@@ -211,7 +211,7 @@ def test_padding_without_room_never_reaches_a_later_text() -> None:
     assert run_text(runner, 1, 6, [(290, 0), (1, 2), (200, 0), (1, 2)]).isfinite().all()
 
 
-def test_ends_of_short_lines_that_see_nothing_at_all_harm_nobody() -> None:
+def test_padding_of_short_lines_without_visible_entries_changes_no_text() -> None:
     """A position left over from a longer text lies outside every window of a shorter one."""
     rng = random.Random(23)
     runner = CudaRunner(half_broken()).open(2, 64)
@@ -229,19 +229,14 @@ def test_ends_of_short_lines_that_see_nothing_at_all_harm_nobody() -> None:
     assert output.isfinite().all()
 
 
-def test_they_would_if_they_were_left_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_that_are_left_in_place_reach_a_later_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """The twin."""
-
-    def admit(self: DeviceCache, *given: object) -> int:
-        self._staged[0] = 0
-        return DenseCache.admit(self, *given)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(DeviceCache, "admit", admit)
+    monkeypatch.setattr(DeviceCache, "admit", DenseCache.admit)
     assert after_a_broken_text().isnan().any()
 
 
 def test_padding_beside_a_broken_text_leaves_its_neighbours_alone() -> None:
-    """Empty lines and the ends of short ones compute something; what that is must not matter."""
+    """The results of empty lines and of the ends of short ones are never used."""
     runner = CudaRunner(half_broken()).open(3, 64)
     for slot in range(3):
         runner.admit(slot, [slot, 1])

@@ -61,7 +61,7 @@ def test_a_tree_that_no_table_holds_is_refused() -> None:
         ([-1, 0, 1, 2, 3, 2], 3),
     ],
 )
-def test_known_text_ends_where_something_branches(parents: list[int], line: int) -> None:
+def test_known_text_ends_at_the_first_branch(parents: list[int], line: int) -> None:
     size = len(parents)
     host = HostInput([0] * size, [4] * size, list(range(size)), parents)
     assert spans_of(host, lambda slot: 10 * slot, {}) == [Span(4, 0, size, 40, 0, line)]
@@ -125,7 +125,7 @@ def right(part: Part, done: int, window: int | None) -> list[set[int]]:
 
 @pytest.mark.parametrize("masked", [rectangles.MOST_MASKED, 0], ids=["two products", "fused"])
 @pytest.mark.parametrize("window", [None, 5, 1])
-def test_every_token_looks_at_its_own_path_and_at_nothing_else(
+def test_every_token_attends_to_its_own_path_only(
     window: int | None, masked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rectangles, "MOST_MASKED", masked)
@@ -139,7 +139,7 @@ def test_every_token_looks_at_its_own_path_and_at_nothing_else(
         assert found == [right(part, before, window) for part, before in zip(parts, done, strict=True)]
 
 
-def test_padding_writes_where_nobody_reads() -> None:
+def test_padding_writes_to_entries_that_no_text_reads() -> None:
     made = cache(2)
     before = made.store("v0")[:, :, :CAPACITY].clone()
     seen(made, TreeTable(made), as_pass([drawn(random.Random(1), 1, 1, 4)], [3]), None)

@@ -67,7 +67,7 @@ def test_the_guard_is_the_runners_own() -> None:
     assert torch.equal(unguarded, opened(CpuRunner(model)).execute(text()).logits)
 
 
-def test_a_runner_that_was_opened_is_as_careful() -> None:
+def test_an_opened_runner_refuses_the_same_plans() -> None:
     again = opened(opened(target()))
     assert type(again) is TransformersRunner
     with pytest.raises(ModelError, match="runs all 3 layers"):
@@ -82,7 +82,7 @@ def test_its_first_layers_are_no_model() -> None:
         speculative_sampling.build(target(), draft="first:2")
 
 
-def test_it_says_of_itself_what_an_engine_must_know() -> None:
+def test_its_info_has_what_an_engine_needs() -> None:
     info = target().info
     assert (info.vocab_size, info.num_layers, info.hidden_size, info.max_positions) == (264, 3, 32, 128)
     assert (info.backend, info.batch_invariant, info.config) == ("transformers float32", False, None)

@@ -102,7 +102,7 @@ def test_every_commit_names_the_tokens_of_its_entries(
     assert [pair for pair in told if pair[0] != pair[1]] == []
 
 
-def test_a_teacher_names_them_too(told: list[Any]) -> None:
+def test_a_teacher_names_the_tokens_of_its_commits(told: list[Any]) -> None:
     ids = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 0, 0]])
     read_features(tiny_runner(), ids, torch.arange(5) < torch.tensor([[5], [3]]), frozenset({FINAL}))
     assert told == [([3, 1, 4, 1, 5],) * 2, ([9, 2, 6],) * 2]
@@ -124,7 +124,7 @@ def test_wrong_tokens_are_found(told: list[Any], monkeypatch: pytest.MonkeyPatch
     assert any(named != kept for named, kept in told)
 
 
-def test_what_was_forgotten_is_read_again() -> None:
+def test_a_text_that_was_forgotten_is_prefilled_again() -> None:
     runner = tiny_runner(1).open(2, 64)
     engine = make_engine(tiny_runner(1), recipes.build("autoregressive", tiny_runner(1)), slots=2)
     first = serve(engine, [[1, 2, 3, 4]], SamplingParams(max_tokens=4))

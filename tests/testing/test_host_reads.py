@@ -50,7 +50,7 @@ def test_what_the_host_would_wait_for_is_counted(read: Callable[[], Any], name: 
         lambda: X.repeat_interleave(2),
     ],
 )
-def test_work_that_stays_on_the_device_is_not(work: Callable[[], Any]) -> None:
+def test_work_that_stays_on_the_device_is_not_counted(work: Callable[[], Any]) -> None:
     with HostReads() as reads:
         work()
     assert reads.total == 0, reads.by_name

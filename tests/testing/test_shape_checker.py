@@ -16,7 +16,7 @@ from native_levels import BEST, compiled
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("core", "trees", "drafters", "cache", "runners", "verifiers")
-ALSO = (  # who calls functions that nobody in these rooms calls, or only those left out below
+ALSO = (  # tests of functions that these folders do not call, or only in tests left out below
     "tests/controllers/test_learned_stop.py::test_the_judge_reads_the_hidden_states_of_the_parents",
     "tests/engine/test_engine.py::test_features_of_the_position_that_produced_each_root_are_handed_on",
     "tests/models/test_stacked_attention.py::test_slots_together_say_what_each_says_alone[0-float64-7]",
@@ -70,7 +70,7 @@ DEAR = (
 
 @pytest.mark.long
 def test_the_rooms_keep_the_shapes_on_their_signatures(tmp_path: Path) -> None:
-    """Every function that names shapes is called at least once under the checker, and nobody complains."""
+    """Every function that names shapes is called at least once under the checker, and none has a wrong shape."""
     left_out = " and ".join(f"not {name}" for name in DEAR)
     words = ["-q", "-p", "no:cacheprovider", "-m", "not slow", "-k", left_out, *(f"tests/{r}" for r in ROOMS), *ALSO]
     done = subprocess.run(
@@ -93,7 +93,7 @@ def test_no_test_is_left_out_that_does_not_exist() -> None:
     assert [name for name in DEAR if f"def {name}(" not in sources] == []
 
 
-def test_function_that_nobody_calls_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_function_that_is_never_called_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The twin: a function more than the tests call. What only promises, or names no shape, need not be called."""
     (tmp_path / "planted").mkdir()
     (tmp_path / "planted" / "__init__.py").write_text("")

@@ -140,7 +140,7 @@ def test_a_commit_or_a_shared_prefix_that_leaves_pools_out_is_found(
 def test_a_prefix_that_is_shared_beyond_what_is_filled_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DenseCache, "filled", lambda self, slot, name, upto: None)
     monkeypatch.setattr(DenseCache, "_usable", lambda self, slot, want, most=None: _agreed(self.text(slot), want))
-    found, _ = run("decoder", lag=6, max_cache_tokens=70)  # who is preempted comes back to a text with unfilled entries
+    found, _ = run("decoder", lag=6, max_cache_tokens=70)  # a preempted request continues a text with unfilled entries
     assert any("the pool of slot" in str(r.stats.disabled) for r in found)
 
 
@@ -154,7 +154,7 @@ def test_the_least_filled_pool_bounds_a_shared_prefix() -> None:
     cache.admit(0, [1, 2, 3, 4, 5])
     cache._slots[0].text = [1, 2, 3, 4, 5]
     cache.filled(0, "tokens", 5)
-    assert cache.admit(1, [1, 2, 3, 4, 5, 6]) == 0, "nobody has said that the other pool is filled"
+    assert cache.admit(1, [1, 2, 3, 4, 5, 6]) == 0, "the other pool was never filled"
     cache.free([1])
     cache.filled(0, "others", 3)
     assert cache.admit(1, [1, 2, 3, 4, 5, 6]) == 3

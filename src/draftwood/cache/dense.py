@@ -7,12 +7,13 @@ Committing a chain moves nothing. Committing a path through a tree copies at mos
 The stores begin short and double when a sequence outgrows them, so memory follows the longest sequence in use.
 The tokens of committed entries are kept, also after `free`: a new request starts from the longest prefix in any slot.
 
-Per-slot stores (cache/states.py) lie beside them. Their states are known at the end of a text alone, so with such a store
-a new request starts from the whole text of a slot if that is a prefix of its own, and otherwise from nothing.
+Per-slot stores (cache/states.py) hold the state at the end of each text only. With such a store a new request starts from
+the whole text of a slot if that is a prefix of its own, and otherwise from an empty cache.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -36,14 +37,14 @@ class _Slot:
     used: int = 0  # clock of the last use, for reuse of the oldest
     reserved: int = 0
     written: int = 0  # entries from here on hold zeros
-    ids: list[int] = field(default_factory=list[int])  # token of each staged entry
+    ids: list[int] = field(default_factory=list[int])  # token of each staged entry, -1: none, or unknown to the host
     filled: dict[str, int] = field(default_factory=dict[str, int])  # entries of each pool that its part has written
     visible: np.ndarray = field(default_factory=lambda: _EMPTY)  # [staged, staged]: which entries each one attends to
 
 
 class DenseCache:
     """`capacity` entries for each of `slots` sequences; `max_cache_tokens` bounds the entries of all of them together.
-    `pools`: stores that belong to parts instead of the model; everything but writing them is the same."""
+    `pools`: stores that parts write instead of the model. They are committed, shared and freed like the model's."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class DenseCache:
         self.max_cache_tokens = slots * capacity if max_cache_tokens is None else max_cache_tokens
         size = min(capacity, _INITIAL_ENTRIES)
         alike: dict[CacheSpec, list[str]] = {}
-        for s in (*specs, *pools):  # the model's own first, so that theirs begin each tensor
+        for s in (*specs, *pools):  # the model's stores come first in each tensor
             if not s.per_slot:
                 alike.setdefault(replace(s, name=""), []).append(s.name)
         recurrent = [s for s in specs if s.per_slot]
@@ -79,7 +80,7 @@ class DenseCache:
         self._pools = frozenset(s.name for s in pools)
         if len(self._stores) + len(recurrent) < len(specs) + len(pools):
             raise OptionError(f"a part's pool has the name of another store: {sorted(self._pools)}")
-        self._allocated = size  # entries of a slot in the stores
+        self._allocated, self._most = size, capacity  # entries of a slot in the stores, now and later
         self._slots = [_Slot(filled=dict.fromkeys(self._pools, 0)) for _ in range(slots)]
         self._clock = 0
 
@@ -102,7 +103,7 @@ class DenseCache:
         return self._states
 
     def pool(self, name: str) -> Tensor:
-        """[slots, heads, entries, width] of what a part stores. Ask again after a pass: the stores may have grown."""
+        """[slots, heads, entries, width] of a part; fetch it again after every pass, because it may have grown."""
         if name not in self._pools:
             raise EngineError(f"the cache has no pool {name!r}\nhint: runner.open(..., pools=recipe.needs.pools)")
         return self._stores[name]
@@ -111,12 +112,12 @@ class DenseCache:
         """The first `upto` entries of a pool are written."""
         self._slots[slot].filled[name] = upto
 
-    def _grow(self, size: int, most: int | None = None) -> None:
-        """Room for `size` entries in every slot, at most the capacity."""
+    def _grow(self, size: int) -> None:
+        """Room for `size` entries in every slot."""
         have = self._allocated
         if size <= have:
             return
-        self._allocated = min(self.capacity if most is None else most, max(size, 2 * have))
+        self._allocated = min(self._most, max(size, 2 * have))
         more = self._allocated - have
         with torch.inference_mode(False):  # passes run in inference mode, commits need not
             for names, joined in self._joined.items():
@@ -136,7 +137,7 @@ class DenseCache:
 
     def prefer(self, tokens: Sequence[int], free: Sequence[int]) -> int:
         """The free slot that shares the longest prefix with these tokens; among equals, the one unused for longest."""
-        want = list(tokens if self._states is None else tokens[:-1])  # a state that has read the root is of no use
+        want = list(tokens if self._states is None else tokens[:-1])  # a state that has read the root cannot be used
         return max(free, key=lambda i: (self._usable(i, want), -self._slots[i].used))
 
     def _usable(self, slot: int, want: list[int], most: int | None = None) -> int:
@@ -161,7 +162,6 @@ class DenseCache:
         shared = [self._usable(i, want, most) if s.before == front else 0 for i, s in enumerate(self._slots)]
         best = max(range(self.slots), key=lambda i: (shared[i], i == slot))
         size = shared[best]
-        self._grow(size)
         if best != slot and size:
             for joined in self._joined.values():
                 joined[:, slot, :, :size] = joined[:, best, :, :size]
@@ -192,19 +192,11 @@ class DenseCache:
         """Note the tokens of a pass as staged entries; one Segment per slot.
 
         Tokens of one slot are adjacent in the pass, parents before children."""
-        columns = x.to_host()
-        slots, ids, entries, parents = columns.slots, columns.ids, columns.entries, columns.parents
-        segments: list[Segment] = []
-        start = 0
-        while start < len(slots):
-            stop = start
-            while stop < len(slots) and slots[stop] == slots[start]:
-                stop += 1
-            if slots[start] >= 0:
-                part = slice(start, stop)
-                segments.append(self._stage_slot(slots[start], start, ids[part], entries[part], parents[part]))
-            start = stop
-        return segments
+        c = x.to_host()
+        return [
+            self._stage_slot(slot, start, c.ids[start:stop], c.entries[start:stop], c.parents[start:stop])
+            for slot, start, stop in slot_runs(c.slots)
+        ]
 
     def _stage_slot(self, slot: int, start: int, ids: list[int], entries: list[int], parents: list[int]) -> Segment:
         s = self._slots[slot]
@@ -241,17 +233,17 @@ class DenseCache:
         """Write zeros behind the staged entries of every slot of the pass, where older values still lie.
 
         Those exist only after a slot got a shorter text or a round dropped entries, so plain decoding writes nothing."""
-        ends = [(i, s, len(s.text) + len(s.ids)) for i, s in enumerate(self._slots) if s.ids]
-        stale = [(i, s, end) for i, s, end in ends if s.written > end]
-        if not stale:
-            return
-        entries = np.concatenate([np.arange(end, s.written) for _, s, end in stale])
-        slots = np.repeat([i for i, _, _ in stale], [s.written - end for _, s, end in stale])
-        at, entry = (torch.from_numpy(x).to(self.device, non_blocking=True) for x in (slots, entries))
-        for joined in self._joined.values():
-            joined[:, at, :, entry] = 0
-        for _, s, end in stale:
-            s.written = end
+        for slot, s in enumerate(self._slots):
+            if s.ids:
+                self._zero(slot, len(s.text) + len(s.ids))
+
+    def _zero(self, slot: int, first: int) -> None:
+        """Zeros from entry `first` of a slot on."""
+        s = self._slots[slot]
+        if s.written > first:
+            for joined in self._joined.values():
+                joined[:, slot, :, first : s.written] = 0
+            s.written = first
 
     def commit(self, slots: Sequence[int], entries: Sequence[Sequence[int]]) -> None:
         """Keep these staged entries in this order, drop the rest. The state after the last one is the slot's."""
@@ -292,7 +284,7 @@ class DenseCache:
             self._slots[slot].owned = False
 
     def forget(self) -> None:
-        """No later text starts from what free slots still hold."""
+        """Drop the texts of free slots, so that no later text starts from them."""
         for slot, s in enumerate(self._slots):
             if not s.owned:
                 s.text, s.before = [], ()
@@ -323,6 +315,16 @@ class DenseCache:
     @staticmethod
     def _drop_staged(s: _Slot) -> None:
         s.ids, s.reserved, s.visible = [], 0, _EMPTY
+
+
+def slot_runs(slots: list[int]) -> Iterator[tuple[int, int, int]]:
+    """(slot, start, stop) of adjacent tokens of one slot, without padding."""
+    start = 0
+    for slot, run in groupby(slots):
+        stop = start + len(list(run))
+        if slot >= 0:
+            yield slot, start, stop
+        start = stop
 
 
 def _add_visible(visible: np.ndarray, entries: list[int], parents: list[int], size: int) -> np.ndarray:

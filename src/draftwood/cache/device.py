@@ -1,7 +1,7 @@
-"""DeviceCache: a dense cache whose staged tokens the host never sees; it keeps the books from lengths alone.
+"""DeviceCache: a dense cache whose staged tokens stay on the device; the host counts them and never reads them.
 
 slots 0 .. n-1, and one more that padding writes to
-entries 0 .. capacity-1, and one more that tokens without room write to; nobody reads either
+entries 0 .. capacity-1, and one more that tokens without room write to; no text reads either
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from draftwood.errors import EngineError, ModelError
 
 
 class DeviceCache(DenseCache):
-    """Staged entries are written by the runner, which says how far; commits move them in one operation."""
+    """The runner writes staged entries and calls `note` with their number; a commit moves all of them in one operation."""
 
     def __init__(
         self,
@@ -44,51 +44,44 @@ class DeviceCache(DenseCache):
         )
         self.slots, self.capacity = slots, capacity
         self.padding = slots  # the slot of padding
-        self._staged = [0] * slots
 
     @property
     def room(self) -> int:
-        """Entries of a slot that can be read now; the one behind them takes what has no room."""
+        """Entries of a slot that can be read now. Tokens without room write to the one behind them."""
         return self._allocated - 1
 
     def pair(self, layer: int) -> Tensor:
         """Keys and values of one layer: [2, slots, heads, entries, width]."""
-        joined = next(iter(self._joined.values()))  # the model's own are alike and come first
+        joined = next(iter(self._joined.values()))  # the model's stores have one shape and come first
         return joined[2 * layer : 2 * layer + 2]
 
-    def rows(self, slots: Int[Tensor, "B W"], places: Int[Tensor, "B W"]) -> Int[Tensor, "rows"]:
-        """Where the entries of tokens lie among all rows of a `pair`: of every token its keys, then its values."""
-        _, count, heads, entries, _ = self.pair(0).shape
+    def places(self, slots: Int[Tensor, "B W"], entries: Int[Tensor, "B W"]) -> Int[Tensor, "n"]:
+        """Where the entries of tokens lie in a `pair` viewed as [-1, width]: of every token its keys, then its values."""
+        _, count, heads, capacity, _ = self.pair(0).shape
         head = torch.arange(heads, device=self.device)
-        keys = (slots[..., None] * heads + head) * entries + places[..., None]
-        return torch.cat([keys, keys + count * heads * entries], dim=-1).flatten()
+        keys = (slots[..., None] * heads + head) * capacity + entries[..., None]
+        return torch.cat([keys, keys + count * heads * capacity], dim=-1).flatten()
 
     def note(self, slot: int, staged: int) -> bool:
         """A pass is about to write staged entries up to `staged`, those without room left out. Whether the stores moved."""
         s = self._slots[slot]
         if not s.owned:
             raise EngineError(f"slot {slot} is written without being admitted")
-        before = self._allocated
-        self._grow(min(len(s.text) + staged, self.capacity) + 1, self.capacity + 1)
+        before, end = self._allocated, min(len(s.text) + staged, self.capacity)
+        self._grow(end + 1)
         moved = self._allocated != before
-        if moved:  # what took tokens without room is an entry like others now
+        if moved:  # the entry for tokens without room is now an entry like others
             for joined in self._joined.values():
                 joined[:, :, :, before - 1] = 0
-        self._staged[slot] = max(self._staged[slot], staged)
-        s.written = max(s.written, min(len(s.text) + staged, self.capacity))
+        s.ids += [-1] * (staged - len(s.ids))
+        s.written = max(s.written, end)
         self._touch(slot)
         return moved
 
     def admit(self, slot: int, tokens: Sequence[int], most: int | None = None, before: Sequence[int] = ()) -> int:
-        """As before, and zeros where the last text's entries lie: they are masked, and nothing times not-a-number is not
-        nothing."""
-        written = self._slots[slot].written
+        """As in DenseCache. Entries of the last text become zeros: they are only masked, and NaN times zero is NaN."""
         size = super().admit(slot, tokens, most, before)
-        self._staged[slot] = 0
-        if written > size:
-            for joined in self._joined.values():
-                joined[:, slot, :, size:written] = 0
-        self._slots[slot].written = size
+        self._zero(slot, size)
         return size
 
     def keep(self, slots: Sequence[int], entries: Sequence[Sequence[int]], tokens: Sequence[Sequence[int]]) -> None:
@@ -96,18 +89,12 @@ class DeviceCache(DenseCache):
         moves: list[tuple[int, int, int]] = []  # slot, from, to
         for slot, kept, text in zip(slots, entries, tokens, strict=True):
             s, base = self._slots[slot], self.length(slot)
-            if kept and max(kept) >= self._staged[slot]:
-                raise EngineError(f"slot {slot} has {self._staged[slot]} staged entries, asked for {list(kept)}")
+            if kept and max(kept) >= len(s.ids):
+                raise EngineError(f"slot {slot} has {len(s.ids)} staged entries, asked for {list(kept)}")
             moves += [(slot, base + e, base + i) for i, e in enumerate(kept) if e != i]
             s.text += text
-            self._staged[slot] = 0
             self._drop_staged(s)
         if moves:
             slot, source, to = put(list(zip(*moves, strict=True)), self.device).unbind(0)
             for joined in self._joined.values():
                 joined[:, slot, :, to] = joined[:, slot, :, source]
-
-    def free(self, slots: Sequence[int]) -> None:
-        super().free(slots)
-        for slot in slots:
-            self._staged[slot] = 0

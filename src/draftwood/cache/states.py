@@ -1,10 +1,10 @@
-"""SlotStates: what a recurrent layer keeps: one state per slot, and the state after each staged token.
+"""SlotStates: the states of recurrent layers, one per slot, and one after each staged token.
 
     committed   [slots, heads, width]            after the whole committed text; zeros before the first token
     staged      [slots, staged, heads, width]    after staged entry e, so that a rule may keep any path
 
 A layer reads the state of a token's parent and writes the state after the token. Committing a path copies the state of its
-last entry. Nothing can be taken back: a state knows the end of a text and no earlier place in it.
+last entry. A committed state belongs to the end of its text; states of earlier positions are not kept.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from draftwood.errors import EngineError
 
 
 class SlotStates:
-    """The stores of a cache whose specs say `per_slot`."""
+    """The stores of a cache whose specs have `per_slot`."""
 
     def __init__(self, specs: Sequence[CacheSpec], slots: int, device: torch.device | str) -> None:
         self.device = torch.device(device)
@@ -34,7 +34,7 @@ class SlotStates:
             self.staged = {name: pad(x, (0, 0, 0, 0, 0, more)) for name, x in self.staged.items()}
 
     def start(self, slot: int, source: int, tokens: int) -> None:
-        """The slot's text is the `tokens` tokens that `source` has read, or nothing yet."""
+        """Begin a text in a slot: with the `tokens` tokens that the state of `source` has read, or with none."""
         if tokens and tokens != self._tokens[source]:
             raise EngineError(f"slot {source}: a state after {self._tokens[source]} tokens is asked for after {tokens}")
         for x in self.committed.values():
@@ -45,7 +45,7 @@ class SlotStates:
         self._tokens[slot] = tokens
 
     def keep(self, slots: Sequence[int], entries: Sequence[Sequence[int]]) -> None:
-        """Commit: the state after the last entry kept. Where none is kept, the committed one stays."""
+        """Commit the state after the last entry kept. A slot that keeps no entry keeps its committed state."""
         kept = [(slot, each[-1]) for slot, each in zip(slots, entries, strict=True) if each]
         if not kept:
             return
@@ -62,8 +62,8 @@ class SlotStates:
 
 
 def check_order(slot: int, entries: Sequence[int], parents: Sequence[int], staged: Sequence[int]) -> None:
-    """EngineError if a token stands before the one it follows: its state would be made from one that is not there yet.
-    `staged`: tokens of the slot's staged entries so far, -1 where there is none."""
+    """EngineError if a token stands before its parent, whose state it needs. `staged`: tokens of the slot's staged entries,
+    -1 where there is none."""
     place = {entry: i for i, entry in enumerate(entries)}
     for i, (entry, parent) in enumerate(zip(entries, parents, strict=True)):
         known = parent < 0 or (place[parent] < i if parent in place else parent < len(staged) and staged[parent] >= 0)

@@ -4,7 +4,7 @@ The query heads of a group are stacked along the query axis, so keys and values 
 repeated.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -12,9 +12,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.core.forward import ForwardInput, Segment
-from draftwood.core.protocols import Cache
 
 Mask = Float[Tensor, "t context"] | None
+Mix = Callable[[Tensor, Tensor, Tensor, Mask], Tensor]
+"""(q, k, v, mask) -> softmax(q k^T / sqrt(d) + mask) v of one segment: [1 kv n d], [1 kv context d] twice -> [1 kv n d]."""
 
 
 def visible_masks(segments: Sequence[Segment], x: ForwardInput, dtype: torch.dtype, window: int | None) -> list[Mask]:
@@ -71,6 +72,7 @@ def torch_attention(
     x: ForwardInput,
     segments: Sequence[Segment],
     masks: Sequence[Mask],
+    mix: Mix = F.scaled_dot_product_attention,
 ) -> Float[Tensor, "T heads*d"]:
     """Write the new entries, then attend, one segment at a time."""
     total, heads, width = q.shape
@@ -85,15 +87,7 @@ def torch_attention(
         size = s.committed + s.staged
         query = q[part].view(tokens, kv, group, width).permute(1, 2, 0, 3).reshape(1, kv, group * tokens, width)
         query_mask = None if mask is None else mask.repeat(group, 1)
-        part_out = F.scaled_dot_product_attention(
-            query, keys[s.slot : s.slot + 1, :, :size], values[s.slot : s.slot + 1, :, :size], attn_mask=query_mask
-        )
-        out[part] = part_out.view(kv, group, tokens, width).permute(2, 0, 1, 3)
+        own = slice(s.slot, s.slot + 1)
+        mixed = mix(query, keys[own, :, :size], values[own, :, :size], query_mask)
+        out[part] = mixed.view(kv, group, tokens, width).permute(2, 0, 1, 3)
     return out.view(total, heads * width)
-
-
-def segment_masks(
-    segments: Sequence[Segment], x: ForwardInput, cache: Cache, dtype: torch.dtype, window: int | None
-) -> list[Mask]:
-    """The attention masks of backends that attend one segment at a time."""
-    return visible_masks(segments, x, dtype, window)

@@ -107,7 +107,7 @@ class Layer(nn.Module):
 
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
-"""(layer, q, k, v) -> what its heads mix, new entries written first: [T heads d], [T kv d] twice -> [T heads*d]."""
+"""(layer, q, k, v) -> output of its heads, after k and v are written: [T heads d], [T kv d] twice -> [T heads*d]."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,7 +133,7 @@ class Decoder(nn.Module):
     ) -> None:
         super().__init__()
         self.config, self._backend = config, backend
-        self.embedding, self.lm_head = embedding, lm_head  # one and the same where they are tied
+        self.embedding, self.lm_head = embedding, lm_head  # the same object if they are tied
         self.layers = nn.ModuleList(layers)
         self.norm = _frozen(norm)
         self.register_buffer("freq", frequencies(config).to(norm.device), persistent=False)
@@ -230,13 +230,13 @@ class Decoder(nn.Module):
         return attend
 
     def angled(self, attend: Attend, positions: Int[Tensor, "T"]) -> Pass:
-        """A pass over tokens at these positions."""
+        """What the layers of a pass over tokens at these positions share."""
         return Pass(attend, *angles(self.freq, positions, self.dtype))  # type: ignore[arg-type]
 
     def run(
         self, h: Float[Tensor, "T H"], ctx: Pass, taps: frozenset[int], layers: LayerPlan
     ) -> tuple[Float[Tensor, "T H"], dict[int, Float[Tensor, "T H"]]]:
-        """The layers of a plan: the residual behind them, and the tapped ones."""
+        """Run the layers of a plan: the residual after them, and the tapped residuals."""
         stop = len(self.layers) if layers.stop is None else layers.stop
         features: dict[int, Tensor] = {layers.start: h} if layers.start in taps else {}
         together = {r.start: r for r in layers.together}

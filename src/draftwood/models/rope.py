@@ -34,7 +34,7 @@ def scaled(freq: Float[Tensor, "half"], scaling: RopeScaling) -> Float[Tensor, "
 def angles(
     freq: Float[Tensor, "half"], positions: Int[Tensor, "T"], dtype: torch.dtype
 ) -> tuple[Float[Tensor, "T 1 d"], Float[Tensor, "T 1 d"]]:
-    """Cosines and sines of a pass for both numbers of every pair, made once and used by every layer."""
+    """Cosines and sines of a pass for both numbers of every pair, computed once and used by every layer."""
     angle = positions[:, None].float() * freq
     cos, sin = angle.cos(), angle.sin()
     return tuple(torch.cat(pair, dim=-1).to(dtype)[:, None] for pair in ((cos, cos), (-sin, sin)))  # type: ignore[return-value]
@@ -43,6 +43,6 @@ def angles(
 def rotate(
     x: Float[Tensor, "T heads d"], cos: Float[Tensor, "T 1 d"], sin: Float[Tensor, "T 1 d"]
 ) -> Float[Tensor, "T heads d"]:
-    """Rotate the pair (i, i + d/2) of every head by the position's angle. In four operations: on an accelerator it is their
-    number that costs."""
+    """Rotate the pair (i, i + d/2) of every head by the position's angle, in four operations: on an accelerator their number
+    decides the time."""
     return x * cos + x.roll(x.shape[-1] // 2, dims=-1) * sin

@@ -1,5 +1,5 @@
-"""CpuRunner: a model that runs where the host can look at every number for nothing. It knows the shape of each pass from
-lists, so it pads nothing and computes nothing twice."""
+"""CpuRunner: a model in host memory. The host reads any number without waiting, so passes have exact sizes, without
+padding."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from draftwood.runners.with_cache import WithCache
 
 
 class CpuRunner(WithCache):
-    """`info` names the model where it was loaded from files; without, it is what the model says of itself."""
+    """`info`: of a model that was loaded from files; by default `model.info`."""
 
     def __init__(self, model: Model, info: ModelInfo | None = None, cache: DenseCache | None = None) -> None:
         super().__init__(cache)

@@ -1,5 +1,5 @@
-"""CudaRunner: a decoder on an accelerator. Passes are rectangles of a few sizes, each captured once as a graph and replayed:
-the host hands over and goes on, and reads nothing.
+"""CudaRunner: a decoder on an accelerator. Passes are rectangles of a few sizes, each captured once as a graph and replayed.
+The host enqueues them and reads nothing.
 
 On a CPU the same passes run without graphs, so that every machine can test them.
 """
@@ -31,12 +31,12 @@ from draftwood.runners.rectangles import (
 from draftwood.runners.with_cache import WithCache
 
 WARM_UP = 1  # runs before a capture, in which libraries choose their kernels and workspaces
-MOST_FUNCTIONS = 256  # captured besides passes; the oldest go
+MOST_FUNCTIONS = 256  # captured besides passes; the oldest are dropped
 SIMILAR = 4  # widths within this factor share a rectangle
 
 
 class Captured:
-    """A function of tensors at fixed addresses, `inputs`; its outputs lie at fixed addresses once it was captured."""
+    """A function of tensors at fixed addresses, `inputs`. Once it is captured its outputs have fixed addresses too."""
 
     def __init__(self, inputs: Any, run: Callable[[Any], Any], pool: Any) -> None:
         self.inputs, self._run, self._pool = inputs, run, pool
@@ -44,7 +44,7 @@ class Captured:
         self._outputs: Any = None
 
     def __call__(self) -> Any:
-        if self._pool is None:  # no accelerator, or a pass so wide that its arithmetic hides the launches
+        if self._pool is None:  # no accelerator, or a pass so wide that launches do not matter
             return self._run(self.inputs)
         if self._graph is None:
             self._capture()
@@ -53,8 +53,8 @@ class Captured:
         return self._outputs
 
     def _capture(self) -> None:
-        """Without torch.cuda.graph: it collects garbage and empties the allocator's cache each time, which takes longer than
-        the capture."""
+        """Not with torch.cuda.graph, which collects garbage and empties the allocator's cache: that takes longer than the
+        capture."""
         side, here, graph = torch.cuda.Stream(), torch.cuda.current_stream(), torch.cuda.CUDAGraph()
         side.wait_stream(here)
         with torch.cuda.stream(side):
@@ -72,7 +72,7 @@ class Captured:
 
 
 class Rectangles(WithCache):
-    """Passes over a device cache, split into rectangles and captured by size. What a pass computes is `run`'s business."""
+    """Passes over a device cache, split into rectangles and captured by size. A subclass supplies what a pass computes."""
 
     def __init__(self, cache: DeviceCache | None, dtype: torch.dtype, window: int | None) -> None:
         super().__init__(cache)
@@ -101,15 +101,13 @@ class Rectangles(WithCache):
         run: Callable[[Buffers, Attention], Any],
         more: int = 0,
     ) -> tuple[Any, Size]:
-        """One rectangle. `key`: whatever besides its size tells two captured passes apart. `more`: entries that `run` writes
-        behind those of its tokens."""
+        """Run one rectangle. `key`: what `run` depends on besides the size. `more`: entries that it writes behind those of
+        its tokens."""
         cache = self.cache
         moved = [cache.note(s.slot, s.first + s.stop - s.start + more) for s in spans]
-        if any(moved):
-            self._captured.clear()  # the stores lie elsewhere now
-            self._pool = (
-                None if self._pool is None else torch.cuda.graph_pool_handle()
-            )  # an emptied pool cannot be used again
+        if any(moved):  # the stores have other addresses now, and an emptied pool cannot be used again
+            self._captured.clear()
+            self._pool = None if self._pool is None else torch.cuda.graph_pool_handle()
         size = Size.of(spans, cache.room, more)
         wide = None if x.hidden is None else (x.hidden.shape[-1], x.hidden.dtype)
         found = self._captured.get((size, key))
@@ -137,7 +135,7 @@ class Rectangles(WithCache):
             if len(self._functions) >= MOST_FUNCTIONS:
                 self._functions.pop(next(iter(self._functions)))
             own = tuple(torch.empty_like(x, memory_format=torch.contiguous_format) for x in inputs)
-            # Memory of its own: passes that are replayed before its outputs are read would use that of a shared pool.
+            # A pool of its own: passes that are replayed before its outputs are read would overwrite them in a shared one.
             pool = torch.cuda.graph_pool_handle()
             found = self._functions[key, shapes] = Captured(own, lambda given: function(*given), pool)
         for mine, given in zip(found.inputs, inputs, strict=True):
@@ -145,7 +143,7 @@ class Rectangles(WithCache):
         return found()
 
     def attention(self, buffers: Buffers) -> Attention:
-        """Over this runner's entries."""
+        """Attention over this runner's cache."""
         assert self._table is not None
         return Attention(buffers, self.cache, self._table, self._dtype, self._window)
 
@@ -156,7 +154,7 @@ class Rectangles(WithCache):
 
 
 def similar(spans: Sequence[Span]) -> list[list[Span]]:
-    """Spans in groups of similar width: a prompt chunk does not pad the single tokens of others."""
+    """Spans in groups of similar width, so that single tokens are not padded to the width of a prompt chunk."""
     groups: list[list[Span]] = []
     for s in sorted(spans, key=lambda s: s.start - s.stop):
         if groups and SIMILAR * (s.stop - s.start) >= groups[-1][0].stop - groups[-1][0].start:
@@ -205,19 +203,18 @@ class CudaRunner(Rectangles):
 
         if len(groups) == 1:
             return self._whole(x, groups[0], *self.rectangle(x, groups[0], key, run), scores)
-        joined = _Joined(x)
-        for group in groups:  # read at once: the next rectangle may use the same memory
+        joined: dict[Any, Tensor] = {}
+        for group in groups:  # copied at once: the next rectangle may use the same memory
             (h, features, _, _), size = self.rectangle(x, group, key, run)
-            joined.add(group, size, {None: h, **features})
-        hidden = joined.columns.pop(None)
-        logits = (
-            self.model.head(hidden.index_select(0, x.want)) if scores else hidden.new_zeros(0, self.info.vocab_size)
-        )
-        best = best_of(logits) if scores else None
-        return ForwardOutput(logits, hidden, _inverse(x), joined.columns, tokens=x, best=best)
+            _collect(joined, x, group, size, {None: h, **features})
+        hidden = joined.pop(None)
+        if not scores:
+            return ForwardOutput(hidden.new_zeros(0, self.info.vocab_size), hidden, _inverse(x), joined, tokens=x)
+        logits = self.model.head(hidden.index_select(0, x.want))
+        return ForwardOutput(logits, hidden, _inverse(x), joined, tokens=x, best=best_of(logits))
 
     def _whole(self, x: ForwardInput, spans: Sequence[Span], found: Any, size: Size, scores: bool) -> ForwardOutput:
-        """Of one rectangle: logits stay where they are, and are found by index."""
+        """The output of a pass of one rectangle. Its logits are not copied but found by index."""
         h, features, logits, best = found
         places: Tensor | None = None
         if size.width * len(spans) != x.size or any(s.stop - s.start != size.width for s in spans):
@@ -246,23 +243,20 @@ class CudaRunner(Rectangles):
         return self.model.head(hidden, ids=ids, norm=norm)
 
 
-class _Joined:
-    """What several rectangles computed, in the order of the pass."""
-
-    def __init__(self, x: ForwardInput) -> None:
-        self.x, self.columns = x, dict[Any, Tensor]()
-
-    def add(self, spans: Sequence[Span], size: Size, found: dict[Any, Tensor]) -> None:
-        own = [place for s in spans for place in range(s.start, s.stop)]
-        inside = flat_places(spans, size, self.x.size)
-        at, source = put([own, [inside[place] for place in own]], self.x.ids.device).unbind(0)
-        for name, y in found.items():
-            if name not in self.columns:
-                self.columns[name] = y.new_zeros(self.x.size, y.shape[-1])
-            self.columns[name].index_copy_(0, at, y.index_select(0, source))
+def _collect(
+    joined: dict[Any, Tensor], x: ForwardInput, spans: Sequence[Span], size: Size, found: dict[Any, Tensor]
+) -> None:
+    """Copy what a rectangle computed to the places of its tokens in the pass."""
+    own = [place for s in spans for place in range(s.start, s.stop)]
+    inside = flat_places(spans, size, x.size)
+    at, source = put([own, [inside[place] for place in own]], x.ids.device).unbind(0)
+    for name, y in found.items():
+        if name not in joined:
+            joined[name] = y.new_zeros(x.size, y.shape[-1])
+        joined[name].index_copy_(0, at, y.index_select(0, source))
 
 
 def _inverse(x: ForwardInput) -> Int[Tensor, "T"]:
-    """Of every place of the pass its row of logits; any where none were wanted."""
+    """For each place of the pass its row of logits; 0 where none were wanted, which is a valid index."""
     at = torch.zeros(x.size, dtype=torch.int64, device=x.want.device)
     return at.index_copy_(0, x.want, torch.arange(x.want.shape[0], device=x.want.device))

@@ -1,4 +1,4 @@
-"""The runner of a model: by where it lies and what it can do."""
+"""Chooses the runner of a model by its device and its abilities."""
 
 from draftwood.core import host
 from draftwood.core.model_info import ModelInfo
@@ -11,12 +11,12 @@ from draftwood.runners.transformers import TransformersRunner
 
 
 def runner_of(loaded: Loaded) -> Runner:
-    """Of a model loaded by name. Without a cache: an engine opens one."""
+    """The runner of a model loaded by name. It has no cache yet: an engine opens one."""
     return runner_on(loaded.model, loaded.info)
 
 
 def runner_on(model: Model, info: ModelInfo | None = None) -> Runner:
-    """Of any model; without `info` it is what the model says of itself."""
+    """The runner of any model; `info` is `model.info` by default."""
     known = model.info if info is None else info
     if not known.layer_ranges:
         return TransformersRunner(model, known)

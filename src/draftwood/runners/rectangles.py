@@ -1,7 +1,7 @@
 """Passes as rectangles of a few fixed sizes, so that each size can be captured once and replayed.
 
     spans           3 sequences of 5, 5 and 4 tokens, contexts up to 700
-    rectangle       4 lines of 8 tokens over 1,024 entries; padding writes where nobody reads
+    rectangle       4 lines of 8 tokens over 1,024 entries; padding writes to entries that no text reads
 
 Lengths, slots and parents are read from device memory, so one captured graph serves every text that fits its size.
 """
@@ -14,12 +14,15 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from draftwood.cache.dense import slot_runs
 from draftwood.cache.device import DeviceCache
 from draftwood.core.forward import ForwardInput, HostInput, Span
 from draftwood.core.host import put
 from draftwood.errors import EngineError
 
-WIDEST = 64  # tokens of a line in a captured pass; longer ones are prompts, whose arithmetic hides the launches
+WIDEST = (
+    64  # tokens of a line in a captured pass; longer ones are prompts, whose arithmetic takes longer than the launches
+)
 LEAST_CONTEXT = 256
 MOST_NODES = 1024  # of a tree in one slot
 MOST_MASKED = 2**24  # numbers of a mask for every head
@@ -27,14 +30,13 @@ MOST_MASKED = 2**24  # numbers of a mask for every head
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What fixes every shape of a pass."""
+    """All numbers that the shapes of a pass depend on."""
 
     lines: int
     width: int
-    context: int  # entries of a slot that are looked at
+    context: int  # entries of a slot that attention reads
     nodes: int  # staged entries behind the known text
-    # The first of the slots, where they follow one another: their entries are then read where they lie. -1: they are copied.
-    slot: int
+    slot: int  # the first of consecutive slots, whose entries are read in place; -1: others, whose entries are copied
 
     @staticmethod
     def of(spans: Sequence[Span], room: int, more: int = 0) -> "Size":
@@ -60,24 +62,18 @@ def _rounded(x: int) -> int:
 
 
 def spans_of(x: HostInput, length: Callable[[int], int], lines: Mapping[int, int]) -> list[Span]:
-    """Of a pass whose tokens the host knows. `length`: committed entries of a slot. `lines`: known staged ones of slots
-    whose tokens follow entries of an earlier pass."""
+    """The spans of a pass whose tokens are known to the host. `length`: committed entries of a slot. `lines`: known staged
+    entries of slots whose tokens follow entries of an earlier pass."""
     found: list[Span] = []
-    start = 0
-    while start < len(x.slots):
-        stop = start
-        while stop < len(x.slots) and x.slots[stop] == x.slots[start]:
-            stop += 1
-        slot, parents, first = x.slots[start], x.parents[start:stop], x.entries[start]
-        if slot >= 0:  # others are padding
-            line = lines[slot] if first else _line(parents)
-            found.append(Span(slot, start, stop, length(slot), first, line))
-        start = stop
+    for slot, start, stop in slot_runs(x.slots):
+        first = x.entries[start]
+        line = lines[slot] if first else _line(x.parents[start:stop])
+        found.append(Span(slot, start, stop, length(slot), first, line))
     return found
 
 
 def _line(parents: list[int]) -> int:
-    """How many tokens stand one behind the other before anything branches."""
+    """How many tokens form a chain before the first branch."""
     line = 0
     while line < len(parents) and parents[line] == line - 1:
         line += 1
@@ -92,9 +88,7 @@ class Buffers:
     ids: Int[Tensor, "lines width"]
     positions: Int[Tensor, "lines width"]
     parents: Int[Tensor, "lines width"]
-    meta: Int[
-        Tensor, "5 lines"
-    ]  # slot, committed entries, first staged entry, known ones: as in Span; tokens of the line
+    meta: Int[Tensor, "5 lines"]  # slot, done, first and line as in Span, then the number of tokens
     hidden: Float[Tensor, "lines width d"] | None = None
 
     @staticmethod
@@ -143,7 +137,7 @@ def flat_places(spans: Sequence[Span], size: Size, total: int) -> list[int]:
 
 
 class TreeTable:
-    """Who follows whom among the staged entries of every slot, for passes that add a level at a time."""
+    """Parents and positions of the staged entries of every slot, for passes that add one level to a tree."""
 
     def __init__(self, cache: DeviceCache) -> None:
         shape = (cache.padding + 1, MOST_NODES + 1)  # the last column takes known text
@@ -151,7 +145,7 @@ class TreeTable:
 
 
 class Attention:
-    """What all layers of one pass share: where new entries go, and which entries each token may look at."""
+    """Attention of all layers of one pass: where new entries are written, and which entries each token attends to."""
 
     def __init__(self, buffers: Buffers, cache: DeviceCache, table: TreeTable, dtype: torch.dtype, window: int | None):
         slots, done, first, line, count = buffers.meta
@@ -160,24 +154,24 @@ class Attention:
         index = torch.arange(size.width, device=device)
         staged = first[:, None] + index
         place = done[:, None] + staged
-        # Padding computes anything, and nothing times not-a-number is not nothing: it must not stand in a text's way.
+        # Padding may compute NaN, and NaN times zero is NaN, so its entries are written where no text reads them.
         written = torch.where(index < count[:, None], place.clamp_max(cache.room), cache.room)
-        self._rows = cache.rows(slots[:, None].expand_as(place), written)
+        self._places = cache.places(slots[:, None].expand_as(place), written)
         node = staged - line[:, None]  # number in the tree; negative in the known text
         column = torch.arange(size.context, device=device)
-        seen = column <= torch.where(node >= 0, (done + line)[:, None] - 1, place)[..., None]
+        visible = column <= torch.where(node >= 0, (done + line)[:, None] - 1, place)[..., None]
         if window is not None:
-            seen = seen & (column > buffers.positions[..., None] - window)
+            visible = visible & (column > buffers.positions[..., None] - window)
         if size.nodes:
-            seen = seen | self._tree(buffers, table, node, column - (done + line)[:, None], window)
-        open_ = torch.zeros(seen.shape, dtype=dtype, device=device)
-        self._mask = open_.masked_fill(~seen, -torch.inf)
+            visible = visible | self._tree(buffers, table, node, column - (done + line)[:, None], window)
+        open_ = torch.zeros(visible.shape, dtype=dtype, device=device)
+        self._mask = open_.masked_fill(~visible, -torch.inf)
         self._folded: Tensor | None = None
 
     def _tree(
         self, buffers: Buffers, table: TreeTable, node: Tensor, behind: Int[Tensor, "lines context"], window: int | None
     ) -> Tensor:
-        """Entries behind the known text: those on the token's own path."""
+        """Which entries behind the known text lie on the token's own path."""
         slots, _, _, line, _ = buffers.meta
         nodes = self.size.nodes
         at = torch.where((node >= 0) & (node < MOST_NODES), node, MOST_NODES)
@@ -187,7 +181,7 @@ class Attention:
         index = torch.arange(nodes, device=slots.device)
         above = (index == index[:, None]) | (index == parents[..., None])  # itself and its parent
         path = above.to(torch.float32)
-        for _ in range((nodes - 1).bit_length()):  # each product doubles how far up a row reaches
+        for _ in range((nodes - 1).bit_length()):  # each product doubles the number of ancestors
             path = (path @ path).clamp_max_(1.0)
         own = path.gather(1, node.clamp(0, nodes - 1)[..., None].expand(-1, -1, nodes)) > 0
         own = own & (node >= 0)[..., None]
@@ -206,7 +200,7 @@ class Attention:
         kv = k.shape[1]
         group = heads // kv
         pair = self.cache.pair(index)
-        pair.view(-1, d).index_copy_(0, self._rows, torch.cat([k, v], dim=1).view(-1, d))
+        pair.view(-1, d).index_copy_(0, self._places, torch.cat([k, v], dim=1).view(-1, d))
         if self.size.slot < 0:
             keys, values = pair[:, :, :, :context].index_select(1, self.slots)
         else:
@@ -219,8 +213,8 @@ class Attention:
     def _attend(
         self, q: Float[Tensor, "B kv n d"], k: Float[Tensor, "B kv context d"], v: Float[Tensor, "B kv context d"]
     ) -> Float[Tensor, "B kv n d"]:
-        """Two products with the mask added in the first: with few queries a head the fused kernels fill a tile in vain. The
-        masks of many queries would take too much memory, one for every head."""
+        """Two products, with the mask added in the first: with few queries per head most of a fused kernel's tile is empty.
+        With many queries a mask for every head would take too much memory, so the kernel is fused."""
         lines, kv, n, d = q.shape
         group = n // self.size.width
         if lines * kv * n * self.size.context > MOST_MASKED:

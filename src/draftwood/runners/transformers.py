@@ -1,4 +1,4 @@
-"""TransformersRunner: a model of the transformers library, on whatever device it lies. All of its layers run, or none."""
+"""TransformersRunner: a model of the transformers library, on any device. All of its layers run, or none."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from draftwood.runners.cpu import CpuRunner
 
 
 class TransformersRunner(CpuRunner):
-    """Refuses plans that leave layers out: the library offers no door to single layers."""
+    """Refuses plans that leave layers out: the library has no interface for single layers."""
 
     def execute(self, x: ForwardInput, *, taps: frozenset[int] = frozenset(), layers: LayerPlan = ALL) -> ForwardOutput:
         count = self.info.num_layers

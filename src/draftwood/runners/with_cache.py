@@ -1,4 +1,4 @@
-"""What every runner does with its cache: the slots of the engine are the slots of the cache."""
+"""The part of the Runner protocol that the cache answers: the slots of the engine are the slots of the cache."""
 
 from collections.abc import Callable, Hashable, Sequence
 
@@ -9,7 +9,7 @@ from draftwood.errors import EngineError
 
 
 class WithCache:
-    """A runner's cache, if it was opened with one: weights alone have none, and are good for embeddings and heads."""
+    """A runner with its cache. A runner that was not opened has none, and computes only embeddings and heads."""
 
     def __init__(self, cache: DenseCache | None) -> None:
         self._cache = cache

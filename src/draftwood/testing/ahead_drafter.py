@@ -1,4 +1,4 @@
-"""AheadDrafter: a chain from a table, continued while the chain is being scored. Proves AHEAD nodes and the overlapped loop.
+"""AheadDrafter: a chain from a table, continued while the chain is being scored. Tests AHEAD nodes and the overlapped loop.
 
 0 ── 1 ── 2 ┄┄ 3 ┄┄ 5 ┄┄ 7        a chain of two in flight, two siblings AHEAD of its leaf, two levels below them
           └┄┄┄ 4 ┄┄ 6 ┄┄ 8
@@ -24,8 +24,8 @@ from draftwood.trees.spread import joined, spread
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AheadDrafter(Stateless):
-    """q(next | last token) from a table, so that nothing is read from a device. `siblings`: AHEAD children of the leaf, the
-    best tokens if there are several: one of them may become a root, which no rule judges. `levels`: below them."""
+    """q(next | last token) from a table, so that nothing is read from a device. `siblings`: AHEAD children of the leaf;
+    several are the best tokens, because no rule verifies the one that becomes a root. `levels`: below them."""
 
     probs: Float[Tensor, "V V"] = field(repr=False)  # of the next token, by the last one
     siblings: int = 1
@@ -63,7 +63,7 @@ class AheadDrafter(Stateless):
         )
 
     def _deeper(self, growth: Growth, count: int, draw: Draw, allowed: Tensor, rnd: Round) -> Growth:
-        """One more level; sequences that may not get it end here."""
+        """One more level, for the frontier nodes that are allowed to have children."""
         node = growth.frontier.clamp_min(0)
         logits = self.probs.log()[growth.tree.tokens.gather(1, node)]  # [B, F, V]
         q = rnd.probs(logits, growth.tree, node, ranked=draw.ranked)

@@ -1,22 +1,23 @@
-"""Checks for any part: what the engine relies on, stated once. A part that passes them can be trusted in a recipe.
+"""Checks for any part: what the engine relies on, stated once. A part that passes them can be trusted in a recipe. Those
+for caches are in `cache_checks`.
 
 Each raises AssertionError with the sentence that does not hold. They run on small tables, in a second or two.
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
 
 import torch
 from torch import Tensor
 
-from draftwood.core.forward import ForwardInput, Needs
+from draftwood.core.forward import Needs
 from draftwood.core.host_tree import HostTree
 from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit, Load
 from draftwood.core.proposal import Proposal
 from draftwood.core.proposal_checks import faults
-from draftwood.core.protocols import Cache, Drafter, LengthController, TreePolicy, Verifier
+from draftwood.core.protocols import Drafter, LengthController, TreePolicy, Verifier
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.round import Round
@@ -39,7 +40,7 @@ def toy_round(texts: Sequence[Sequence[int]], vocab_size: int, *, seed: int = 0,
 
 
 def check_drafter(drafter: Drafter, policy: TreePolicy, vocab_size: int, *, depth: int = 3, nodes: int = 8) -> None:
-    """Lawful trees within the limit, the same alone as in a batch, and nothing left behind after `free`."""
+    """Valid trees within the limit, the same alone as in a batch, and no state left after `free`."""
     rng = random.Random(1)
     texts = [[rng.randrange(vocab_size) for _ in range(rng.randrange(4, 30))] for _ in range(5)]
     limit = Limit.of([depth, 1, depth, 2, depth], [nodes] * 5)
@@ -47,7 +48,7 @@ def check_drafter(drafter: Drafter, policy: TreePolicy, vocab_size: int, *, dept
     rnd = toy_round(texts, vocab_size)
     together = drafter.propose(state, rnd, Proposal.roots(rnd.roots()), limit, policy)
     wrong = faults(together, rnd, vocab_size)
-    assert not wrong, f"the proposal is unlawful: {wrong}"
+    assert not wrong, f"the proposal breaks a rule: {wrong}"
     kept = together.keep(policy.select(together.tree, limit)).tree
     assert (kept.num_drafted() <= limit.nodes).all(), "select keeps more nodes than the limit allows"
     deepest = (kept.depths() * kept.live).amax(1)
@@ -86,7 +87,7 @@ def check_policy(policy: TreePolicy, vocab_size: int = 6, *, depth: int = 3) -> 
         children = torch.zeros_like(draws).scatter_add(1, parent, draws)
         assert int(children.max()) <= policy.max_children(limit), "a node has more children than max_children"
         kept = policy.select(tree, limit)
-        assert (kept <= tree.live).all(), "select revives dead nodes"
+        assert (kept <= tree.live).all(), "select keeps dead nodes"
         assert (~(kept & below) | kept.gather(1, parent)).all(), "a kept node has a cut parent"
         for b in range(3):
             _check_siblings(tree, kept[b], b, policy.draw is Draw.IID)
@@ -136,7 +137,7 @@ def exact_error(
 
 
 class Always:
-    """The simplest controller: one size."""
+    """A controller with one fixed size."""
 
     def __init__(self, depth: int, nodes: int) -> None:
         self.depth, self.nodes = depth, nodes
@@ -157,7 +158,7 @@ class Always:
 
 
 def check_controller(controller: LengthController, vocab_size: int = 5) -> None:
-    """Plans one sane limit per sequence for any history, and forgets a slot when it is freed."""
+    """Plans a valid limit per sequence for any history, and drops the state of a slot when it is freed."""
     state = controller.init(4)
     load = Load(cost_model=Free(), batch_size=4, waiting=0, context=100)
     rnd = toy_round([[1], [2, 3], [4], [0, 1]], vocab_size)
@@ -187,66 +188,3 @@ def _outcome(rnd: Round, limit: Limit, rng: random.Random) -> Outcome:
     times = Times({"score": 0.01, "propose": 0.001}, tokens=4)
     verdict, sizes = Verdict(path, count, torch.zeros_like(count)), HostTree.of(tree)
     return Outcome(Proposal(tree), verdict, tokens, times, tuple(sizes.drafted), tuple(sizes.deepest))
-
-
-def check_cache(make: Callable[[int, int], Cache], store: str) -> None:
-    """Committed entries are the committed text whatever was staged, cut, shared, freed and admitted in between."""
-    _check_before(make(2, 16))
-    rng = random.Random(3)
-    cache = make(3, 64)
-    texts: dict[int, list[int]] = {}
-    for turn in range(120):
-        slot = rng.randrange(3)
-        if slot not in texts:
-            text = [rng.randrange(5) for _ in range(rng.randrange(1, 6))]
-            done = cache.admit(slot, [*text, 0])
-            assert done == cache.length(slot) <= len(text), "admit counts entries it does not hold"
-            texts[slot] = text[:done]
-        elif len(texts[slot]) > 40 or rng.random() < 0.1:
-            cache.free([slot])
-            del texts[slot]
-            continue
-        size = rng.randrange(1, 8)
-        parents = [rng.randrange(-1, i) for i in range(size)]
-        ids = [100 * turn + i for i in range(size)]
-        depth = [0] * size
-        for i, parent in enumerate(parents):
-            depth[i] = 0 if parent < 0 else depth[parent] + 1
-        cache.reserve([slot], [size])
-        base = len(texts[slot])
-        slots, index = torch.full((size,), slot), torch.arange(size)
-        x = ForwardInput(torch.tensor(ids), slots, base + torch.tensor(depth), index, torch.tensor(parents), index[:0])
-        (segment,) = cache.stage(x)
-        cache.store(store)[slot, 0, base : base + size, 0] = x.ids.to(cache.store(store).dtype)
-        path: list[int] = []
-        node = rng.randrange(size)
-        while node >= 0:
-            path.insert(0, node)
-            node = parents[node]
-        if segment.visible is not None:
-            seen = segment.visible[path[-1]].nonzero()[:, 0].tolist()
-            assert seen == path, f"entry {path[-1]} sees {seen}, its path is {path}"
-        cache.commit([slot], [path])
-        texts[slot] += [ids[i] for i in path]
-        cache.check_integrity()
-        for s, text in texts.items():
-            held = cache.store(store)[s, 0, : cache.length(s), 0].long().tolist()
-            fresh = [t for t in text if t >= 100]
-            assert cache.length(s) == len(text), "the length is not the number of committed entries"
-            assert [t for t in held if t >= 100][-len(fresh) :] == fresh or not fresh, (
-                "committed entries are not the text"
-            )
-
-
-def _check_before(cache: Cache) -> None:
-    """Texts share entries if the same tokens stand in front of them, whether those have entries or not."""
-    cache.admit(0, [1, 2, 3], before=[7])
-    cache.reserve([0], [2])
-    t = torch.tensor
-    cache.stage(ForwardInput(t([1, 2]), t([0, 0]), t([1, 2]), t([0, 1]), t([-1, 0]), t([0])[:0]))
-    cache.commit([0], [[0, 1]])
-    for before, shared in (([8], 0), ([], 0), ([7], 2)):
-        assert cache.admit(1, [1, 2, 3], before=before) == shared, (
-            "entries of a text that begins differently were shared"
-        )
-        cache.free([1])

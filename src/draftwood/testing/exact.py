@@ -5,8 +5,8 @@ the first possible answer and notes the others, which become branches of their o
 its answers', so the emitted distribution is known to rounding, not estimated. Small vocabularies only.
 
 Coins and picks are functions of one uniform per key, and so they are here: a branch remembers for every key the interval
-its uniform must lie in. Two questions under one key are then as dependent as they really are, which is how a rule that
-reuses a coin gets caught.
+its uniform must lie in. Two questions under one key are then as dependent as in a real run, so a rule that reuses a coin is
+found.
 """
 
 from collections import defaultdict
@@ -105,11 +105,11 @@ class Forking:
         return out
 
     def uniforms(self, key: Int[Tensor, "B"]) -> None:
-        """None are known: every pick is a question of its own."""
+        """None: every pick branches on its own."""
 
 
 class Free:
-    """A cost model in which time costs nothing."""
+    """A cost model in which drafting takes no time."""
 
     def pass_seconds(self, tokens: int, context: int = 0) -> float:
         return 1.0

@@ -1,4 +1,4 @@
-"""A tiny model as a folder on disk, for whoever opens models by name: commands, and processes of their own."""
+"""A tiny model as a folder on disk, for code that opens models by name: commands and other processes."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Random heads for any target: what has learned nothing must still leave the text alone."""
+"""Random heads for any target: an untrained head must not change the text."""
 
 from dataclasses import replace
 from pathlib import Path

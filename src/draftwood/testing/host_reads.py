@@ -1,8 +1,8 @@
-"""Counts what a device would have to stop for: values read by the host, and shapes that depend on data.
+"""Counts what an accelerator would have to wait for: values read by the host, and shapes that depend on data.
 
-Two modes together: a dispatch mode sees neither `tolist` nor `cpu` of tensors that lie in host memory, a function mode sees
-no operation inside another one. On a processor the same code may take short cuts that read; `as_if_on_a_device` switches
-them off, so that a test without an accelerator counts what an accelerator would wait for.
+Two modes work together: a dispatch mode does not intercept `tolist` and `cpu` of tensors in host memory, a function mode
+intercepts no operation inside another one. On a CPU the same code may take short cuts that read; `as_if_on_a_device`
+switches them off, so that a test without an accelerator counts what an accelerator would wait for.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ from draftwood.core import host
 _READS = frozenset({"tolist", "item", "cpu", "numpy", "__bool__", "__int__", "__float__", "__index__"})
 _BY_DATA = frozenset(
     {"nonzero", "masked_select", "unique_dim", "_unique2", "unique_consecutive", "_local_scalar_dense", "equal"}
-)  # aten operations whose result, or its shape, the host must wait for
+)  # aten operations for whose result or shape the host waits
 
 
 class HostReads:
@@ -28,7 +28,7 @@ class HostReads:
 
     def __init__(self) -> None:
         self.by_name: Counter[str] = Counter()
-        self._inside = 0  # a method that reads is one read, however many operations it is made of
+        self._inside = 0  # a method that reads counts once, however many operations it runs
 
     @property
     def total(self) -> int:

@@ -1,7 +1,7 @@
-"""LearningWatcher: a watcher that trains a feature head on the rounds it is shown, and hands the new weights to the engine.
+"""LearningWatcher: a watcher that trains a feature head on the rounds it is given, and refreshes the weights of the drafter.
 
-The head that drafts is never touched while it runs: a copy learns between rounds, and `refresh` puts its weights in place.
-Whatever they are, the text stays the target's: only how much of a draft is accepted depends on them.
+A copy of the head learns between rounds, and `refresh` copies its weights into the head that drafts. Weights decide how
+much of a draft is accepted, never the text.
 """
 
 from collections import defaultdict
@@ -23,8 +23,8 @@ from draftwood.drafters.nets.runner import FeatureModel
 
 
 class LearningWatcher:
-    """`net`: the head's own net, of which a copy learns; its one tap is FINAL. Every `every` rounds one step on the last
-    `window` tokens of each text, then a refresh, unless `refresh` is False."""
+    """`net`: the net of the head; a copy of it learns. Its one tap is FINAL. Every `every` rounds it takes one step on the
+    last `window` tokens of each text, then refreshes the drafter unless `refresh` is False."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class LearningWatcher:
         if self.rounds % self.every == 0:
             self._learn(rnd)
         for request in rnd.requests:
-            if request.finished:  # its number may come again
+            if request.finished:  # its id may be used again
                 self._tokens.pop(request.id, None)
                 self._features.pop(request.id, None)
 
@@ -66,7 +66,7 @@ class LearningWatcher:
             self.model.refresh(self.net.state_dict())
 
     def _collect(self, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
-        """Of every accepted node its token and the target's feature: text without gaps, from the first root on."""
+        """Tokens and target features of the accepted nodes: a text without gaps, from the first root on."""
         index, tree = output.token_index, outcome.proposal.tree
         if index is None:
             return
@@ -84,7 +84,7 @@ class LearningWatcher:
         return Shown(ids, ids, every, every, {FINAL: feature}, self.target.embed, self._rows)
 
     def _rows(self, ids: Int[Tensor, "W"] | None) -> Float[Tensor, "W H"]:
-        """Rows of the target's LM head: what it answers to unit vectors."""
+        """Rows of the target's LM head, computed from unit vectors."""
         unit = torch.eye(self.target.info.hidden_size, dtype=self.target.info.dtype)
         return self.target.head(unit, ids=ids, norm=False).T
 

@@ -1,4 +1,4 @@
-"""Drafters that know the answer and spoil it: NoisyOracle drafts a tree with a chosen acceptance, Replay a chain."""
+"""Drafters that change some tokens of a given answer: NoisyOracle drafts a tree with a chosen acceptance, Replay a chain."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from draftwood.core.verdict import Outcome
 
 
 class Stateless:
-    """An abstract drafter that keeps nothing between rounds: subclasses propose, and say what they need and can draw."""
+    """An abstract drafter without state: subclasses have `propose`, `needs` and `draws`."""
 
     __slots__ = ()
 
@@ -75,8 +75,8 @@ class NoisyOracle(Stateless):
 
 @dataclass(frozen=True, slots=True)
 class Replay(Stateless):
-    """Guesses the next tokens of `answers[prompt]`; where the place divides by `spoil`, another token. Behind the known
-    answer it guesses on, so that every tree has the size that was asked for. It costs nothing, so a measured round is the
+    """Guesses the next tokens of `answers[prompt]`; at every `spoil`-th place of the answer another token. Behind the end of
+    the answer it guesses token 0, so that every tree has the full size. Drafting takes no time, so a measured round is the
     engine's own time."""
 
     answers: Mapping[tuple[int, ...], Sequence[int]] = field(repr=False)

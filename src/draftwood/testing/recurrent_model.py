@@ -38,7 +38,7 @@ class RecurrentModel:
         def drawn(scale: float, *shape: int) -> Tensor:
             return scale * torch.randn(*shape, generator=noise, dtype=torch.float64)
 
-        self.mix = drawn(2.0 / SIZE**0.5, SIZE, SIZE)  # A: old tokens are not forgotten
+        self.mix = drawn(2.0 / SIZE**0.5, SIZE, SIZE)  # A: large enough that old tokens matter
         self.tokens = drawn(0.5, vocab_size, SIZE)  # E
         self.entries = drawn(1.0, vocab_size, SIZE)  # D
         self.out = drawn(1.0, vocab_size, 2 * SIZE)  # W
@@ -63,7 +63,7 @@ class RecurrentModel:
         self, x: ForwardInput, cache: Cache, *, taps: frozenset[int] = frozenset(), layers: LayerPlan = ALL
     ) -> ForwardOutput:
         if layers != ALL:
-            raise ModelError("a recurrent model of one layer runs all of it or nothing")
+            raise ModelError(f"a recurrent model has one layer, asked for: {layers}")
         hidden = torch.zeros(x.size, 2 * SIZE, dtype=torch.float64)
         columns = x.to_host()
         for s in cache.stage(x):
@@ -89,7 +89,7 @@ class RecurrentModel:
 
     @staticmethod
     def _path(s: Segment, place: int, entry: int) -> list[int]:
-        """Where the entries of a token's whole text lie, from the first on."""
+        """Places of the entries of a token's whole text, in order."""
         seen = [entry] if s.visible is None else s.visible[place - s.start].nonzero()[:, 0].tolist()
         return [*range(s.committed), *(s.committed + e for e in seen)]
 

@@ -1,4 +1,4 @@
-"""A type checker that looks at shapes and nothing else: jaxtyping annotations, checked at run time, in tests only.
+"""A type checker for shapes only: jaxtyping annotations, checked at run time, in tests.
 
 install_import_hook(["draftwood.core"], "draftwood.testing.shape_checker.shapes_only")
 """
@@ -22,7 +22,7 @@ def shapes_only(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a function so that arguments and result have the shapes its signature names."""
     if inspect.isclass(function):
         return function
-    # A name that only type checkers know is still a string here, and no array.
+    # A name imported for type checkers only is still a string here, and no array.
     hints = {name: hint for name, hint in function.__annotations__.items() if _arrays(hint)}
     if not hints:
         return function
@@ -44,7 +44,7 @@ def shapes_only(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def uncalled(packages: Iterable[str]) -> list[str]:
-    """Functions of these packages that name shapes and were never called under the checker. Protocols only promise."""
+    """Functions of these packages that name shapes and were never called under the checker. Protocols are left out."""
     modules = [m.name for p in packages for m in pkgutil.walk_packages(importlib.import_module(p).__path__, f"{p}.")]
     for module in modules:
         importlib.import_module(module)

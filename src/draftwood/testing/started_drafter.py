@@ -1,4 +1,5 @@
-"""StartedDrafter: drafts with the target's own first layers and hands them over, so that the pass goes on from there."""
+"""StartedDrafter: drafts with the target's own first layers and hands over their hidden states, so that the target pass runs
+only the remaining layers."""
 
 from dataclasses import dataclass, replace
 
@@ -39,13 +40,13 @@ class StartedDrafter(Stateless):
             return DraftProbs(probs.flatten(0, 1)), None
 
         proposal = grow(base, limit, policy, rnd, step)
-        hidden = run.upto(proposal.tree)  # leaves too, which no draft needs
+        hidden = run.upto(proposal.tree)  # also the leaves, which have no children
         return replace(proposal, started=Started(self.layers, hidden, run.entries(proposal.tree)))
 
 
 class _Run:
-    """The first layers over a growing tree. Where looking is free only live nodes are run, one entry behind the other; else
-    all nodes, each at the entry of its number, so that every shape is known."""
+    """The first layers over a growing tree. On a host only live nodes are run, in adjacent entries. On an accelerator all
+    nodes are run, each at the entry of its number, so that no shape depends on data."""
 
     def __init__(self, target: Runner, rnd: Round, layers: int) -> None:
         self.target, self.rnd, self.layers = target, rnd, layers

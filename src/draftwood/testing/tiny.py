@@ -1,4 +1,4 @@
-"""A real decoder of a few thousand weights, made from a seed: the engine's truths in float64, without any download."""
+"""A real decoder of a few thousand weights, made from a seed: for tests in float64 without any download."""
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ def tiny_weights(seed: int = 0, config: ModelConfig = CONFIG) -> dict[str, Tenso
 
 
 def tiny_runner(seed: int = 0, *, config: ModelConfig = CONFIG, dtype: torch.dtype = torch.float64) -> CpuRunner:
-    """The same model as a target."""
+    """The float64 model as a target, without a cache."""
     return CpuRunner(tiny_decoder(seed, config=config, dtype=dtype))
 
 

@@ -1,8 +1,8 @@
-"""Parts that store each token's own id in a pool of the target's cache, and check after every round that the pool holds the
-text: what was staged is committed along the path, shared with a prefix and freed with the target's entries.
+"""Parts that store each token's id in a pool of the target's cache, and check after every round that it holds the text:
+pool entries are committed along the path, shared with a prefix and freed like the target's.
 
     PoolRule      writes staged entries, between the pass and the commit
-    PoolDrafter   writes committed ones, or only checks them; says how far the pool is filled
+    PoolDrafter   writes committed ones, or only checks them; calls `filled`
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ TOKENS = CacheSpec("tokens", 1, 1, torch.int64)
 
 @dataclass(frozen=True, slots=True)
 class PoolRule:
-    """Any rule. Before it decides, all tokens of the pass are written to their staged entries."""
+    """Any rule. Before it runs, all tokens of the pass are written to their staged entries."""
 
     rule: Verifier
     spec: CacheSpec = TOKENS
@@ -56,7 +56,7 @@ class PoolRule:
 
 
 def write_staged(runner: Runner, name: str, x: ForwardInput) -> None:
-    """The token of each staged entry of a pass. What has no room goes where nobody reads, as in the model's stores."""
+    """Write the token of each staged entry of a pass. Tokens without room go to the last entry, which no text reads."""
     pool = runner.pool(name)
     slots, _, entries, _ = pool.shape
     done = put([runner.length(slot) for slot in range(slots)], x.ids.device)
@@ -66,8 +66,8 @@ def write_staged(runner: Runner, name: str, x: ForwardInput) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PoolDrafter:
-    """Any drafter. `lag` None: somebody else writes what is staged. A number: it writes committed entries itself, always so
-    many tokens late."""
+    """Any drafter. `lag` None: PoolRule writes the entries, this part only checks them. A number: this part writes committed
+    entries itself, always so many tokens late."""
 
     drafter: Drafter
     lag: int | None = None
@@ -90,7 +90,7 @@ class PoolDrafter:
     def begin(self, state: "_State", rnd: Round, output: ForwardOutput) -> None:
         assert output.token_index is not None
         self.drafter.begin(state.inner, rnd, output)
-        unseen = output.token_index.shape[0] == 0  # no sequence had a root, so no rule was asked
+        unseen = output.token_index.shape[0] == 0  # no sequence had a root, so no rule ran
         for slot, request in zip(rnd.host_slots, rnd.requests, strict=True):
             text = request.known_from(0, min(_runner(rnd).length(slot), request.num_known))
             self._follow(state, rnd, slot, text, output, 0 if unseen and self.lag is None else self.lag)
@@ -110,11 +110,11 @@ class PoolDrafter:
     def _follow(
         self, state: "_State", rnd: Round, slot: int, text: list[int], output: ForwardOutput, lag: int | None
     ) -> None:
-        """Write what is due, then check all of it."""
+        """Write the entries that are due, then check all entries."""
         assert output.tokens is not None
         runner = _runner(rnd)
         pool = runner.pool(self.spec.name)
-        if slot not in state.filled:  # a shared prefix came filled
+        if slot not in state.filled:  # a shared prefix is filled already
             state.filled[slot] = next(at for other, _, at, _ in output.tokens.known() if other == slot)
         first = state.filled[slot]
         due = state.filled[slot] = max(first, len(text) - (lag or 0))

@@ -1,4 +1,4 @@
-"""The native int8 backend says what the reference says of the same weights, and a row has the same bits in every pass."""
+"""The native int8 backend equals the reference with the same weights, and a token has the same bits in every pass."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor

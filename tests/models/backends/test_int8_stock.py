@@ -1,4 +1,4 @@
-"""The stock int8 backend: a row has the same bits in every pass, and says what the reference decoder says."""
+"""The stock int8 backend: a token has the same bits in every pass, and the results are those of the reference decoder."""
 
 from dataclasses import replace
 from functools import cache as remembered

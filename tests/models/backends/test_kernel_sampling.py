@@ -1,4 +1,4 @@
-"""What the kernels leave of a row is what stock operations leave, whoever stands beside it, at every level."""
+"""The kernels keep the same tokens of a distribution as stock operations, whatever else is in the batch, at every level."""
 
 import pytest
 import torch

@@ -101,7 +101,7 @@ def test_new_rows_land_in_our_stores_and_come_back_behind_the_committed_ones():
 
 def test_old_rows_of_a_slot_never_reach_a_shorter_text():
     cache = new_cache({3: 4})
-    cache.store("k0")[5, :, 2:] = torch.nan  # left over from somebody whose numbers overflowed
+    cache.store("k0")[5, :, 2:] = torch.nan  # left over from a text whose numbers overflowed
     x = chains(s3=3, s5=2)
     (pack,) = packs(cache.stage(x), x)
     keys, _ = transformers_cache(pack, cache, 1).update(torch.ones(2, 2, 3, 4), torch.ones(2, 2, 3, 6), 0)

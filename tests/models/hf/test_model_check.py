@@ -1,4 +1,4 @@
-"""A transformers model is tried before it is trusted: whoever does not follow a tree is refused by name."""
+"""A transformers model is checked before its first use: one that does not follow a tree is refused by name."""
 
 from typing import Any
 

@@ -145,7 +145,7 @@ def test_a_tokenizer_that_fits_passes_and_a_larger_one_does_not(tokenizer: Token
         tokenizer.check(replace(tiny, vocab_size=263))
 
 
-def test_an_end_token_nobody_can_write_is_refused(tokenizer: Tokenizer, tiny: ModelConfig):
+def test_an_end_token_outside_the_tokenizer_is_refused(tokenizer: Tokenizer, tiny: ModelConfig):
     with pytest.raises(TokenizerError, match=r"eos_token_id 280 of config.json is not in"):
         tokenizer.check(replace(tiny, vocab_size=300, eos_token_ids=(257, 280)))
 

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.core.forward import ForwardInput, Segment
-from draftwood.models.attention import Mask, write_entries
+from draftwood.models.attention import Mask, torch_attention
 
 WIDEST_HEAD = 2**9
 _QK, _QK_LIMIT = 2.0**12, 2.0**22
@@ -36,31 +36,23 @@ def fixed_point_attention(
     masks: Sequence[Mask],
 ) -> Float[Tensor, "T heads*d"]:
     """As `torch_attention`. The cache holds whole numbers: float32 has room for them."""
-    total, heads, width = q.shape
-    kv = k.shape[1]
-    group = heads // kv
     q, k = _whole(q, _QK, _QK_LIMIT).double(), _whole(k, _QK, _QK_LIMIT)
     # A NaN entry shows in its key. Its value must be finite: 0 * nan would reach tokens that do not attend to it.
     v = _whole(v.nan_to_num(0.0), _V, _V_LIMIT)
-    out = torch.zeros(total, kv, group, width)
-    for s, mask in zip(segments, masks, strict=True):
-        write_entries(keys, k, s, x)
-        write_entries(values, v, s, x)
-        tokens, size = s.stop - s.start, s.committed + s.staged
-        query = (
-            q[s.start : s.stop].view(tokens, kv, group, width).permute(1, 2, 0, 3).reshape(kv, group * tokens, width)
-        )
-        score = query @ keys[s.slot, :, :size].double().transpose(1, 2)  # [kv, group * t, context]
-        score.mul_(width**-0.5 / _QK**2)
-        if mask is not None:
-            # Filled, not added: NaN + -inf is NaN, so a NaN key would reach tokens that do not attend to it.
-            score.view(kv, group, tokens, size).masked_fill_(mask < 0, -torch.inf)
-        weight = score.sub_(score.amax(-1, keepdim=True)).exp_().mul_(_EXP).round_()
-        weight.mul_(_WEIGHT / weight.sum(-1, keepdim=True)).round_()
-        mixed = weight @ values[s.slot, :, :size].double()
-        mixed.div_(weight.sum(-1, keepdim=True).mul_(_V))
-        out[s.start : s.stop] = mixed.view(kv, group, tokens, width).permute(2, 0, 1, 3)
-    return out.view(total, heads * width)
+    return torch_attention(q, k, v, keys, values, x, segments, masks, _mix).float()
+
+
+def _mix(
+    q: Float[Tensor, "1 kv n d"], k: Float[Tensor, "1 kv context d"], v: Float[Tensor, "1 kv context d"], mask: Mask
+) -> Float[Tensor, "1 kv n d"]:
+    score = q @ k.double().transpose(-1, -2)
+    score.mul_(q.shape[-1] ** -0.5 / _QK**2)
+    if mask is not None:
+        # Filled, not added: NaN + -inf is NaN, so a NaN key would reach tokens that do not attend to it.
+        score.masked_fill_(mask < 0, -torch.inf)
+    weight = score.sub_(score.amax(-1, keepdim=True)).exp_().mul_(_EXP).round_()
+    weight.mul_(_WEIGHT / weight.sum(-1, keepdim=True)).round_()
+    return (weight @ v.double()).div_(weight.sum(-1, keepdim=True).mul_(_V))
 
 
 def _whole(x: Tensor, grid: float, limit: float) -> Tensor:

@@ -60,7 +60,7 @@ class Rotations:
                 cos, sin = self._made
                 while len(cos) <= last:
                     more = angles(self._freq, torch.arange(len(cos), len(cos) + _POSITIONS), torch.float32)
-                    half = cos.shape[1]  # of both numbers of a pair, the kernels know which is which
+                    half = cos.shape[1]  # the kernels take one cosine and one sine per pair
                     cos, sin = torch.cat([cos, more[0][:, 0, :half]]), torch.cat([sin, more[1][:, 0, half:]])
                 self._made = cos, sin
         return self._made

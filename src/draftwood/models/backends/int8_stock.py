@@ -10,7 +10,7 @@ from torch import Tensor
 
 from draftwood.core.config import ModelConfig
 from draftwood.errors import ModelError
-from draftwood.models.attention import segment_masks
+from draftwood.models.attention import visible_masks
 from draftwood.models.backends.fixed_point import WIDEST_HEAD, exp_gate, fixed_point_attention
 from draftwood.models.backends.int8_weights import Int8Weights
 from draftwood.models.backends.quantised_blocks import GROUP, Packed, unpack
@@ -30,7 +30,7 @@ BACKEND = Backend(
     name="int8 stock",
     batch_invariant=True,
     attention=fixed_point_attention,
-    attention_mask=segment_masks,
+    attention_mask=lambda segments, x, cache, dtype, window: visible_masks(segments, x, dtype, window),
     gate=exp_gate,
 )
 

@@ -14,7 +14,7 @@ from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.sampling.probs import TokenProbs
 from draftwood.kernels.cpu.library import Library
 
-_OUT_OF_RANGE = -2  # said by the kernel
+_OUT_OF_RANGE = -2  # returned by the kernels
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -45,7 +45,7 @@ class HFConfig:
 
 
 class HFModel:
-    """A transformers model. All of its layers run: its runner refuses a LayerPlan that leaves some out."""
+    """A transformers model. All of its layers run; its runner refuses a LayerPlan that leaves some out."""
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 Two kinds exist in the files we read: "gpt2", byte-level BPE with its merges written out, and "llama", SentencePiece,
 where any two tokens whose text together is a token may merge, ranked by that token's score. The file only names the rule
 that splits text into words before merging (`tokenizer.ggml.pre`). An unknown name is refused, because a wrong rule gives
-ids that the model has hardly seen, without any visible error.
+ids that are rare in the training data, without any visible error.
 """
 
 from collections.abc import Mapping
