@@ -25,7 +25,7 @@ from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.score import KnownTokens
 from draftwood.core.verdict import Outcome
-from draftwood.drafters.feature_draft import Draft, in_one_call, unread_lines
+from draftwood.drafters.feature_draft import Draft, chain_in_one_call
 from draftwood.drafters.nets.runner import FeatureModel
 from draftwood.trees.grow import grow
 
@@ -164,10 +164,8 @@ class Features:
         chain, known = self._chains(state, counts), self._known(state, rnd, counts)
         proposal = None
         divisor = rnd.temperature() if most == 1 or _best_tokens_alone(policy, rnd, limit) else None
-        if divisor and rnd.batch == 1:
-            proposal = in_one_call(state.runner, base, limit, chain, divisor[0], only)
-        if proposal is None and divisor and set(divisor) == {1.0} and len(counts) == rnd.batch:
-            proposal = unread_lines(state.runner, base, limit, chain, only)
+        if divisor and len(counts) == rnd.batch:
+            proposal = chain_in_one_call(state.runner, base, limit, chain, divisor, only)
         kept = list(counts.values())
         if proposal is None:
             draft = Draft(state.runner, rnd, chain, known, policy.draw.ranked, temperature, most, only)
