@@ -25,7 +25,7 @@ from draftwood.core.tree import TokenTree
 from draftwood.errors import need_at_least
 from draftwood.trees.grow import by_score
 from draftwood.trees.place import place
-from draftwood.trees.spread import joined, with_distributions
+from draftwood.trees.spread import joined, tokens_at, with_distributions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,7 +137,7 @@ def _pop(growth: Growth, node: Int[Tensor, "B"], ready: Bool[Tensor, "B"], limit
     further = torch.where(drew, torch.minimum(left, value), 0.0)
     deeper = torch.where(depth + 1 < limit.depth[:, None], torch.minimum(own, value), 0.0)
     values = carry.value.scatter(1, at, torch.where(ready[:, None], further, value))
-    grown = place(tree, new, drew, parents=at, tokens=_tokens(q, index, column), score=value.log())
+    grown = place(tree, new, drew, parents=at, tokens=tokens_at(q, column, index[:, None]), score=value.log())
     carry = _Carry(
         _set(values, new, drew, deeper, grown.num_nodes),
         _set(carry.reach, new, drew, own, grown.num_nodes),
@@ -159,10 +159,3 @@ def _without(probs: Float[Tensor, "B W"], columns: Int[Tensor, "B M"]) -> Float[
     width = probs.shape[1]
     spare = torch.nn.functional.pad(probs, (0, 1))
     return spare.scatter(1, torch.where(columns >= 0, columns, width), 0.0)[:, :width]
-
-
-def _tokens(q: DraftProbs, index: Int[Tensor, "B"], column: Int[Tensor, "B 1"]) -> Int[Tensor, "B 1"]:
-    if q.ids is None:
-        return column
-    at = column.clamp_min(0)
-    return q.ids[at] if q.ids.ndim == 1 else q.ids[index].gather(1, at)

@@ -27,7 +27,7 @@ from draftwood.core.tree import TokenTree
 from draftwood.errors import need_size
 from draftwood.trees.by_level import ByLevel
 from draftwood.trees.grow import by_score
-from draftwood.trees.spread import tokens_at, with_distributions
+from draftwood.trees.spread import next_level, tokens_at, with_distributions
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +59,12 @@ class StochasticBeam(ByLevel):
         allowed = allowed & (growth.tree.num_drafted() < limit.nodes)[:, None]
         weight: Float[Tensor, "B F"] = growth.carry  # q of the path to each frontier node, those in order of arrival
         places, reached = self._race(q, allowed, weight, rnd, growth.tree.num_nodes)
-        parents = growth.frontier.gather(1, places.clamp_min(0) // q.prob.shape[1])
-        first, tokens = growth.tree.num_nodes, tokens_at(q, places)
-        tree = growth.tree.add(parents, tokens, live=tokens >= 0)
-        fresh = torch.arange(first, tree.num_nodes, device=places.device)
-        deeper = with_distributions(growth, q, allowed).deeper(
-            tree, torch.where(tree.live[:, first:], fresh, -1), reached
-        )
-        return replace(deeper, q_index=torch.nn.functional.pad(deeper.q_index, (0, self.beam), value=-1))
+        (batch, frontier), width = allowed.shape, q.prob.shape[1]
+        node = places.clamp_min(0) // width
+        each = torch.arange(batch, device=node.device)[:, None] * frontier + node
+        tokens = tokens_at(q, places % width, each)
+        tree = growth.tree.add(growth.frontier.gather(1, node), tokens, live=places >= 0)
+        return replace(next_level(with_distributions(growth, q, allowed), tree), carry=reached)
 
     def select(self, tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
         return by_score(tree, limit)
