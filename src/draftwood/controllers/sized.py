@@ -106,7 +106,7 @@ class Sized:
             known = state.sequences.get(slot)
             if known is None or not levels:
                 continue
-            # The table knows whole drafts: one that was cut is a shorter one with the same chance per level.
+            # The table holds whole drafts: one that was cut counts as a shorter one with the same chance per level.
             levels = levels if levels < deepest else state.size[0]
             for each in (known, state):
                 expected = state.outlook.accepted_by(at, request.params.temperature, each.shift, levels)

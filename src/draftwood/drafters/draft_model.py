@@ -1,7 +1,7 @@
 """DraftModel: a smaller model writes the guess token by token, through the one growing loop.
 
 It has a cache of its own and no phases: before it drafts it runs whatever known text its cache lacks, so prompts, resumes,
-undrafted rounds and the token it never saw after a full acceptance are all the same catch-up.
+undrafted rounds and the token it has not run after a full acceptance are all the same catch-up.
 """
 
 from collections.abc import Sequence

@@ -5,8 +5,8 @@ siblings are all rejected, if a token is kept with its draft probability.
 
     value(next child of n) = q(path to n) * (1 - q of n's children so far)
 
-The value is known before the token, so a budget may look at it: what does not fit are draws, never tokens. A greedy sequence
-draws nothing, and its next child is known to be the best token left: it is worth that token's probability.
+The value is known before the token, so a budget may depend on it: what does not fit are draws, never tokens. A greedy
+sequence draws nothing, and its next child is known to be the best token left: it is worth that token's probability.
 """
 
 from dataclasses import dataclass, replace
@@ -89,7 +89,7 @@ class MostValuableFirst:
         while True:
             node, ready = _top(growth, limit)
             on_host = host.on_host(rnd.device)
-            if on_host and not bool(ready.any()):  # a heap has to look
+            if on_host and not bool(ready.any()):  # nothing can be drawn before another pass
                 break
             growth = _pop(growth, node, ready, limit, rnd)
             if not on_host:  # one draw a pass: there are as many passes as draws, and a draw that is not ready waits
@@ -97,7 +97,7 @@ class MostValuableFirst:
         return replace(growth, frontier=self._waiting(growth, limit))
 
     def _waiting(self, growth: Growth, limit: Limit) -> Int[Tensor, "B F"]:
-        """The next nodes to run: of the draws that the budget has room for, those whose distribution nobody knows."""
+        """The next nodes to run: of the draws that the budget has room for, those whose distribution is not known yet."""
         carry: _Carry = growth.carry
         width = min(self.ahead, carry.value.shape[1])
         # Stable, so that of equals the older one is drawn first here as in `_top`.

@@ -8,7 +8,7 @@ this order, each with some of its children. What arrives next on this level is
     another child x of some n_j       with mass  q(n_j) q(x | n_j)
     the first child x of n_{i+1}      with mass  (1 - q(n_1) - .. - q(n_i)) q(x | n_{i+1})
 
-because a race forgets how long it has lasted, and because who arrives says nothing about when. One pick decides, so the
+because a race forgets how long it has lasted, and because the one that arrives says nothing about when. One pick decides, so the
 distribution of each child, given its elder siblings, is q without them, however the masses of the nodes were rounded.
 """
 
@@ -75,9 +75,9 @@ class StochasticBeam(ByLevel):
         """The columns that arrive first, counted through a sequence's distributions, and the probability of each path."""
         batch, width = allowed.shape
         left = torch.where(allowed[..., None], q.prob.view(batch, width, -1).double(), 0.0)  # [B, F, W] not yet arrived
-        waits = (left > 0).any(-1)  # beginnings without a child so far; who can have none is passed over
+        waits = (left > 0).any(-1)  # beginnings without a child so far; those that can have none are passed over
         before, behind = weight.cumsum(1) - weight, weight.flip(1).cumsum(1).flip(1)
-        # The masses of those who have not arrived, elsewhere too; rounding must not lose the ones that are here.
+        # The masses of all that have not arrived, elsewhere too; rounding must not lose the ones that are here.
         others = torch.maximum(1 - before, behind)
         index = torch.arange(width, device=weight.device)
         places: list[Tensor] = []
@@ -89,10 +89,10 @@ class StochasticBeam(ByLevel):
             racing = (mass > 0).any(1)
             at = torch.full_like(allowed[:, 0], first + turn, dtype=torch.int64)
             place = rnd.sample(at, mass, racing) if some(racing) else at.new_full(at.shape, -1)
-            who, came = place.clamp_min(0)[:, None], (place >= 0)[:, None]
-            node = who // left.shape[-1]
-            reached.append(torch.where(came, weight.gather(1, node) * left.flatten(1).gather(1, who), 0.0)[:, 0])
+            at_place, came = place.clamp_min(0)[:, None], (place >= 0)[:, None]
+            node = at_place // left.shape[-1]
+            reached.append(torch.where(came, weight.gather(1, node) * left.flatten(1).gather(1, at_place), 0.0)[:, 0])
             places.append(place)
-            left = torch.where(came, left.flatten(1).scatter(1, who, 0.0), left.flatten(1)).view_as(left)
+            left = torch.where(came, left.flatten(1).scatter(1, at_place, 0.0), left.flatten(1)).view_as(left)
             waits = waits & ~(came & (index == node))
         return torch.stack(places, dim=1), torch.stack(reached, dim=1)

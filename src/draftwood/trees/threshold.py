@@ -33,7 +33,7 @@ class _Carry:
 @dataclass(frozen=True, slots=True)
 class Threshold(ByLevel):
     """Draws worth more than `least`, and of them the most valuable where the budget has not room for all: a draw at or below
-    the last one that fits is not made. A draw's value is known before its token, so nothing here looks at tokens."""
+    the last one that fits is not made. A draw's value is known before its token, so nothing here depends on tokens."""
 
     least: float = 1 / 64
 

@@ -21,8 +21,8 @@ from draftwood.runners.rectangles import Attention, Buffers, flat_places
 
 
 class DeviceRunner(FeatureNet, Rectangles):
-    """Rows of the head are copied once for each choice of tokens. By the address of the chosen tokens, which are held so
-    that it stays theirs: the tokens and their rows."""
+    """Rows of the head are copied once for each choice of tokens. `rows`: by the address of the chosen tokens, which are
+    kept so that it is not used again, the tokens and their rows."""
 
     def __init__(
         self,
