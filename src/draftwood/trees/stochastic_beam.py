@@ -8,7 +8,7 @@ this order, each with some of its children. What arrives next on this level is
     another child x of some n_j       with mass  q(n_j) q(x | n_j)
     the first child x of n_{i+1}      with mass  (1 - q(n_1) - .. - q(n_i)) q(x | n_{i+1})
 
-because a race forgets how long it has lasted, and because the one that arrives says nothing about when. One pick decides, so the
+because a race has no memory, and because which node arrives says nothing about when. One pick decides, so the
 distribution of each child, given its elder siblings, is q without them, however the masses of the nodes were rounded.
 """
 
