@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from draftwood.core import host as hosts
@@ -122,7 +122,7 @@ def levels_of(known: Sequence[KnownTokens | None], device: torch.device) -> Host
     return (HostLevels if hosts.on_host(device) else DeviceLevels)(known, device)
 
 
-def rows_at(x: Float[Tensor, "U W"], places: list[int], count: int) -> Float[Tensor, "count W"]:
+def rows_at(x: Shaped[Tensor, "U W"], places: list[int], count: int) -> Shaped[Tensor, "rows W"]:
     """Each row at its place among `count` rows, zeros elsewhere."""
     if len(places) == count:
         return x
