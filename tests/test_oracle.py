@@ -113,12 +113,9 @@ class FeatureCopy(WithCache):
         prob, tokens = logits.softmax(-1).topk(k)
         return prob, tokens
 
-    def line(
-        self, x: ForwardInput, temperature: float, steps: int, only: Tensor | None = None, least: float = 0.0
+    def best_chains(
+        self, x: ForwardInput, temperature: list[float], steps: int, only: Tensor | None = None, least: float = 0.0
     ) -> None:
-        """Step by step."""
-
-    def lines(self, x: ForwardInput, steps: int, only: Tensor | None = None) -> None:
         """Step by step."""
 
     def refresh(self, weights: Mapping[str, Tensor]) -> None:

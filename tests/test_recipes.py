@@ -187,7 +187,7 @@ _BORROWERS = [
 
 @pytest.mark.parametrize("name", _BORROWERS)
 def test_shape_of_a_recipe_that_only_lends_its_drafter_is_refused(name: str) -> None:
-    """Nobody would heed it. A twin: without it, the drafter is lent."""
+    """It would have no effect. A twin: without it, the drafter is lent."""
     target = tiny_runner()
     outer = f"{name}:weights=none" if "weights" in recipes.options(name) else name
     recipes.build(f"{outer}:inner=speculative_sampling:draft=first:2", target)
@@ -234,7 +234,7 @@ def test_a_draft_without_end_is_refused_at_once(words: str) -> None:
         ("canonical_multi_draft:size=9:inner=speculative_sampling:draft=first:1", "only with solver=lp"),
     ],
 )
-def test_an_option_that_nobody_would_heed_is_refused(words: str, said: str) -> None:
+def test_an_option_without_effect_is_refused(words: str, said: str) -> None:
     with pytest.raises(OptionError, match=said):
         recipes.build(words, tiny_runner(2))
 

@@ -13,7 +13,7 @@ from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.recipe import Recipe
 from draftwood.core.sampling.params import SamplingParams
-from draftwood.drafters.feature_draft import in_one_call, unread_lines
+from draftwood.drafters.feature_draft import chain_in_one_call
 from draftwood.drafters.nets.make_drafter import feature_drafter
 from draftwood.drafters.nets.native_runner import Int8Runner
 from draftwood.engine import drafting
@@ -47,44 +47,72 @@ def native_target() -> CpuRunner:
     return CpuRunner(NativeDecoder(SHAPE, int8_weights.from_tensors(SHAPE, kept_weights(SHAPE)), opened(BEST)))
 
 
-def said(probabilities: list[float], depth: int = 4, nodes: int = 8, least: float = 0.0) -> Any:
-    """What becomes of a model's line."""
+def drafted(
+    probabilities: list[list[float]], depth: list[int], nodes: list[int], on_device: bool = False, least: float = 0.0
+) -> Any:
+    """What becomes of a model's chains."""
 
     class Model:
-        def line(self, x: ForwardInput, temperature: float, steps: int, only: Any, asked: float) -> Any:
+        def best_chains(self, x: ForwardInput, temperature: list[float], steps: int, only: Any, asked: float) -> Any:
             assert asked == least
-            return [7, 8, 9, 10][:steps], probabilities[:steps]
+            tokens = torch.tensor([[7, 8, 9, 10], [11, 12, 13, 14]])[: len(probabilities)]
+            return tokens[:, :steps], torch.tensor(probabilities)[:, :steps]
 
-    base = Proposal.roots(torch.tensor([3]))
     model: Any = Model()
-    return in_one_call(model, base, Limit.of([depth], [nodes], least=least), NOTHING, 1.0, None)
+    base, limit = Proposal.roots(torch.tensor([3, 4])[: len(probabilities)]), Limit.of(depth, nodes, least=least)
+    ones = [1.0] * len(probabilities)
+    if not on_device:
+        return chain_in_one_call(model, base, limit, NOTHING, ones, None)
+    with as_if_on_a_device(), HostReads() as reads:
+        found = chain_in_one_call(model, base, limit, NOTHING, ones, None)
+    assert reads.total == 0
+    return found
 
 
-def test_tokens_hang_one_below_the_other_scored_by_their_product() -> None:
-    found = said([0.5, 0.5, 0.25, 1.0])
-    assert found.tree.tokens.tolist() == [[3, 7, 8, 9, 10]] and found.tree.parents.tolist() == [[-1, 0, 1, 2, 3]]
-    assert found.tree.live.all() and not found.tree.copies.any() and found.draw is Draw.GIVEN and found.passes == 4
+def live(found: Any) -> list[list[int]]:
+    """Tokens of the live nodes of each sequence."""
+    each = zip(found.tree.tokens, found.tree.live, strict=True)
+    return [tokens[alive].tolist() for tokens, alive in each]
+
+
+PATHS = pytest.mark.parametrize("on_device", [False, True], ids=["host", "device"])
+
+
+@PATHS
+def test_tokens_follow_one_another_scored_by_their_product(on_device: bool) -> None:
+    found = drafted([[0.5, 0.5, 0.25, 1.0], [1.0, 0.5, 0.5, 0.5]], [4, 2], [8, 8], on_device)
+    assert live(found) == [[3, 7, 8, 9, 10], [4, 11, 12]], "each as deep as it may be"
+    assert found.tree.parents.tolist() == [[-1, 0, 1, 2, 3]] * 2
+    assert not found.tree.copies.any() and (found.q_indices() == -1).all() and found.q is None
+    assert (found.draw, found.passes, found.max_depth, found.max_children) == (Draw.GIVEN, 4, 4, 1)
     torch.testing.assert_close(found.tree.score[0, 1:].exp(), torch.tensor([0.5, 0.25, 0.0625, 0.0625]))
 
 
-def test_what_is_no_probability_ends_the_chain() -> None:
-    assert said([0.5, 0.0, 0.5, 0.5]).tree.tokens.tolist() == [[3, 7]]
-    assert said([float("nan"), 0.5, 0.5, 0.5]).tree.tokens.tolist() == [[3]]
+@PATHS
+def test_what_is_no_probability_ends_the_chain(on_device: bool) -> None:
+    assert live(drafted([[0.5, 0.0, 0.5, 0.5]], [4], [8], on_device)) == [[3, 7]]
+    assert live(drafted([[float("nan"), 0.5, 0.5, 0.5]], [4], [8], on_device)) == [[3]]
+    two = drafted([[0.5, float("nan"), 0.5, 0.5], [0.5] * 4], [4, 4], [3, 8], on_device)
+    assert live(two) == [[3, 7], [4, 11, 12, 13, 14]]
 
 
 def test_steps_that_were_left_out_are_not_counted() -> None:
-    found = said([0.5, 0.5, 0.0, 0.0], least=0.3)
+    found = drafted([[0.5, 0.5, 0.0, 0.0]], [4], [8], least=0.3)
     assert found.tree.tokens.tolist() == [[3, 7, 8]] and found.passes == 2 and found.fault is None
 
 
 def test_probabilities_that_are_no_numbers_are_reported() -> None:
-    assert said([0.5, float("nan"), 0.5]).fault == NO_NUMBERS
-    assert said([0.5, 0.0, 0.5]).fault is None, "a token that cannot follow is no fault"
+    assert drafted([[0.5, float("nan"), 0.5]], [3], [8]).fault == NO_NUMBERS
+    assert drafted([[0.5, 0.0, 0.5]], [3], [8]).fault is None, "a token that cannot follow is no fault"
 
 
-def test_depth_and_budget_are_kept() -> None:
-    assert said([0.5] * 4, depth=2).tree.num_nodes == 3 and said([0.5] * 4, nodes=1).tree.num_nodes == 2
-    assert said([0.5] * 4, depth=0) is None
+@PATHS
+def test_depth_and_budget_are_kept(on_device: bool) -> None:
+    assert drafted([[0.5] * 4], [2], [8], on_device).tree.num_nodes == 3
+    assert drafted([[0.5] * 4], [4], [1], on_device).tree.num_nodes == 2
+    assert drafted([[0.5] * 4] * 2, [1, 2], [8, 8], on_device).tree.num_nodes == 3
+    assert live(drafted([[0.5] * 4] * 2, [4, 4], [1, 2], on_device)) == [[3, 7], [4, 11, 12]]
+    assert drafted([[0.5] * 4] * 2, [0, 0], [8, 8], on_device) is None
 
 
 def test_a_head_in_float_leaves_the_chain_to_the_loop(target: Any) -> None:
@@ -93,7 +121,7 @@ def test_a_head_in_float_leaves_the_chain_to_the_loop(target: Any) -> None:
     hidden = torch.zeros(2, CONFIG.hidden_size, dtype=torch.float64)
     pairs = ForwardInput(torch.tensor([5, 6]), at * 0, at, at, at - 1, want=at[1:], hidden=hidden)
     base = Proposal.roots(torch.tensor([6]))
-    assert in_one_call(model, base, Limit.of([3], [3]), pairs, 1.0, None) is None
+    assert chain_in_one_call(model, base, Limit.of([3], [3]), pairs, [1.0], None) is None
     assert model.length(0) == 0, "and nothing was run"
 
 
@@ -102,11 +130,11 @@ def test_text_and_accounts_are_those_of_the_loop(kind: str, monkeypatch: pytest.
     target = native_target()
     head = random_head(kind, target, rows=37)
     calls: list[int] = []
-    line = Int8Runner.line
+    in_one_call = Int8Runner.best_chains
 
     def counted(self: Int8Runner, x: ForwardInput, *more: Any) -> Any:
         calls.append(x.size)
-        return line(self, x, *more)
+        return in_one_call(self, x, *more)
 
     def texts(temperature: float) -> Any:
         recipe = Recipe(
@@ -120,11 +148,11 @@ def test_text_and_accounts_are_those_of_the_loop(kind: str, monkeypatch: pytest.
         return [(r.output, r.stats.accepted, r.stats.drafted) for r in found]
 
     for temperature in (0.0, 0.8):
-        monkeypatch.setattr(Int8Runner, "line", counted)
+        monkeypatch.setattr(Int8Runner, "best_chains", counted)
         quick = texts(temperature)
         assert calls, "and it was the one call that made them"
         calls.clear()
-        monkeypatch.setattr(Int8Runner, "line", lambda *_: None)
+        monkeypatch.setattr(Int8Runner, "best_chains", lambda *_: None)
         assert texts(temperature) == quick
 
 
@@ -147,11 +175,11 @@ def test_chains_that_would_be_drawn_take_the_one_call_for_greedy_requests_alone(
     head = random_head("eagle3", target, rows=37)
     monkeypatch.setattr(drafting, "SLOW_SECONDS", float("inf"))  # a busy machine is no reason to stop here
     calls: list[int] = []
-    line = Int8Runner.line
+    in_one_call = Int8Runner.best_chains
 
     def counted(self: Int8Runner, x: ForwardInput, *more: Any) -> Any:
         calls.append(x.size)
-        return line(self, x, *more)
+        return in_one_call(self, x, *more)
 
     def texts(temperature: float) -> Any:
         drafter, size = feature_drafter(head, target), Fixed(depth=3, nodes=6)
@@ -161,56 +189,11 @@ def test_chains_that_would_be_drawn_take_the_one_call_for_greedy_requests_alone(
         assert all(r.stats.disabled is None for r in found)
         return [(r.output, r.stats.accepted) for r in found]
 
-    monkeypatch.setattr(Int8Runner, "line", counted)
+    monkeypatch.setattr(Int8Runner, "best_chains", counted)
     quick = texts(0.0)
     assert calls, "a greedy request draws nothing"
     calls.clear()
     texts(0.8)
     assert not calls, "a drawn chain has a distribution, which the one call would not show"
-    monkeypatch.setattr(Int8Runner, "line", lambda *_: None)
+    monkeypatch.setattr(Int8Runner, "best_chains", lambda *_: None)
     assert texts(0.0) == quick
-
-
-# --- where nobody looks at the tokens
-
-
-def told(probabilities: list[list[float]], limit: Limit) -> Any:
-    """What becomes of a model's lines."""
-
-    class Model:
-        def lines(self, x: ForwardInput, steps: int, only: Any) -> Any:
-            tokens = torch.tensor([[7, 8, 9, 10], [11, 12, 13, 14]])
-            return tokens[:, :steps], torch.tensor(probabilities)[:, :steps]
-
-    model: Any = Model()
-    base = Proposal.roots(torch.tensor([3, 4]))
-    with as_if_on_a_device(), HostReads() as reads:
-        found = unread_lines(model, base, limit, NOTHING, None)
-    assert reads.total == 0
-    return found
-
-
-def test_lines_that_nobody_reads_hang_as_those_that_somebody_does() -> None:
-    found = told([[0.5, 0.5, 0.25, 1.0], [1.0, 0.5, 0.5, 0.5]], Limit.of([4, 2], [8, 8]))
-    alone = said([0.5, 0.5, 0.25, 1.0])
-    for name in ("tokens", "parents", "live", "copies", "score", "role", "source"):
-        assert torch.equal(getattr(found.tree, name)[:1], getattr(alone.tree, name)), name
-    assert found.tree.live.sum(1).tolist() == [5, 3], "each as deep as it may be"
-    assert (found.draw, found.passes, found.max_depth, found.max_children) == (Draw.GIVEN, 4, 4, 1)
-    assert (found.q_indices() == -1).all() and found.q is None
-
-
-def test_what_is_no_probability_ends_a_line_that_nobody_reads() -> None:
-    found = told([[0.5, float("nan"), 0.5, 0.5], [0.5, 0.5, 0.5, 0.5]], Limit.of([4, 4], [3, 8]))
-    assert found.tree.live.tolist() == [[True, True, False, False, False], [True] * 5]
-
-
-def test_lines_keep_to_the_largest_limit() -> None:
-    assert told([[0.5] * 4] * 2, Limit.of([1, 2], [8, 8])).tree.num_nodes == 3
-    assert told([[0.5] * 4] * 2, Limit.of([4, 4], [1, 2])).tree.live.sum(1).tolist() == [2, 3]
-    assert told([[0.5] * 4] * 2, Limit.of([0, 0], [8, 8])) is None
-
-
-def test_a_model_without_lines_leaves_them_to_the_loop(target: Any) -> None:
-    model = features(random_net("eagle3"), target).model.open(1, 8)
-    assert unread_lines(model, Proposal.roots(torch.tensor([6])), Limit.of([3], [3]), NOTHING, None) is None

@@ -199,7 +199,7 @@ def test_ranks_of_the_model_and_of_whole_distributions_grow_the_same_trees(
     assert grown() == by_model
 
 
-def test_text_of_one_token_spoils_nobodys_draft(target: Any) -> None:
+def test_text_of_one_token_changes_no_other_draft(target: Any) -> None:
     """It has no pair before its first pass; the others are drafted, and later so is it."""
     answers = run(engine(target, features(random_net("eagle"), target)), [[4], PROMPTS[0]])
     assert all(r.stats.draft_tokens > 0 for r in answers)

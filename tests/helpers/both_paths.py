@@ -1,4 +1,4 @@
-"""One verify where looking at numbers is free, and where it would stop the device: both verdicts, and what was read."""
+"""One verify on a CPU, and one as on an accelerator: both verdicts, and what was read."""
 
 from dataclasses import dataclass
 from functools import cache

@@ -52,5 +52,5 @@ def test_fixture_a_is_reproduced() -> None:
 @settings(max_examples=15, deadline=None)
 def test_acceptance_is_that_of_the_papers_rule(pair: tuple[list[float], list[float]]) -> None:
     p, q = pair
-    assume(sorted(q)[-1] > sorted(q)[-2] and max(q) < 1)  # one hub, and somebody beside it
+    assume(sorted(q)[-1] > sorted(q)[-2] and max(q) < 1)  # one hub, and other tokens beside it
     assert acceptance(one_round(Rejection(), BestAndOne((2,)), p, q)) == pytest.approx(accepted(p, q), abs=1e-9)

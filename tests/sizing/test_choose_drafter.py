@@ -1,4 +1,4 @@
-"""What drafts where nobody said it: the fastest drafter that ships and fits, else the target's first layers."""
+"""Which drafter is chosen by default: the fastest drafter that ships and fits, else the target's first layers."""
 
 from dataclasses import replace
 from pathlib import Path

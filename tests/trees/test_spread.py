@@ -1,4 +1,4 @@
-"""A level grows by few operations of known shape where looking costs: the same trees, and no look."""
+"""Levels grow in known shapes without host reads, and the trees are those of a CPU."""
 
 from typing import Any
 
@@ -58,7 +58,7 @@ each_policy = pytest.mark.parametrize("policy", POLICIES, ids=label)
 
 @pytest.fixture(autouse=True)
 def some_asks_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`some` answers on an accelerator without a look; here it would take a processor for one."""
+    """`some` reads nothing on an accelerator; here it has to take the CPU for one."""
     from draftwood.core import host
 
     for module in (stochastic_beam, threshold):
@@ -96,7 +96,7 @@ def kept_nodes(policy: Any, limit: Limit, made: Proposal) -> list[list[Any]]:
         for i in kept[b].nonzero()[:, 0].tolist():
             place = int(made.q_indices()[b, i])
             probs = None if place < 0 or made.q is None else made.q.prob[place].tolist()
-            # A leaf that was not run has no distribution on either way; one that was run may have lost its children.
+            # A leaf that was not run has no distribution on either path; one that was run may have lost its children.
             has = bool((kept[b] & (made.tree.parents[b] == i)).any())
             path = tuple(t for t in own[i] if t >= 0)
             # Lists add scores in double precision.
@@ -108,7 +108,7 @@ def kept_nodes(policy: Any, limit: Limit, made: Proposal) -> list[list[Any]]:
 @each_policy
 @pytest.mark.parametrize(("depths", "nodes"), LIMITS)
 @pytest.mark.parametrize("temperatures", TEMPERATURES)
-def test_the_same_tree_grows_without_a_look(policy: Any, depths: Any, nodes: Any, temperatures: Any) -> None:
+def test_the_same_tree_grows_without_a_host_read(policy: Any, depths: Any, nodes: Any, temperatures: Any) -> None:
     limit, rnd = Limit.of(depths, nodes), a_round(temperatures)
     plain = kept_nodes(policy, limit, propose(policy, limit, rnd))
     assert sum(map(len, plain)) > 4
@@ -121,7 +121,7 @@ def test_the_same_tree_grows_without_a_look(policy: Any, depths: Any, nodes: Any
 
 
 @each_policy
-def test_columns_are_mapped_to_their_tokens_on_both_ways(policy: Any) -> None:
+def test_columns_are_mapped_to_their_tokens_on_both_paths(policy: Any) -> None:
     limit, rnd, ids = Limit.of([3] * 4, [6] * 4), a_round((1.0, 0.0, 1.0, 1.0)), torch.tensor([2, 3, 4, 7, 9, 11])
     plain = kept_nodes(policy, limit, propose(policy, limit, rnd, ids))
     with as_if_on_a_device():

@@ -28,7 +28,7 @@ def test_draws_that_were_not_merged_come_in_draw_order() -> None:
     assert found.shape == (3, 3) and found[:2].tolist() == [[0, 2, 3], [1, 1, 1]]
 
 
-def test_nobody_drew_anything_and_an_accelerator_does_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_draws_there_is_no_order_and_an_accelerator_reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draws, "some", lambda mask: True)
     nothing, one = torch.zeros(1, 2, dtype=torch.int64), torch.ones(1, dtype=torch.bool)
     assert order(nothing, toy_round([[1]], 9), torch.zeros(1, dtype=torch.int64), one).shape == (1, 0)
@@ -70,7 +70,7 @@ def test_every_order_of_merged_draws_is_equally_likely() -> None:
     rows = 6000
     rnd, copies = toy_round([[1]] * rows, 9), torch.tensor([[0, 2, 0, 1, 1]]).expand(rows, -1)
     node, yes = torch.zeros(rows, dtype=torch.int64), torch.ones(rows, dtype=torch.bool)
-    assert order(copies, rnd, node, ~yes)[:, 0].eq(1).all(), "in draw order where nobody asks"
+    assert order(copies, rnd, node, ~yes)[:, 0].eq(1).all(), "in draw order where none is asked for"
     found = Counter(map(tuple, order(copies, rnd, node, yes).tolist()))
     assert set(found) == set(permutations((1, 1, 3, 4)))
     assert all(seen / rows == pytest.approx(1 / 12, abs=0.015) for seen in found.values())

@@ -38,7 +38,7 @@ def test_children_stand_in_order_behind_each_other(seed: int) -> None:
             assert here.copies[b].tolist() == [*tree.copies[b, want].tolist(), *[0] * (here.child.shape[1] - len(want))]
 
 
-def test_nobody_carries_a_token_and_a_bare_root_has_no_children() -> None:
+def test_empty_places_carry_no_token_and_a_bare_root_has_no_children() -> None:
     for tree in (TokenTree.roots(torch.tensor([3, 4])), TokenTree.roots(torch.zeros(0, dtype=torch.int64))):
         here = Families.of(tree).at(torch.zeros(tree.batch, dtype=torch.int64))
         assert here.child.shape == (tree.batch, 1) and not here.child.any() and (here.token < -1).all()

@@ -72,7 +72,7 @@ def test_greedy_text_is_that_of_matching(rule: Any, shortcut: bool, monkeypatch:
     assert probs_of(got) == probs_of(want) and len(got) == 1 and got[0].accepted == want[0].accepted
 
 
-def test_nodes_of_a_path_come_in_order_and_dead_ones_are_nobody() -> None:
+def test_nodes_of_a_path_come_in_order_and_dead_ones_are_left_out() -> None:
     tree = TokenTree.roots(torch.tensor([7, 8]))
     tree = tree.add(torch.tensor([[0, 0], [0, 0]]), torch.tensor([[1, 2], [3, 4]]), live=torch.ones(2, 2).bool())
     tree = tree.add(torch.tensor([[2], [1]]), torch.tensor([[5], [6]]), live=torch.tensor([[True], [False]]))

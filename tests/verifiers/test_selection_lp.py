@@ -9,7 +9,7 @@ from draftwood.verifiers.selection_lp import best_chances, solved
 
 
 def shared(chances: np.ndarray, p: np.ndarray, r: np.ndarray, q: np.ndarray) -> float:
-    """sum min(p, won) by adding up all pairs, with nobody outside."""
+    """sum min(p, won) by adding up all pairs, none left out."""
     won = np.zeros(len(p))
     for i in range(len(p)):
         for j in range(len(p)):
@@ -31,7 +31,7 @@ def test_no_random_chances_are_better() -> None:
         assert best >= shared(by_rank, p, r, q) - 1e-9
 
 
-def test_rows_that_nobody_asks_for_and_failures_go_by_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pairs_that_are_not_asked_for_and_failures_go_by_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     p, q = torch.tensor([[0.5, 0.3, 0.2]] * 2).double(), torch.tensor([[0.3, 0.4, 0.3]] * 2).double()
     none, where = torch.zeros(2).double(), torch.tensor([True, False])
     found = best_chances(p, q, q, none, none, where)

@@ -36,7 +36,7 @@ def test_the_cards_trace_is_followed() -> None:
     assert p[0].tolist() == pytest.approx([0, 0, 1]) and q[0].tolist() == pytest.approx([6 / 7, 0, 1 / 7])
     assert weight(w, p, q, c).item() == pytest.approx(7 / 11)
     w, p, q = settle(w, p, q, c)
-    assert w.item() == 0 and not p.isnan().any() and not q.isnan().any(), "nobody needs a any more"
+    assert w.item() == 0 and not p.isnan().any() and not q.isnan().any(), "nothing is left to choose"
 
 
 @pytest.mark.parametrize("policy", [Static((2, 1)), Static((2, 1), Draw.IID), Paths(2)], ids=str)

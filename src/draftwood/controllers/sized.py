@@ -91,7 +91,7 @@ class Sized:
         judged = zip(outcome.deepest, outcome.judged, outcome.accepted, strict=True)
         for slot, request, (deepest, levels, kept) in zip(rnd.host_slots, rnd.requests, judged, strict=True):
             if levels:
-                # The table knows whole drafts: one that was cut is a shorter one with the same chance per level.
+                # The table holds whole drafts: one that was cut counts as a shorter one with the same chance per level.
                 levels = levels if levels < deepest else state.size[0]
                 state.shifts.learn(slot, at, request.params.temperature, kept, levels)
 

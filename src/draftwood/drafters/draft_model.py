@@ -1,7 +1,7 @@
 """DraftModel: a smaller model writes the guess token by token, through the one growing loop.
 
 It has a cache of its own and no phases: before it drafts it runs whatever known text its cache lacks, so prompts, resumes,
-undrafted rounds and the token it never saw after a full acceptance are all the same catch-up.
+undrafted rounds and the token it has not run after a full acceptance are all the same catch-up.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.core import host as hosts
 from draftwood.core.forward import ForwardInput, ForwardOutput, Needs
 from draftwood.core.host import put
 from draftwood.core.legal_draws import Draw
@@ -27,10 +26,11 @@ from draftwood.core.score import KnownTokens, assemble
 from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Outcome
 from draftwood.drafters.features import MARGIN
-from draftwood.drafters.levels import Levels
+from draftwood.drafters.levels import levels_of, rows_at
 from draftwood.trees.grow import grow
 
-_Grown = tuple[dict[tuple[int, int], int], list[int], int]  # see _remember
+_Grown = tuple[dict[tuple[int, int], int], int]
+"""Where the last draft of a slot staged its nodes, as `HostLevels.children`, and how many known tokens it ran."""
 
 
 @dataclass(slots=True)
@@ -89,34 +89,28 @@ class DraftModel:
         # At most: a level's frontier is never wider than the budget.
         staged = min(limit.tier.depth * limit.tier.nodes, MARGIN)
         state.runner.reserve([c.slot for c in chains], [len(c.tokens) + staged for c in chains])
-        seconds, unread = 0.0, not hosts.on_host(rnd.device)
-        levels = Levels(chains, rnd.device)
-        # Staged entry (-1: none) and position of every node that was run.
-        last = [[len(c.tokens) - 1 for c in chains], [c.done + len(c.tokens) - 1 for c in chains]]
-        run = [put(last, rnd.device)[..., None]]
+        levels, root, passes, seconds = levels_of(chains, rnd.device), base.tree.resize(1), 0, 0.0
 
         def step(tree: TokenTree, frontier: Int[Tensor, "B F"]) -> tuple[DraftProbs, Float[Tensor, "B F H"] | None]:
-            nonlocal seconds
+            nonlocal passes, seconds
             started = perf_counter()
-            if tree.num_nodes == 1:
-                x = assemble(chains, base.tree)[0]
-                logits, hidden = (found[:, None] for found in self._logits(state, x, rows))
-            elif unread:
-                x = levels.step(tree, frontier)[0]
-                logits, hidden = (found.view(*frontier.shape, -1) for found in self._logits(state, x, rows))
+            if passes:
+                level = levels.step(tree, frontier)
+                x, places = level.x, level.places
             else:
-                logits, hidden = self._run(state, rnd, tree, frontier, run, rows)
+                x, places = assemble(chains, root)[0], list(range(len(chains)))
+            logits, hidden = (
+                rows_at(found, places, frontier.numel()).view(*frontier.shape, -1)
+                for found in self._logits(state, x, rows)
+            )
+            passes += 1
             seconds += perf_counter() - started
             probs = rnd.probs(logits, tree, frontier.clamp_min(0), ids, ranked=policy.draw.ranked)
             return DraftProbs(probs.flatten(0, 1), ids), None if limit.proceed is always else hidden
 
         proposal = grow(base, limit, policy, rnd, step)
-        if (
-            unread
-        ):  # nobody knows here which nodes are accepted: their tokens are run again in the next draft's first pass
-            state.grown |= {c.slot: ({}, [], len(c.tokens)) for c in chains}
-        else:
-            self._remember(state, rnd, proposal.tree, run[0][0])
+        # On an accelerator no entries of nodes are known here: accepted tokens are run again in the next first pass.
+        state.grown |= {c.slot: (known, len(c.tokens)) for c, known in zip(chains, levels.children, strict=True)}
         return replace(proposal, pass_seconds=seconds)
 
     def _columns(self, rnd: Round) -> tuple[Int[Tensor, "W"] | None, Int[Tensor, "W"] | None]:
@@ -136,65 +130,23 @@ class DraftModel:
         hidden = state.runner.execute(replace(x, want=x.want[:0])).hidden[x.want]
         return state.runner.head(hidden, ids=rows), hidden
 
-    def _run(
-        self,
-        state: _State,
-        rnd: Round,
-        tree: TokenTree,
-        frontier: Int[Tensor, "B F"],
-        run: list[Tensor],
-        rows: Int[Tensor, "W"] | None,
-    ) -> tuple[Float[Tensor, "B F W"], Float[Tensor, "B F H"]]:
-        """One draft pass over the frontier, each node behind the staged entry of its parent; zeros where there is none."""
-        table = torch.nn.functional.pad(run[0], (0, tree.num_nodes - run[0].shape[2]), value=-1)  # [2, B, N]
-        real = frontier >= 0
-        node = frontier.clamp_min(0)
-        parent, above = table.gather(2, tree.parents.gather(1, node).clamp_min(0).expand(2, -1, -1))
-        own, position = table[0].amax(1, keepdim=True) + real.long().cumsum(1), above + 1
-        both = node.expand(2, -1, -1)
-        run[0] = table.scatter(2, both, torch.where(real, torch.stack([own, position]), table.gather(2, both)))
-        flat = real.flatten().nonzero()[:, 0]
-        x = ForwardInput(
-            ids=tree.tokens.gather(1, node).flatten()[flat],
-            slots=rnd.slots[:, None].expand_as(node).flatten()[flat],
-            positions=position.flatten()[flat],
-            entries=own.flatten()[flat],
-            parents=parent.flatten()[flat],
-            want=torch.arange(len(flat), device=flat.device),
-        )
-        logits, hidden = (
-            found.new_zeros(real.numel(), found.shape[-1]).index_copy(0, flat, found).view(*real.shape, -1)
-            for found in self._logits(state, x, rows)
-        )
-        return logits, hidden
-
-    @staticmethod
-    def _remember(state: _State, rnd: Round, tree: TokenTree, entries: Int[Tensor, "B M"]) -> None:
-        """Own tree by token, for `commit`: (parent, token) -> node, staged entry of each node, length of the chain."""
-        table = torch.nn.functional.pad(entries, (0, tree.num_nodes - entries.shape[1]), value=-1).tolist()
-        for slot, parents, tokens, live, run in zip(
-            rnd.host_slots, tree.parents.tolist(), tree.tokens.tolist(), tree.live.tolist(), table, strict=True
-        ):
-            children = {(parents[i], tokens[i]): i for i in range(1, len(tokens)) if live[i]}
-            state.grown[slot] = (children, run, run[0] + 1)
-
     def commit(self, state: _State, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
         """Keep the entries of the accepted tokens as far as they were run here. The next root is never kept: its own entry
         is what the next draft starts from."""
         slots: list[int] = []
         kept: list[list[int]] = []
         texts: list[list[int]] = []
-        told = outcome.verdict.to_host()
-        for slot, request, emitted, path in zip(rnd.host_slots, rnd.requests, outcome.emitted, told.paths, strict=True):
+        paths = outcome.verdict.to_host().paths
+        for slot, request, emitted, path in zip(rnd.host_slots, rnd.requests, outcome.emitted, paths, strict=True):
             if slot not in state.grown:
                 continue
-            children, run, chain = state.grown.pop(slot)
-            entries, node = list(range(chain)), 0
+            children, chain = state.grown.pop(slot)
+            entries = list(range(chain))
             for token in emitted[: len(path) - 1]:
-                node = children.get((node, token), -1)
-                if node < 0 or run[node] < 0:
+                found = children.get((entries[-1], token))
+                if found is None:
                     break
-                entries.append(run[node])
+                entries.append(found)
             done = state.runner.length(slot)
             slots.append(slot)
             kept.append(entries)

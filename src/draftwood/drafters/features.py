@@ -25,7 +25,7 @@ from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.score import KnownTokens
 from draftwood.core.verdict import Outcome
-from draftwood.drafters.feature_draft import Draft, in_one_call, unread_lines
+from draftwood.drafters.feature_draft import Draft, chain_in_one_call
 from draftwood.drafters.nets.runner import FeatureModel
 from draftwood.trees.grow import grow
 
@@ -34,7 +34,7 @@ MARGIN = 1024  # staged entries beyond the longest text
 
 @dataclass(slots=True)
 class _Slot:
-    """One slot: whose it is, and fused features that have no cache entry yet, from index `cache.length` on."""
+    """One slot: its request, and fused features that have no cache entry yet, from index `cache.length` on."""
 
     owner: Request
     waiting: Float[Tensor, "k d"] | None = None
@@ -69,7 +69,7 @@ class Features:
         return _State(self.model.open(slots, self.model.max_positions + MARGIN))
 
     def admit(self, state: _State, slot: int, request: Request) -> int:
-        """Pairs that are here already; from there on the target must show its features again."""
+        """Pairs that have entries already; from there on the target must output its features again."""
         self.free(state, [slot])
         known = request.known
         # An entry is known by its pair's token, so the first token has none, and yet every feature depends on it.
@@ -89,7 +89,7 @@ class Features:
                 continue
             first = state.runner.length(slot) + state.slots[slot].held
             new = range(max(first, done), min(done + size, wanted[slot]))  # positions whose features are not here yet
-            assert first >= done or not new, "a feature was never shown"
+            assert first >= done or not new, "a feature is missing"
             places += [start + position - done for position in new]
             if new:
                 counts[slot] = len(new)
@@ -146,7 +146,7 @@ class Features:
 
     def propose(self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
         slots, lengths = rnd.host_slots, rnd.host_lengths
-        # A text whose features have not been shown yet (its first pass) has nothing to draft from.
+        # Before its first pass a text has no features to draft from.
         held = {slot: state.slots[slot].held for slot in slots if slot in state.slots}
         counts = {
             slot: held[slot]
@@ -164,10 +164,8 @@ class Features:
         chain, known = self._chains(state, counts), self._known(state, rnd, counts)
         proposal = None
         divisor = rnd.temperature() if most == 1 or _best_tokens_alone(policy, rnd, limit) else None
-        if divisor and rnd.batch == 1:
-            proposal = in_one_call(state.runner, base, limit, chain, divisor[0], only)
-        if proposal is None and divisor and set(divisor) == {1.0} and len(counts) == rnd.batch:
-            proposal = unread_lines(state.runner, base, limit, chain, only)
+        if divisor and len(counts) == rnd.batch:
+            proposal = chain_in_one_call(state.runner, base, limit, chain, divisor, only)
         kept = list(counts.values())
         if proposal is None:
             draft = Draft(state.runner, rnd, chain, known, policy.draw.ranked, temperature, most, only)
@@ -183,7 +181,7 @@ class Features:
 
     @staticmethod
     def _known(state: _State, rnd: Round, counts: dict[int, int]) -> list[KnownTokens | None]:
-        """What the first pass runs of each sequence of the round; None: nothing, because nothing of it was shown."""
+        """What the first pass runs of each sequence of the round; None: nothing, because it has no features yet."""
         found: list[KnownTokens | None] = []
         for slot in rnd.host_slots:
             done, count = state.runner.length(slot) if slot in counts else 0, counts.get(slot, 0)
@@ -193,7 +191,7 @@ class Features:
 
     def _only(self, state: _State, rnd: Round) -> Int[Tensor, "W"] | None:
         """Tokens the round asks for and the head has; None: all it has. The same tensor for the same columns, so that a
-        model can tell."""
+        model finds what it made for them."""
         if rnd.columns is None:
             return None
         if state.trimmed is None or state.trimmed[0] is not rnd.columns:

@@ -28,7 +28,7 @@ from draftwood.drafters.nets.heads_model import StageModel
 from draftwood.trees.grow import grow
 
 _State = dict[int, tuple[Request, int]]
-"""By slot: whose round was the last, and how long that left the text. Only then the round's origin is the root's."""
+"""By slot: the request of its last round, and its length afterwards. Only then the round's origin is the root's."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,9 +63,9 @@ class Heads:
         return replace(proposal, pass_seconds=draft.seconds)
 
     def commit(self, state: _State, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
-        lengths, counts = rnd.host_lengths, outcome.verdict.count.tolist()
-        for slot, request, length, count in zip(rnd.host_slots, rnd.requests, lengths, counts, strict=True):
-            state[slot] = request, length + count + 1
+        paths = outcome.verdict.to_host().paths
+        for slot, request, length, path in zip(rnd.host_slots, rnd.requests, rnd.host_lengths, paths, strict=True):
+            state[slot] = request, length + len(path)
 
     def free(self, state: _State, slots: Sequence[int]) -> None:
         for slot in slots:
@@ -88,14 +88,14 @@ class _Draft:
     def step(self, tree: TokenTree, frontier: Int[Tensor, "B F"]) -> tuple[DraftProbs, Float[Tensor, "B F H"] | None]:
         started = perf_counter()
         depth = tree.depths().gather(1, frontier.clamp_min(0))
-        speaks = (frontier >= 0) & self.fresh[:, None] & (depth < self.model.stages)
-        probs = (self._conditioned if self.model.reads_tokens else self._levels)(tree, frontier, depth, speaks)
-        if not bool(speaks.all()):
-            probs = probs.masked_fill(~speaks[..., None], 0.0)  # nothing to say, no children
+        has_stage = (frontier >= 0) & self.fresh[:, None] & (depth < self.model.stages)
+        probs = (self._conditioned if self.model.reads_tokens else self._levels)(tree, frontier, depth, has_stage)
+        if not bool(has_stage.all()):
+            probs = probs.masked_fill(~has_stage[..., None], 0.0)  # no distribution, so no children
         self.seconds += perf_counter() - started
         return DraftProbs(probs.flatten(0, 1), self.columns), None
 
-    def _levels(self, tree: TokenTree, frontier: Tensor, depth: Tensor, speaks: Tensor) -> Float[Tensor, "B F W"]:
+    def _levels(self, tree: TokenTree, frontier: Tensor, depth: Tensor, has_stage: Tensor) -> Float[Tensor, "B F W"]:
         """All heads in one product. The nodes of a level share its logits, and its distribution if no option reads paths."""
         stages, plain = self.model.stages, all(r.params.plain for r in self.rnd.requests)
         if self.level_distributions is None:
@@ -109,7 +109,9 @@ class _Draft:
         found = self.level_distributions.gather(1, at)
         return found if plain else self._probs(found, tree, frontier)
 
-    def _conditioned(self, tree: TokenTree, frontier: Tensor, depth: Tensor, speaks: Tensor) -> Float[Tensor, "B F W"]:
+    def _conditioned(
+        self, tree: TokenTree, frontier: Tensor, depth: Tensor, has_stage: Tensor
+    ) -> Float[Tensor, "B F W"]:
         """Each node's stage reads what its parent left and its own token."""
         node = frontier.clamp_min(0)
         self.place = torch.nn.functional.pad(self.place, (0, tree.num_nodes - self.place.shape[1]))
@@ -119,8 +121,8 @@ class _Draft:
         places: list[Tensor] = []
         outputs: list[Tensor] = []
         stages: list[Tensor] = []
-        for k in sorted(set(depth[speaks].tolist())):  # one, where the policy grows level by level
-            at = (speaks & (depth == k)).flatten().nonzero()[:, 0]
+        for k in sorted(set(depth[has_stage].tolist())):  # one, where the policy grows level by level
+            at = (has_stage & (depth == k)).flatten().nonzero()[:, 0]
             before = self.start[sequence[at]] if k == 0 else self.carries[k - 1][above[at]]
             carry, y = self.model.step(k, before, tokens[at])
             held = self.carries.get(k, carry[:0])

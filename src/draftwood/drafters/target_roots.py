@@ -32,7 +32,7 @@ from draftwood.core.verdict import Outcome
 @dataclass(slots=True)
 class _State:
     inner: Any
-    # By slot: whose, how long the text then was, the distribution of its next token.
+    # By slot: the request, how long its text then was, the distribution of its next token.
     left: dict[int, tuple[Request, int, Tensor]] = field(default_factory=dict[int, tuple[Request, int, Tensor]])
 
 
@@ -64,8 +64,8 @@ class TargetRoots:
     def propose(self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
         found: list[Tensor | None] = []
         for slot, length, request in zip(rnd.host_slots, rnd.host_lengths, rnd.requests, strict=True):
-            whose, then, probs = state.left.get(slot, (None, 0, None))
-            found.append(probs if whose is request and then == length else None)
+            owner, then, probs = state.left.get(slot, (None, 0, None))
+            found.append(probs if owner is request and then == length else None)
         known = next((probs for probs in found if probs is not None), None)
         if known is not None:
             probs = torch.stack([torch.zeros_like(known) if probs is None else probs for probs in found])

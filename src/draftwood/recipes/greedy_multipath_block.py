@@ -16,8 +16,8 @@ PAPER = Paper(
 def build(
     target: Runner, *, inner: OfDrafter[str] = "auto", paths: Count = 2, depth: Size = 3, counted: bool = False
 ) -> Recipe:
-    """`counted`: the rule looks at how many paths share a node, which keeps it exact even if one path ends another. Here
-    every path ends at `depth` or by its own tokens, so the published rule, which does not look, is exact."""
+    """`counted`: the rule counts the paths that share a node, which keeps it exact even if one path ends another. Here
+    every path ends at `depth` or by its own tokens, so the published rule, which does not count, is exact."""
     return Recipe(
         drafter=recipes.drafter(inner, target),
         policy=Paths(paths),

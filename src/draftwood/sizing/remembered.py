@@ -30,7 +30,7 @@ def remembered(target: Runner, folder: str, key: str, read: Callable[[Any], T], 
 
 
 def _write(file: Path, record: dict[str, object]) -> None:
-    """By one rename, so that nobody reads half of it. A cache that cannot be written costs only the next start."""
+    """By one rename, so that no process reads half of it. A cache that cannot be written costs only the next start."""
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_suffix(f".{os.getpid()}")

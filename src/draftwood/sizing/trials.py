@@ -61,7 +61,7 @@ def trials(target: Runner, recipe: Recipe, key: str, sizes: Sequence[Size] = SIZ
 
 
 def of_target(store: WeakKeyDictionary[Any, dict[Any, Any]], target: Runner) -> dict[Any, Any]:
-    """What is remembered of a target, for as long as somebody holds it."""
+    """What is remembered of a target, for as long as it exists."""
     return store.setdefault(target.info, {})
 
 
@@ -103,7 +103,7 @@ def _timed(target: Runner, recipe: Recipe, sizes: Sequence[Size]) -> list[Times]
     engine.step()  # the prompt
     rounds: dict[Size, list[Times]] = {size: [] for size in sizes}
     if not on_host(target.info.device):
-        # An accelerator captures its first round of a size, which takes as long as hundreds of others.
+        # An accelerator captures the first round of each size, which takes as long as hundreds of others.
         for _, turn.size in product(range(2), sizes):
             engine.step()
     started = perf_counter()

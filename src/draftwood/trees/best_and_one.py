@@ -20,7 +20,7 @@ from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.trees.by_level import ByLevel
-from draftwood.trees.spread import ended, spread
+from draftwood.trees.spread import spread, without_frontier
 from draftwood.trees.static import Static, need_widths
 
 
@@ -60,7 +60,7 @@ class BestAndOne(ByLevel):
         grown = spread(base, rest, 1, self.draw, allowed, rnd)
         frontier = torch.cat([given.frontier, grown.frontier], dim=1)
         grown = replace(grown, frontier=frontier, carry=level + 1)
-        return grown if self._plain.draws_level(level + 1, limit) else ended(grown)
+        return grown if self._plain.draws_level(level + 1, limit) else without_frontier(grown)
 
     def select(self, tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
         return self._plain.select(tree, limit)

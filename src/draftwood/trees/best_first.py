@@ -21,6 +21,7 @@ from draftwood.core.tree import TokenTree
 from draftwood.errors import need_at_least
 from draftwood.trees.by_level import ByLevel
 from draftwood.trees.grow import best_of
+from draftwood.trees.spread import tokens_at
 
 _FEW = 100  # candidates of a level that lists take faster than tensors
 WIDE = 10  # beam of a tree that may choose its own, as published
@@ -29,29 +30,22 @@ WIDE = 10  # beam of a tree that may choose its own, as published
 @dataclass(frozen=True, slots=True, eq=False)
 class _Carry:
     score: Float[Tensor, "B F"]  # of the frontier nodes
-    best: Float[Tensor, "B nodes"]  # the best scores stored so far, in falling order; -inf where there are fewer
-    floor: Float[Tensor, "B 1"]  # the last place in `best`: nothing new at or below it is ever selected
-    last: Int[Tensor, "B 1"]  # that place
+    floor: float | Float[Tensor, "B 1"] = -math.inf  # nothing new at or below it is ever selected
+    # The best scores stored so far, in falling order; -inf where there are fewer. None: nothing is pruned, as on an
+    # accelerator, where all levels are run in any case.
+    best: Float[Tensor, "B nodes"] | None = None
+    last: Int[Tensor, "B 1"] | None = None  # the place of `floor` in `best`
 
     def after(self, score: Float[Tensor, "B M"], beam: int) -> "tuple[_Carry, Bool[Tensor, 'B G']]":
         """With the scores of another level, in falling order; also which of its best nodes go on."""
+        if self.best is None or self.last is None:
+            return _Carry(score[:, :beam]), score[:, :beam] > self.floor
         budget = self.best.shape[1]
         best = torch.cat([self.best, score], dim=1).topk(budget, dim=1).values
         floor = best.gather(1, self.last)
         goes_on = score[:, :beam] > floor
         width = int(goes_on.any(0).sum())  # those that go on stand first: no wider than the widest sequence needs
-        return _Carry(score[:, :width], best, floor, self.last), goes_on[:, :width]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Whole:
-    """The same without pruning: where all levels are run in any case, it would only cost operations."""
-
-    score: Float[Tensor, "B F"]
-    floor: float = -math.inf
-
-    def after(self, score: Float[Tensor, "B M"], beam: int) -> "tuple[_Whole, Bool[Tensor, 'B G']]":
-        return _Whole(score[:, :beam]), score[:, :beam] > self.floor
+        return _Carry(score[:, :width], floor, best, self.last), goes_on[:, :width]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,9 +124,9 @@ class BestFirst(ByLevel):
         score, nodes = base.tree.score[:, :1], limit.nodes[:, None]
         frontier = torch.where(nodes > 0, growth.frontier, -1)
         if not hosts.on_host(rnd.device):
-            return replace(growth, frontier=frontier, carry=_Whole(score))
+            return replace(growth, frontier=frontier, carry=_Carry(score))
         best = score.new_full((rnd.batch, _budget(limit)), -torch.inf)
-        carry = _Carry(score, best, score - torch.inf, (nodes - 1).clamp_min(0))
+        carry = _Carry(score, score - torch.inf, best, (nodes - 1).clamp_min(0))
         return replace(growth, frontier=frontier, carry=carry)
 
     def expand(self, growth: Growth, q: DraftProbs, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
@@ -141,10 +135,10 @@ class BestFirst(ByLevel):
         prob, tokens = q.prob, q.ids
         if k < q.prob.shape[1] or tokens is None or tokens.ndim == 1:
             prob, columns = top(q.prob, k)
-            tokens = _tokens(columns, q)
+            tokens = tokens_at(q, columns)
         if isinstance(growth.carry, _Lists):
             return self._expand_few(growth, host(prob.log()), host(tokens), host(allowed), limit)
-        carry: _Carry | _Whole = growth.carry
+        carry: _Carry = growth.carry
         tree = growth.tree
         # A token outside the distribution's support has score -inf, and so has every child of a node that may have none.
         score = prob.log().to(tree.score.dtype).view(*allowed.shape, k) + carry.score[..., None]
@@ -199,9 +193,3 @@ def _even(lists: list[list[Any]], fill: Any) -> list[list[Any]]:
     """All as long as the longest."""
     longest = max(map(len, lists))
     return [each + [fill] * (longest - len(each)) for each in lists]
-
-
-def _tokens(columns: Int[Tensor, "R k"], q: DraftProbs) -> Int[Tensor, "R k"]:
-    if q.ids is None:
-        return columns
-    return q.ids[columns] if q.ids.ndim == 1 else q.ids.gather(1, columns)

@@ -24,7 +24,7 @@ def positional(acceptance: Sequence[float], nodes: int, depth: int, part: str = 
         T(m, l) = 1 + g(m - 1, 0, l)                                      tokens that m nodes in l levels emit
         g(r, i, l) = max_s acceptance[i] T(s, l - 1) + g(r - s, i + 1, l)       r nodes left for the i-th child and on
 
-    `part`: in whose name something is refused.
+    `part`: the name that errors begin with.
     """
     need_size(part, nodes=(nodes, 0), depth=(depth, 0))
     _probabilities(part, acceptance)

@@ -6,7 +6,6 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from draftwood.core import host
 from draftwood.core.legal_draws import Draw, Shape, need_draw
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Growth, Proposal
@@ -15,7 +14,7 @@ from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.trees.by_level import ByLevel
 from draftwood.trees.grow import by_score
-from draftwood.trees.spread import hang, spread
+from draftwood.trees.spread import spread, with_children
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,22 +40,11 @@ class Chain(ByLevel):
         return Growth.at_roots(base)
 
     def expand(self, growth: Growth, q: DraftProbs, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
-        if self.draw is not Draw.GIVEN:
-            return spread(growth, q, 1, self.draw, allowed, rnd)
-        if host.on_host(rnd.device):
-            return spread(growth, _coupled(growth, q, allowed, rnd), 1, self.draw, allowed, rnd)
-        if rnd.sampler.all_greedy:  # q would emit its best token
+        if self.draw is not Draw.GIVEN or rnd.sampler.all_greedy:  # a greedy q would emit its best token
             return spread(growth, q, 1, self.draw, allowed, rnd)
         depth = torch.full_like(growth.frontier[:, 0], growth.level or 0)
         column = rnd.guess(depth, q.prob, allowed[:, 0])
-        return hang(growth, q, column[:, None, None], self.draw, allowed)
+        return with_children(growth, q, column[:, None, None], self.draw, allowed)
 
     def select(self, tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
         return by_score(tree, limit)
-
-
-def _coupled(growth: Growth, q: DraftProbs, allowed: Bool[Tensor, "B F"], rnd: Round) -> DraftProbs:
-    depth = growth.tree.depths().gather(1, growth.frontier.clamp_min(0))[:, 0]
-    column = rnd.guess(depth, q.prob, allowed[:, 0])
-    one = torch.zeros_like(q.prob).scatter_(1, column.clamp_min(0)[:, None], (column >= 0).to(q.prob.dtype)[:, None])
-    return DraftProbs(one, q.ids)

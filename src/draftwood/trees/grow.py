@@ -25,11 +25,11 @@ NO_NUMBERS = "propose: the draft's probabilities are not numbers; its weights ma
 
 
 def grow(base: Proposal, limit: Limit, policy: TreePolicy, rnd: Round, step: Step) -> Proposal:
-    """Level by level until the tier's depth or an empty frontier. A sequence that has reached its own depth just waits.
-    Policies that do not grow by levels say how many passes they may ask for. Where looking at a frontier would stop a
-    device, all levels are run, and nodes that get no children are -1 in it.
+    """Level by level until the tier's depth or an empty frontier. A sequence that has reached its own depth waits for the
+    others. Policies that do not grow by levels say how many passes they may ask for. On an accelerator a frontier is not
+    read: all levels are run, and nodes that get no children are -1 in it.
 
-    A step that fails ends growth, and what was drawn stays: to throw it away because of what came after it would bias
+    A step that fails ends growth, and what was drawn stays: dropping it because of what came after it would bias
     the output. Where levels are grown, no pass is run over nodes that may not get children.
     """
     fault: str | None = None
@@ -50,7 +50,7 @@ def grow(base: Proposal, limit: Limit, policy: TreePolicy, rnd: Round, step: Ste
             allowed = growth.frontier >= 0
         if limit.proceed is not always:
             allowed = allowed & limit.proceed(growth.tree, growth.frontier, _above(growth, states))
-            if most is None:  # others must be told which of their nodes were refused
+            if most is None:  # others need to know which of their nodes were refused
                 growth = replace(growth, frontier=torch.where(allowed, growth.frontier, -1))
         if host.on_host(rnd.device) and not bool((growth.frontier >= 0).any()):
             break
@@ -107,8 +107,8 @@ def _with_states(
 
 
 def _no_numbers(q: DraftProbs) -> bool:
-    """Whether every distribution is NaN, as broken weights leave them. One number tells: softmax spreads a NaN to its whole
-    distribution. On an accelerator looking would stop the device; there the check of proposals finds it."""
+    """Whether every distribution is NaN, as broken weights leave them. One number is enough: softmax spreads a NaN to its
+    whole distribution. On an accelerator nothing is read; there the check of proposals finds it."""
     first = q.prob[:, :1]
     return host.on_host(first.device) and bool(first.numel()) and bool(first.isnan().all())
 

@@ -5,8 +5,8 @@ siblings are all rejected, if a token is kept with its draft probability.
 
     value(next child of n) = q(path to n) * (1 - q of n's children so far)
 
-The value is known before the token, so a budget may look at it: what does not fit are draws, never tokens. A greedy sequence
-draws nothing, and its next child is known to be the best token left: it is worth that token's probability.
+The value is known before the token, so a budget may depend on it: what does not fit are draws, never tokens. A greedy
+sequence draws nothing, and its next child is known to be the best token left: it is worth that token's probability.
 """
 
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ from draftwood.core.tree import TokenTree
 from draftwood.errors import need_at_least
 from draftwood.trees.grow import by_score
 from draftwood.trees.place import place
-from draftwood.trees.spread import joined, with_distributions
+from draftwood.trees.spread import joined, tokens_at, with_distributions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,7 +89,7 @@ class MostValuableFirst:
         while True:
             node, ready = _top(growth, limit)
             on_host = host.on_host(rnd.device)
-            if on_host and not bool(ready.any()):  # a heap has to look
+            if on_host and not bool(ready.any()):  # nothing can be drawn before another pass
                 break
             growth = _pop(growth, node, ready, limit, rnd)
             if not on_host:  # one draw a pass: there are as many passes as draws, and a draw that is not ready waits
@@ -97,7 +97,7 @@ class MostValuableFirst:
         return replace(growth, frontier=self._waiting(growth, limit))
 
     def _waiting(self, growth: Growth, limit: Limit) -> Int[Tensor, "B F"]:
-        """The next nodes to run: of the draws that the budget has room for, those whose distribution nobody knows."""
+        """The next nodes to run: of the draws that the budget has room for, those whose distribution is not known yet."""
         carry: _Carry = growth.carry
         width = min(self.ahead, carry.value.shape[1])
         # Stable, so that of equals the older one is drawn first here as in `_top`.
@@ -137,7 +137,7 @@ def _pop(growth: Growth, node: Int[Tensor, "B"], ready: Bool[Tensor, "B"], limit
     further = torch.where(drew, torch.minimum(left, value), 0.0)
     deeper = torch.where(depth + 1 < limit.depth[:, None], torch.minimum(own, value), 0.0)
     values = carry.value.scatter(1, at, torch.where(ready[:, None], further, value))
-    grown = place(tree, new, drew, parents=at, tokens=_tokens(q, index, column), score=value.log())
+    grown = place(tree, new, drew, parents=at, tokens=tokens_at(q, column, index[:, None]), score=value.log())
     carry = _Carry(
         _set(values, new, drew, deeper, grown.num_nodes),
         _set(carry.reach, new, drew, own, grown.num_nodes),
@@ -159,10 +159,3 @@ def _without(probs: Float[Tensor, "B W"], columns: Int[Tensor, "B M"]) -> Float[
     width = probs.shape[1]
     spare = torch.nn.functional.pad(probs, (0, 1))
     return spare.scatter(1, torch.where(columns >= 0, columns, width), 0.0)[:, :width]
-
-
-def _tokens(q: DraftProbs, index: Int[Tensor, "B"], column: Int[Tensor, "B 1"]) -> Int[Tensor, "B 1"]:
-    if q.ids is None:
-        return column
-    at = column.clamp_min(0)
-    return q.ids[at] if q.ids.ndim == 1 else q.ids[index].gather(1, at)

@@ -22,13 +22,13 @@ def place(
     tokens: Int[Tensor, "B M"],
     score: Float[Tensor, "B M"],
 ) -> TokenTree:
-    """Nodes drawn one by one (copies 1), in dead columns or behind the others; entries that are not live go nowhere. No
+    """Nodes drawn one by one (copies 1), in dead columns or behind the others; entries that are not live are dropped. No
     sequence leaves a gap, so none needs more new columns than it has entries."""
     nodes = tree.num_nodes + live.shape[1]
-    if host.on_host(live.device):  # where looking is free, only as many as the longest sequence needs
+    if host.on_host(live.device):  # only as many as the longest sequence needs
         last = int(torch.where(live, at, 0).max()) if live.numel() else 0
         nodes = max(tree.num_nodes, last + 1)
-    wide = tree.resize(nodes + 1)  # the last column takes what goes nowhere
+    wide = tree.resize(nodes + 1)  # the last column takes what is dropped
     to = torch.where(live, at, nodes)
     new = {
         "tokens": tokens,

@@ -17,7 +17,7 @@ from draftwood.errors import OptionError
 from draftwood.trees.best_shape import Topology
 from draftwood.trees.by_level import ByLevel
 from draftwood.trees.grow import by_score
-from draftwood.trees.spread import ended, spread
+from draftwood.trees.spread import spread, without_frontier
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +66,12 @@ class Shaped(ByLevel):
 
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
         levels, growth = self._levels(), Growth.at_roots(base)
-        return replace(growth, carry=levels) if levels else ended(replace(growth, carry=levels))
+        return replace(growth, carry=levels) if levels else without_frontier(replace(growth, carry=levels))
 
     def expand(self, growth: Growth, q: DraftProbs, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
         levels: list[list[int]] = growth.carry
         if not levels:
-            return ended(growth)
+            return without_frontier(growth)
         counts, most = levels[0], max(levels[0])
         asked = put(counts, rnd.device).expand_as(growth.frontier)
         grown = spread(growth, q, most, self.draw, allowed & (asked > 0), rnd, counts=asked)
@@ -88,7 +88,7 @@ class Shaped(ByLevel):
             frontier=torch.where(frontier >= 0, back, -1),
             carry=levels[1:],
         )
-        return grown if levels[1:] else ended(grown)
+        return grown if levels[1:] else without_frontier(grown)
 
     def select(self, tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
         return by_score(tree, limit)

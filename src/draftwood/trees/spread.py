@@ -1,7 +1,6 @@
 """One more level: children drawn for the nodes of the frontier, and the distributions they were drawn from.
 
-Where looking at numbers is free, this is done step by step. Elsewhere every operation costs as much as a thousand numbers in
-it, so the same level is made of a third of them, in shapes that the host knows.
+Shapes follow from the frontier and the number of draws, so nothing is read on the host.
 """
 
 from dataclasses import replace
@@ -11,7 +10,6 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from draftwood.core import host
 from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Growth
@@ -35,8 +33,7 @@ def spread(
 
     Equal iid draws become one node that counts its copies. A draw without replacement stops when nothing is left.
     """
-    on_host = host.on_host(rnd.device)
-    if not on_host and rnd.sampler.all_greedy and draw is not Draw.GIVEN:
+    if rnd.sampler.all_greedy and draw is not Draw.GIVEN:
         # Greedy sequences take the best tokens: independent draws are one and the same, others are the best ones in order.
         k, counts, draw = (1, None, Draw.GIVEN) if draw is Draw.IID else (k, counts, Draw.GIVEN)
     batch, width = growth.frontier.shape
@@ -44,10 +41,10 @@ def spread(
     columns = rnd.draw(growth.frontier.clamp_min(0), probs, k, draw, allowed)
     if counts is not None:
         columns = torch.where(torch.arange(k, device=columns.device) < counts[..., None], columns, -1)
-    return (_hang_on_host if on_host else hang)(growth, q, columns, draw, allowed, source)
+    return with_children(growth, q, columns, draw, allowed, source)
 
 
-def hang(
+def with_children(
     growth: Growth,
     q: DraftProbs,
     columns: Int[Tensor, "B F k"],
@@ -57,16 +54,14 @@ def hang(
 ) -> Growth:
     """Nodes for the columns drawn at the frontier, -1 for none and wherever none was allowed. Frontier nodes are live, so
     nothing is checked again."""
-    tree, frontier = growth.tree, growth.frontier
-    live, tokens = columns >= 0, columns.clamp_min(0)
-    if q.ids is not None:
-        tokens = q.ids[tokens] if q.ids.ndim == 1 else q.ids.view(*frontier.shape, -1).gather(2, tokens)
+    tree = growth.tree
+    live, tokens = columns >= 0, tokens_at(q, columns)
     copies = None if draw is Draw.GIVEN else live.long()
     if draw is Draw.IID and columns.shape[-1] > 1:
         counted, first = _merge(columns)
         live = live & first
         copies = torch.where(live, counted, 0)
-    parents = frontier.clamp_min(0)[..., None].expand_as(tokens).flatten(1)
+    parents = growth.frontier.clamp_min(0)[..., None].expand_as(tokens).flatten(1)
     grown = tree.append(
         tokens=tokens.flatten(1),
         parents=parents,
@@ -75,28 +70,10 @@ def hang(
         copies=None if copies is None else copies.flatten(1),
         source=None if source == 0 else torch.full_like(parents, source),
     )
-    return _deeper(growth if draw is Draw.GIVEN else with_distributions(growth, q, allowed), grown)
+    return next_level(growth if draw is Draw.GIVEN else with_distributions(growth, q, allowed), grown)
 
 
-def _hang_on_host(
-    growth: Growth, q: DraftProbs, columns: Int[Tensor, "B F k"], draw: Draw, allowed: Bool[Tensor, "B F"], source: int
-) -> Growth:
-    frontier, tree = growth.frontier, growth.tree
-    starts = torch.arange(frontier.shape[1], device=columns.device)[:, None] * q.prob.shape[1]
-    tokens = tokens_at(q, torch.where(columns >= 0, columns + starts, -1).flatten(1)).view_as(columns)
-    copies = torch.zeros_like(tokens) if draw is Draw.GIVEN else torch.ones_like(tokens)
-    live = (tokens >= 0) & allowed[..., None]
-    if draw is Draw.IID:
-        copies, first = _merge(tokens)
-        live = live & first
-    parents = frontier[..., None].expand_as(tokens)
-    grown = tree.add(
-        parents.flatten(1), tokens.flatten(1), live=live.flatten(1), copies=copies.flatten(1), source=source
-    )
-    return _deeper(growth if draw is Draw.GIVEN else with_distributions(growth, q, allowed), grown)
-
-
-def _deeper(growth: Growth, grown: TokenTree) -> Growth:
+def next_level(growth: Growth, grown: TokenTree) -> Growth:
     """The new nodes of a grown tree are the next frontier, and have no distributions yet."""
     first, nodes = growth.tree.num_nodes, grown.num_nodes
     fresh = torch.arange(first, nodes, device=grown.tokens.device)
@@ -106,11 +83,11 @@ def _deeper(growth: Growth, grown: TokenTree) -> Growth:
 
 def whole_level(allowed: Bool[Tensor, "B F"], draws: int, limit: Limit) -> Bool[Tensor, "B F"]:
     """Only in sequences whose budget holds so many draws. Equal draws share a node, so how many nodes a level takes depends
-    on what was drawn. Cutting afterwards would look at that; a level is therefore drawn whole or not at all."""
+    on what was drawn. Cutting afterwards would depend on that too; a level is therefore drawn whole or not at all."""
     return allowed if min(limit.budgets) >= draws else allowed & (limit.nodes >= draws)[:, None]
 
 
-def ended(growth: Growth) -> Growth:
+def without_frontier(growth: Growth) -> Growth:
     """No node gets children any more, and no draft pass is run to find that out."""
     return replace(growth, frontier=growth.frontier[:, :0])
 
@@ -134,17 +111,17 @@ def joined(parts: tuple[DraftProbs, ...]) -> DraftProbs | None:
     return reduce(DraftProbs.join, parts)
 
 
-def tokens_at(q: DraftProbs, places: Int[Tensor, "B M"]) -> Int[Tensor, "B M"]:
-    """Tokens of columns that are counted through all distributions of a sequence, W to a node; -1 stays -1."""
-    at = places.clamp_min(0)
-    width = q.prob.shape[1]
-    if q.ids is None:
-        tokens = at % width
-    elif q.ids.ndim == 1:
-        tokens = q.ids[at % width]
-    else:
-        tokens = q.ids.reshape(len(at), -1).gather(1, at)
-    return torch.where(places >= 0, tokens, -1)
+def tokens_at(
+    q: DraftProbs, columns: Int[Tensor, "*S"], distributions: Int[Tensor, "*#S"] | None = None
+) -> Int[Tensor, "*S"]:
+    """Tokens of some columns, any token for -1. `distributions`: which one each column belongs to; by default all in turn,
+    with as many columns as the last axis has."""
+    at = columns.clamp_min(0)
+    if q.ids is None or q.ids.ndim == 1:
+        return at if q.ids is None else q.ids[at]
+    if distributions is None:
+        distributions = torch.arange(q.num_distributions, device=at.device).view(*at.shape[:-1], 1)
+    return q.ids[distributions, at]
 
 
 def _merge(tokens: Int[Tensor, "B F k"]) -> tuple[Int[Tensor, "B F k"], Bool[Tensor, "B F k"]]:

@@ -17,7 +17,7 @@ from draftwood.core.tree import TokenTree
 from draftwood.errors import OptionError, need_size
 from draftwood.trees.by_level import ByLevel
 from draftwood.trees.grow import by_score
-from draftwood.trees.spread import ended, spread, whole_level
+from draftwood.trees.spread import spread, whole_level, without_frontier
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +40,16 @@ class Static(ByLevel):
 
     def start(self, base: Proposal, limit: Limit, rnd: Round) -> Growth:
         growth = replace(Growth.at_roots(base), carry=0)
-        return growth if self.draws_level(0, limit) else ended(growth)
+        return growth if self.draws_level(0, limit) else without_frontier(growth)
 
     def expand(self, growth: Growth, q: DraftProbs, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
         level: int = growth.carry
         if not self.draws_level(level, limit):
-            return ended(growth)
+            return without_frontier(growth)
         if self.draw is Draw.IID:
             allowed = whole_level(allowed, self._draws(level + 1), limit)
         grown = replace(spread(growth, q, self.widths[level], self.draw, allowed, rnd), carry=level + 1)
-        return grown if self.draws_level(level + 1, limit) else ended(grown)
+        return grown if self.draws_level(level + 1, limit) else without_frontier(grown)
 
     def select(self, tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
         return by_score(tree, limit)

@@ -8,7 +8,7 @@ this order, each with some of its children. What arrives next on this level is
     another child x of some n_j       with mass  q(n_j) q(x | n_j)
     the first child x of n_{i+1}      with mass  (1 - q(n_1) - .. - q(n_i)) q(x | n_{i+1})
 
-because a race forgets how long it has lasted, and because who arrives says nothing about when. One pick decides, so the
+because a race has no memory, and because which node arrives says nothing about when. One pick decides, so the
 distribution of each child, given its elder siblings, is q without them, however the masses of the nodes were rounded.
 """
 
@@ -27,7 +27,7 @@ from draftwood.core.tree import TokenTree
 from draftwood.errors import need_size
 from draftwood.trees.by_level import ByLevel
 from draftwood.trees.grow import by_score
-from draftwood.trees.spread import tokens_at, with_distributions
+from draftwood.trees.spread import next_level, tokens_at, with_distributions
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +59,12 @@ class StochasticBeam(ByLevel):
         allowed = allowed & (growth.tree.num_drafted() < limit.nodes)[:, None]
         weight: Float[Tensor, "B F"] = growth.carry  # q of the path to each frontier node, those in order of arrival
         places, reached = self._race(q, allowed, weight, rnd, growth.tree.num_nodes)
-        parents = growth.frontier.gather(1, places.clamp_min(0) // q.prob.shape[1])
-        first, tokens = growth.tree.num_nodes, tokens_at(q, places)
-        tree = growth.tree.add(parents, tokens, live=tokens >= 0)
-        fresh = torch.arange(first, tree.num_nodes, device=places.device)
-        deeper = with_distributions(growth, q, allowed).deeper(
-            tree, torch.where(tree.live[:, first:], fresh, -1), reached
-        )
-        return replace(deeper, q_index=torch.nn.functional.pad(deeper.q_index, (0, self.beam), value=-1))
+        (batch, frontier), width = allowed.shape, q.prob.shape[1]
+        node = places.clamp_min(0) // width
+        each = torch.arange(batch, device=node.device)[:, None] * frontier + node
+        tokens = tokens_at(q, places % width, each)
+        tree = growth.tree.add(growth.frontier.gather(1, node), tokens, live=places >= 0)
+        return replace(next_level(with_distributions(growth, q, allowed), tree), carry=reached)
 
     def select(self, tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
         return by_score(tree, limit)
@@ -77,9 +75,9 @@ class StochasticBeam(ByLevel):
         """The columns that arrive first, counted through a sequence's distributions, and the probability of each path."""
         batch, width = allowed.shape
         left = torch.where(allowed[..., None], q.prob.view(batch, width, -1).double(), 0.0)  # [B, F, W] not yet arrived
-        waits = (left > 0).any(-1)  # beginnings without a child so far; who can have none is passed over
+        waits = (left > 0).any(-1)  # beginnings without a child so far; those that can have none are passed over
         before, behind = weight.cumsum(1) - weight, weight.flip(1).cumsum(1).flip(1)
-        # The masses of those who have not arrived, elsewhere too; rounding must not lose the ones that are here.
+        # The masses of all that have not arrived, elsewhere too; rounding must not lose the ones that are here.
         others = torch.maximum(1 - before, behind)
         index = torch.arange(width, device=weight.device)
         places: list[Tensor] = []
@@ -91,10 +89,10 @@ class StochasticBeam(ByLevel):
             racing = (mass > 0).any(1)
             at = torch.full_like(allowed[:, 0], first + turn, dtype=torch.int64)
             place = rnd.sample(at, mass, racing) if some(racing) else at.new_full(at.shape, -1)
-            who, came = place.clamp_min(0)[:, None], (place >= 0)[:, None]
-            node = who // left.shape[-1]
-            reached.append(torch.where(came, weight.gather(1, node) * left.flatten(1).gather(1, who), 0.0)[:, 0])
+            at_place, came = place.clamp_min(0)[:, None], (place >= 0)[:, None]
+            node = at_place // left.shape[-1]
+            reached.append(torch.where(came, weight.gather(1, node) * left.flatten(1).gather(1, at_place), 0.0)[:, 0])
             places.append(place)
-            left = torch.where(came, left.flatten(1).scatter(1, who, 0.0), left.flatten(1)).view_as(left)
+            left = torch.where(came, left.flatten(1).scatter(1, at_place, 0.0), left.flatten(1)).view_as(left)
             waits = waits & ~(came & (index == node))
         return torch.stack(places, dim=1), torch.stack(reached, dim=1)

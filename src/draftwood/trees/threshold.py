@@ -33,7 +33,7 @@ class _Carry:
 @dataclass(frozen=True, slots=True)
 class Threshold(ByLevel):
     """Draws worth more than `least`, and of them the most valuable where the budget has not room for all: a draw at or below
-    the last one that fits is not made. A draw's value is known before its token, so nothing here looks at tokens."""
+    the last one that fits is not made. A draw's value is known before its token, so nothing here depends on tokens."""
 
     least: float = 1 / 64
 
@@ -62,10 +62,10 @@ class Threshold(ByLevel):
     def expand(self, growth: Growth, q: DraftProbs, allowed: Bool[Tensor, "B F"], limit: Limit, rnd: Round) -> Growth:
         tree = growth.tree
         drawn = self._draws(growth, q, allowed, limit, rnd)
-        live = (drawn.place >= 0).flatten(1)
+        live = (drawn.column >= 0).flatten(1)
         at = tree.num_drafted()[:, None] + live.long().cumsum(1)
-        parents = growth.frontier[..., None].expand_as(drawn.place).flatten(1)
-        tokens = tokens_at(q, drawn.place.flatten(1))
+        parents = growth.frontier[..., None].expand_as(drawn.column).flatten(1)
+        tokens = tokens_at(q, drawn.column).flatten(1)
         grown = place(tree, at, live, parents=parents, tokens=tokens, score=drawn.value.log().flatten(1))
         # The first child of a new node is worth what the node is.
         goes_on = live & (drawn.reach.flatten(1) > self._floor(drawn.best, limit))
@@ -98,8 +98,7 @@ class Threshold(ByLevel):
             return carry.reach * mass
 
         value, best = torch.where(allowed, worth(left, torch.ones_like(carry.reach)), 0.0), carry.best
-        starts = columns * torch.arange(width, device=value.device)
-        places: list[Tensor] = []
+        drawn: list[Tensor] = []
         values: list[Tensor] = []
         reached: list[Tensor] = []
         for turn in range(max(min(best.shape[1], columns), 1)):
@@ -108,19 +107,19 @@ class Threshold(ByLevel):
                 break
             column = rnd.sample(growth.frontier.clamp_min(0), left, opens, turn)
             drew, at = column >= 0, column.clamp_min(0)[..., None]
-            places.append(torch.where(drew, column + starts, -1))
+            drawn.append(column)
             values.append(torch.where(drew, value, 1.0))
             reached.append(torch.where(drew, carry.reach * left.gather(2, at)[..., 0], 0.0))
             best = torch.cat([best, torch.where(drew, value, 0.0)], dim=1).topk(best.shape[1], dim=1).values
             left = torch.where(drew[..., None], left.scatter(2, at, 0.0), left)
             further = torch.minimum(worth(left, left.sum(-1)), value)
             value = torch.where(opens, torch.where(drew, further, 0.0), value)
-        return _Drawn(torch.stack(places, -1), torch.stack(values, -1), torch.stack(reached, -1), best)
+        return _Drawn(torch.stack(drawn, -1), torch.stack(values, -1), torch.stack(reached, -1), best)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Drawn:
-    place: Int[Tensor, "B F k"]  # column of each draw, counted through the sequence's distributions; -1: not drawn
+    column: Int[Tensor, "B F k"]  # of each draw; -1: not drawn
     value: Float[Tensor, "B F k"]
     reach: Float[Tensor, "B F k"]  # of the new node
     best: Float[Tensor, "B nodes"]

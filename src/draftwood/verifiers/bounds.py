@@ -5,7 +5,7 @@ Whatever a rule does, it can keep a drafted token at most with probability
     best = 1 + min over sets H of tokens [ p(H) - Pr(all draws lie in H) ]
 
 and some rule reaches that: it is a transport of draws onto tokens, and this its dual. A best H holds the tokens whose p/q
-is lowest, so of 2^V sets only the V + 1 prefixes of one order need a look. For independent draws that follows from
+is lowest, so of 2^V sets only the V + 1 prefixes of one order matter. For independent draws that follows from
 convexity; without replacement it is a published claim, which tests hold against all sets of small vocabularies.
 """
 

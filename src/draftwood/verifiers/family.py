@@ -4,7 +4,7 @@
     ├─ 1 ── 3             [1] = [3, 0, 0]
     └─ 2                  [2] = [0, 0, 0]
 
-A rule that visits a handful of nodes then looks at a handful of children, not at the whole tree anew for each.
+A rule that visits a few nodes then reads a few children, not the whole tree anew for each.
 """
 
 from dataclasses import dataclass
@@ -43,8 +43,8 @@ class Families:
         index = torch.arange(nodes, device=tree.tokens.device)
         each = torch.arange(batch, device=index.device)
         if nodes == 1:  # a bare root, as in plain decoding
-            nobody = torch.zeros_like(tree.tokens)
-            return Families(nobody[..., None], nobody + _NO_TOKEN, nobody, each)
+            none = torch.zeros_like(tree.tokens)
+            return Families(none[..., None], none + _NO_TOKEN, none, each)
         scored = tree.live & (tree.role == SCORED) & (index > 0)
         above, order = torch.where(scored, tree.parents, nodes).sort(dim=1, stable=True)
         place = index - torch.searchsorted(above, above)  # among siblings

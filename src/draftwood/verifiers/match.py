@@ -15,8 +15,7 @@ from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import HostVerdict, Verdict
-from draftwood.verifiers.device_walk import device_walk, follow_best
-from draftwood.verifiers.walk import walk
+from draftwood.verifiers.walk import device_walk, follow, walk_nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +29,11 @@ class Match:
 
     def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
         if not host.on_host(rnd.device):
-            return follow_best(proposal, target) if target.simple else device_walk(proposal, target, target.tokens)
-        if target.simple:  # nothing to draw: the walk is a look-up
+            return follow(proposal, target.best()) if target.simple else device_walk(proposal, target, target.tokens)
+        if target.simple:  # nothing to draw: the path is looked up
             return target.host_tree.follow(host.host(target.best()), rnd.device)
         if proposal.tree.num_nodes == 1:  # plain decoding: one token of each sequence, and nothing to walk
             root = torch.zeros_like(proposal.tree.tokens[:, 0])
             token = target.token(root, 0)
             return Verdict(root[:, None], root, token, HostVerdict([[0]] * len(root), host.host(token)))
-        return walk(proposal.tree, lambda here, depth, where: target.token(here.node, depth, where))
+        return walk_nodes(proposal.tree, proposal.tree.num_nodes - 1, target.token, reads=True)

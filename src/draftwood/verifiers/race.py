@@ -59,7 +59,7 @@ class Race:
         return self._integral(multiply(before, own, self.most), self.outside[first + 1 : last + 1])
 
     def _single(self, q: Float[Tensor, "*S"]) -> Polynomials:
-        """Has it arrived, by time and token."""
+        """Chances that a token has not arrived and that it has, by time and token."""
         away = torch.exp(-q * self.times.view(-1, *[1] * q.ndim))
         return [away, 1 - away]
 
@@ -103,7 +103,7 @@ def scan(each: Polynomials, most: int) -> Polynomials:
 
 
 def _shifted(running: Polynomials) -> Polynomials:
-    """Before each chunk instead of after it: nobody has arrived before the first."""
+    """Before each chunk instead of after it: nothing has arrived before the first."""
     return [torch.cat([torch.full_like(c[:, :1], float(j == 0)), c[:, :-1]], dim=1) for j, c in enumerate(running)]
 
 

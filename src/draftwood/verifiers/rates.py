@@ -15,7 +15,7 @@ HALVINGS = 60  # of an interval of length k: to the last bit
 
 
 def match_iid(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], k: int) -> Float[Tensor, "B"]:
-    """Sample the target, look whether it was drawn: sum of p (1 - (1 - q)^k)."""
+    """Sample the target, check whether it was drawn: sum of p (1 - (1 - q)^k)."""
     p, q = distributions(p, q, k)
     return (p * _drawn(q, k)).sum(1)
 
@@ -65,7 +65,7 @@ def selection_iid(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"], k: int) -> F
 
 
 def match_two_distinct(p: Float[Tensor, "B V"], q: Float[Tensor, "B V"]) -> Float[Tensor, "B"]:
-    """Sample the target, look whether it is one of two draws without replacement."""
+    """Sample the target, check whether it is one of two draws without replacement."""
     p, q = distributions(p, q, 2)
     left = _left(q)
     odds = torch.where(left > 0, q / left, 0.0)

@@ -112,7 +112,7 @@ class Contest:
     rank: Int[Tensor, "B V"]  # 0 is the best
     chances: Float[Tensor, "B s s"]  # of the first of a pair by their ranks, where both are below s
     stands: Bool[Tensor, "B"]  # playing would not help: the first goes on
-    won: Float[Tensor, "B V"]  # the distribution of who goes on
+    won: Float[Tensor, "B V"]  # the distribution of the token that goes on
 
     def chance(self, first: Int[Tensor, "B 1"], second: Int[Tensor, "B 1"]) -> Float[Tensor, "B"]:
         """That the first goes on."""

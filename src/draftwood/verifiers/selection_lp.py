@@ -24,7 +24,7 @@ def best_chances(
     below_q: Float[Tensor, "B"],
     where: Bool[Tensor, "B"],
 ) -> Float[Tensor, "B s s"]:
-    """w[b, i, j]: the chance of the first, of rank i, against the second, of rank j. By rank alone where nobody asks, or
+    """w[b, i, j]: the chance of the first, of rank i, against the second, of rank j. By rank alone where not asked for, or
     where the solver fails: the winner's distribution is made of these numbers, so any are exact."""
     size = p.shape[1]
     columns = (p, r, q, below_r[:, None], below_q[:, None], where[:, None].to(p.dtype))

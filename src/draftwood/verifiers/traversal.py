@@ -96,7 +96,7 @@ class _Stack:
         self.q.index_copy_(0, at, _wide(q, width))
         if self.ids is not None and ids is not None:
             self.ids.index_copy_(0, at, _wide(ids, width, self.vocab_size))
-            # Empty places of a family are the root's, which nobody asks for.
+            # Empty places of a family are the root's, which is never asked for.
             self.columns = self.columns.index_copy(0, which, self.columns[which].scatter(1, here.child, both.columns))
 
     def settle(

@@ -140,7 +140,7 @@ def test_a_token_outside_can_still_be_emitted() -> None:
         assert [r.output for r in got] == want and sum(r.stats.rounds_all for r in got)
 
 
-def test_where_every_kept_token_is_banned_nothing_is_guessed_and_nobody_is_disabled() -> None:
+def test_where_every_kept_token_is_banned_nothing_is_guessed_and_no_drafter_is_disabled() -> None:
     target = tiny_runner(1)
     drafter = VocabTrim(DraftModel(target), torch.tensor([1, 2, 3]))
     params = SamplingParams(temperature=1.0, seed=0, max_tokens=8, bad_words=((1,), (2,), (3,)))

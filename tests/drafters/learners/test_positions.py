@@ -142,7 +142,7 @@ def learner(kind: str) -> Any:
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3", "medusa", "hydra", "mlp", "language"])
 def test_prompts_teach_what_they_would_teach_as_answers(kind: str) -> None:
-    """Where every token can be said, a prompt is an answer that somebody else wrote."""
+    """Where every token can be said, a prompt is treated as an answer."""
     own = learner(kind)
     shown = batch(taps=own.needs.taps, rows=1)
     ((_, loss, _),) = own.losses(shown, 0.0)

@@ -16,7 +16,7 @@ from draftwood.core.recipe import Recipe
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.combine.vocab_trim import VocabTrim
 from draftwood.drafters.features import Features
-from draftwood.drafters.levels import Levels
+from draftwood.drafters.levels import DeviceLevels
 from draftwood.drafters.nets.device_runner import DeviceRunner
 from draftwood.drafters.nets.runner import FloatRunner
 from draftwood.runners.cpu import CpuRunner
@@ -105,7 +105,7 @@ def chained(runner: FloatRunner, parts: list[Part], x: ForwardInput, steps: int,
 
 @pytest.mark.parametrize("only", [None, TRIM], ids=["all", "trimmed"])
 @pytest.mark.parametrize("name", NETS)
-def test_lines_are_the_chains_of_the_loop(name: str, only: torch.Tensor | None) -> None:
+def test_chains_in_one_call_are_those_of_the_loop(name: str, only: torch.Tensor | None) -> None:
     rng = random.Random(3)
     runners = both(name, capacity=600)
     for runner in runners:
@@ -117,10 +117,10 @@ def test_lines_are_the_chains_of_the_loop(name: str, only: torch.Tensor | None) 
         x = fed(as_pass(parts, [runners[0].length(slot) for slot in slots]), steps)
         tokens, probs = chained(runners[0], parts, x, steps, only)
         with HostReads() as reads:
-            found, prob = runners[1].lines(x, steps, only)
-        assert reads.total == 0, "and nobody looked"
-        assert torch.equal(found, tokens)
-        torch.testing.assert_close(prob.double(), probs, rtol=1e-5, atol=1e-6)
+            found = runners[1].best_chains(x, [1.0] * len(parts), steps, only)
+        assert reads.total == 0
+        assert found is not None and torch.equal(found[0], tokens)
+        torch.testing.assert_close(found[1].double(), probs, rtol=1e-5, atol=1e-6)
         for runner in runners:
             runner.commit(slots, [list(range(part.known)) for part in parts], [part.ids for part in parts])
     for spec in runners[0].cache_specs:
@@ -129,9 +129,9 @@ def test_lines_are_the_chains_of_the_loop(name: str, only: torch.Tensor | None) 
             near(*(runner.cache.store(spec.name)[slot, :, :size] for runner in reversed(runners)))
 
 
-def test_one_line_is_left_to_the_lines() -> None:
+def test_another_temperature_is_left_to_the_loop() -> None:
     runner = both("eagle3")[1]
-    assert runner.line(fed(as_pass([text(0, [1])], [0])), 1.0, 3) is None
+    assert runner.best_chains(fed(as_pass([text(0, [1])], [0])), [0.7], 3) is None
 
 
 def test_rows_are_asked_of_the_target_once_for_each_choice_of_tokens() -> None:
@@ -191,7 +191,7 @@ def drafted(
     ids=lambda part: part if isinstance(part, str) else type(part).__name__,
 )
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_trees_that_nobody_looked_at_are_those_of_the_processor(
+def test_trees_drafted_without_a_host_read_are_those_of_the_processor(
     name: str, policy: Any, rule: Any, trim: bool, temperature: float
 ) -> None:
     params = [SamplingParams(temperature=temperature, seed=i, max_tokens=7) for i in range(4)]
@@ -204,13 +204,13 @@ def test_trees_that_nobody_looked_at_are_those_of_the_processor(
 
 def test_a_node_that_reads_another_output_than_its_parents_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The twin."""
-    step = Levels.step
+    step = DeviceLevels.step
 
-    def spoiled(self: Levels, tree: Any, frontier: Any) -> Any:
-        x, above = step(self, tree, frontier)
-        return x, torch.zeros_like(above)
+    def spoiled(self: DeviceLevels, tree: Any, frontier: Any) -> Any:
+        level = step(self, tree, frontier)
+        return replace(level, above=torch.zeros_like(level.above))
 
-    monkeypatch.setattr(Levels, "step", spoiled)
+    monkeypatch.setattr(DeviceLevels, "step", spoiled)
     params = [SamplingParams(temperature=0.0, max_tokens=7) for _ in range(2)]
     (plain, right), (device, found) = (
         drafted(on, "eagle3", BestFirst(3), Match(), params, False) for on in (False, True)

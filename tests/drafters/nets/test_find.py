@@ -50,7 +50,7 @@ def test_sizes_of_another_target(tmp_path: Path) -> None:
     path = tmp_path / "h.safetensors"
     for config, said in (
         (replace(CONFIG, hidden_size=64, head_dim=16), "reads features 64 wide, the target's are 32"),
-        (replace(CONFIG, vocab_size=99), "speaks 99 tokens, the target 61"),
+        (replace(CONFIG, vocab_size=99), "has a vocabulary of 99 tokens, the target of 61"),
         (replace(CONFIG, num_layers=12), r"taps layers [6, 11], the target has taps 0 to 4"),
     ):
         error = refused(write_head(path, random_head("eagle3", tiny_runner(config=config))))

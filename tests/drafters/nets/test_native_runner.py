@@ -400,47 +400,55 @@ def by_steps(runner: Int8Runner, x: ForwardInput, temperature: float, steps: int
         row = torch.tensor([x.size + j])
         one = ForwardInput(token[0], row * 0, torch.tensor([at + 1 + j]), row, row - 1, row * 0, a)
         a, found = runner.execute(one, only)
-    return tokens, prob
+    return [tokens], [prob]
+
+
+def in_one_call(runner: Int8Runner, x: ForwardInput, temperature: float, steps: int, only: Tensor | None) -> Any:
+    found = runner.best_chains(x, [temperature], steps, only)
+    assert found is not None
+    return tuple(each.tolist() for each in found)
 
 
 @pytest.mark.parametrize("trimmed", [False, True])
 @pytest.mark.parametrize("name", HEADS)
-def test_line_is_the_chain_of_single_passes_to_the_bit(name: str, trimmed: bool) -> None:
+def test_a_chain_in_one_call_is_that_of_single_passes_to_the_bit(name: str, trimmed: bool) -> None:
     runner = ours(name)
     hidden = features(runner)
     only = None if not trimmed else (torch.arange(61) if runner.ids is None else runner.ids)[::3].clone()
     x = chain(hidden[DONE : DONE + 3], first=DONE, done=DONE)
     for temperature, steps in ((1.0, 5), (0.6, 1)):
-        found = begun(runner, hidden)[0].line(x, temperature, steps, only)
+        found = in_one_call(begun(runner, hidden)[0], x, temperature, steps, only)
         assert found == by_steps(begun(runner, hidden)[0], x, temperature, steps, only)
-        assert found is not None and all(0 < p <= 1 for p in found[1])
+        assert all(0 < p <= 1 for p in found[1][0])
     less = chain(hidden[DONE : DONE + 2], first=DONE, done=DONE)
-    one, other = (begun(runner, hidden)[0].line(each, 1.0, 5, only) for each in (x, less))
+    one, other = (in_one_call(begun(runner, hidden)[0], each, 1.0, 5, only) for each in (x, less))
     assert one != other, "a twin: another text, another chain"
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_line_ends_behind_the_first_path_that_is_too_improbable(name: str) -> None:
+def test_a_chain_ends_behind_the_first_path_that_is_too_improbable(name: str) -> None:
     runner = ours(name)
     hidden = features(runner)
     x = chain(hidden[DONE : DONE + 3], first=DONE, done=DONE)
-    whole = begun(runner, hidden)[0].line(x, 1.0, 5)
+    whole = begun(runner, hidden)[0].best_chains(x, [1.0], 5)
     assert whole is not None
-    paths = torch.tensor(whole[1]).cumprod(0).tolist()
+    tokens, prob = whole
+    paths = prob[0].cumprod(0).tolist()
     for bound in (1.001 * path for path in paths[:4]):
-        ended = next(i for i, path in enumerate(paths) if path < bound)
-        found = begun(runner, hidden)[0].line(x, 1.0, 5, None, bound)
+        ran = 1 + next(i for i, path in enumerate(paths) if path < bound)  # the step below the bound is the last
+        found = begun(runner, hidden)[0].best_chains(x, [1.0], 5, None, bound)
         assert found is not None
-        assert found[1] == [*whole[1][: ended + 1], *[0.0] * (4 - ended)], "the step below the bound is the last"
-        assert found[0][: ended + 1] == whole[0][: ended + 1]
+        assert torch.equal(found[1][:, :ran], prob[:, :ran]) and not found[1][:, ran:].any()
+        assert torch.equal(found[0][:, :ran], tokens[:, :ran])
 
 
-def test_line_without_room_is_left_to_others() -> None:
+def test_a_chain_without_room_and_several_chains_are_left_to_the_loop() -> None:
     runner = ours("eagle3")
     hidden = features(runner)
     short = runner.open(1, 8)
     short.admit(0, [])
-    assert short.line(chain(hidden[:4]), 1.0, 5) is None and short.line(chain(hidden[:4]), 1.0, 4)
+    assert short.best_chains(chain(hidden[:4]), [1.0], 5) is None and short.best_chains(chain(hidden[:4]), [1.0], 4)
+    assert short.best_chains(chain(hidden[:4]), [1.0, 1.0], 4) is None
     with pytest.raises(DrafterError, match="vocabulary of 61"):
         x = chain(hidden[:2])
-        empty(runner).line(replace(x, ids=torch.tensor([3, 61])), 1.0, 2)
+        empty(runner).best_chains(replace(x, ids=torch.tensor([3, 61])), [1.0], 2)

@@ -1,4 +1,4 @@
-"""New weights reach every runner that is open, in place, or nobody."""
+"""New weights reach every open runner, in place, or none of them."""
 
 from collections.abc import Callable
 from dataclasses import replace

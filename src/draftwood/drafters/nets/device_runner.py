@@ -1,6 +1,6 @@
 """A feature net on an accelerator: draft passes as rectangles of fixed sizes, each captured once and replayed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,19 +10,19 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.cache.device import DeviceCache
-from draftwood.core.forward import CacheSpec, ForwardInput
+from draftwood.core.forward import ForwardInput
 from draftwood.core.host import put
 from draftwood.core.protocols import Runner
-from draftwood.core.sampling.truncation import top
 from draftwood.drafters.nets.refresh import refresh_net
-from draftwood.drafters.nets.runner import places
-from draftwood.models.rope import angles, frequencies
+from draftwood.drafters.nets.runner import FeatureNet, places
+from draftwood.models.rope import angles
 from draftwood.runners.cuda import Rectangles
 from draftwood.runners.rectangles import Attention, Buffers, flat_places
 
 
-class DeviceRunner(Rectangles):
-    """The net's own modules beside their target; rows of the target's head are copied once."""
+class DeviceRunner(FeatureNet, Rectangles):
+    """Rows of the head are copied once for each choice of tokens. `rows`: by the address of the chosen tokens, which are
+    kept so that it is not used again, the tokens and their rows."""
 
     def __init__(
         self,
@@ -32,16 +32,9 @@ class DeviceRunner(Rectangles):
         cache: DeviceCache | None = None,
         rows: dict[int, tuple[Tensor | None, Tensor]] | None = None,
     ) -> None:
-        c = net.config.layer
-        self.dtype: torch.dtype = net.fc.weight.dtype
-        super().__init__(cache, self.dtype, c.sliding_window)
-        self.net, self.target, self.ids = net, target, ids
-        self.max_positions, self.taps = target.info.max_positions, net.config.taps
-        self.cache_specs = tuple(CacheSpec(f"{kind}0", c.num_kv_heads, c.head_dim, self.dtype) for kind in "kv")
-        self._freq = frequencies(c).to(target.info.device)
-        self._rows = (
-            {} if rows is None else rows
-        )  # by the address of the tokens asked for, which are held so that they stay
+        FeatureNet.__init__(self, net, target, ids)
+        Rectangles.__init__(self, cache, self.dtype, net.config.layer.sliding_window)
+        self._rows = {} if rows is None else rows
 
     def open(self, slots: int, capacity: int) -> "DeviceRunner":
         cache = DeviceCache(self.cache_specs, slots=slots, capacity=capacity, device=self.target.info.device)
@@ -57,10 +50,6 @@ class DeviceRunner(Rectangles):
         for asked, rows in self._rows.values():
             if rows is not whole and asked is not None:
                 rows.copy_(whole[places(self.ids, asked)])
-
-    @torch.inference_mode()
-    def fuse(self, features: Sequence[Float[Tensor, "T H"]]) -> Float[Tensor, "T d"]:
-        return self.net.fuse([f.to(self.dtype) for f in features])
 
     @torch.inference_mode()
     def execute(
@@ -88,7 +77,7 @@ class DeviceRunner(Rectangles):
         return net.forward_feature(a), None if rows is None else F.linear(net.read(a), rows)
 
     def rows(self, only: Int[Tensor, "W"] | None) -> Float[Tensor, "W d"]:
-        """What multiplies the net's output: its own head, or the target's rows, which answer to unit vectors."""
+        """What multiplies the net's output: its own head, or the target's rows, read off by unit vectors."""
         asked = self.ids if only is None else only
         key = 0 if asked is None else asked.data_ptr()
         if key not in self._rows:
@@ -102,33 +91,17 @@ class DeviceRunner(Rectangles):
         return self._rows[key][1]
 
     @torch.inference_mode()
-    def ranked(
-        self, logits: Float[Tensor, "U W"], temperature: list[float], k: int, only: Int[Tensor, "W"] | None = None
-    ) -> tuple[Float[Tensor, "U k"], Int[Tensor, "U k"]]:
-        x = logits if logits.dtype == torch.float64 else logits.float()
-        if any(t != 1 for t in temperature):
-            x = (x - x.amax(-1, keepdim=True)) / put(temperature, x.device, x.dtype)[:, None]
-        prob, columns = top(x.softmax(-1), k)
-        ids = self.ids if only is None else only
-        return prob, columns if ids is None else ids[columns]
-
-    def line(
+    def best_chains(
         self,
         x: ForwardInput,
-        temperature: float,
+        temperature: list[float],
         steps: int,
         only: Int[Tensor, "W"] | None = None,
         least: float = 0.0,
-    ) -> tuple[list[int], list[float]] | None:
-        """Not on a device: tokens would have to be read. `lines` leaves them there."""
-        return None
-
-    @torch.inference_mode()
-    def lines(
-        self, x: ForwardInput, steps: int, only: Int[Tensor, "W"] | None = None
-    ) -> tuple[Int[Tensor, "B steps"], Float[Tensor, "B steps"]]:
-        """Of every text `steps` tokens one behind the other, each the most probable after those before it, and their
-        probabilities: all steps in one captured pass. One token after another, each would wait for its launches."""
+    ) -> tuple[Int[Tensor, "B steps"], Float[Tensor, "B steps"]] | None:
+        """All steps in one captured pass: one token after another, each would wait for its launches."""
+        if any(t != 1 for t in temperature):  # a captured pass cannot read them
+            return None
         rows, spans = self.rows(only), self.spans(x)
         ids = self.ids if only is None else only
 
@@ -143,7 +116,7 @@ class DeviceRunner(Rectangles):
             tokens: list[Tensor] = []
             probs: list[Tensor] = []
             for step in range(steps):
-                # Every guess is known text to the next one: it follows the line, and nothing branches.
+                # Each guess is staged as known text behind the one before it: nothing branches.
                 logits = F.linear(self.net.read(a), rows).float()
                 prob, column = logits.softmax(-1).max(-1)
                 tokens.append(column if ids is None else ids[column])
@@ -155,5 +128,5 @@ class DeviceRunner(Rectangles):
                     a, _ = self._pass(one, self.attention(one), None)
             return torch.stack(tokens, dim=1), torch.stack(probs, dim=1)
 
-        (tokens, prob), _ = self.rectangle(x, spans, ("lines", steps, id(rows)), run, more=steps)
+        (tokens, prob), _ = self.rectangle(x, spans, ("best_chains", steps, id(rows)), run, more=steps)
         return tokens[: len(spans)].clone(), prob[: len(spans)].clone()

@@ -70,7 +70,9 @@ def check(head: Head, target: Runner, kind: str, where: str, recipe: str = "RECI
             f"{where} reads features {c.target_hidden} wide, the target's are {target.info.hidden_size}"
         )
     if c.layer.vocab_size != target.info.vocab_size:
-        raise CompositionError(f"{where} speaks {c.layer.vocab_size} tokens, the target {target.info.vocab_size}")
+        raise CompositionError(
+            f"{where} has a vocabulary of {c.layer.vocab_size} tokens, the target of {target.info.vocab_size}"
+        )
     far = [tap for tap in c.taps if not -1 <= tap <= target.info.num_layers]
     if far:
         raise CompositionError(f"{where} taps layers {far}, the target has taps 0 to {target.info.num_layers}")

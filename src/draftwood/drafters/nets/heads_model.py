@@ -3,7 +3,7 @@
     carry = f      carry, y_k = step(k, carry, E[x_k])      logits_k = W[ids] y_k      x_0 is the root
 
 Medusa leaves the feature as it is and reads no token, Hydra collects embeddings behind it, the MLP speculator turns it
-into a state. With tables of their own, they look up and multiply those instead of the target's.
+into a state. With tables of their own, they use those instead of the target's.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""A head made ready to run beside its target: in the target's backend and on its device."""
+"""A head as a drafter of its target: in the target's backend and on its device."""
 
 from collections.abc import Callable
 
@@ -28,8 +28,8 @@ def feature_drafter(head: Head, target: Runner) -> Features:
 
 
 def feature_model(head: Head, target: Runner) -> FeatureModel:
-    """Where the int8 target runs on stock operations the head runs in float32 beside it: a draft's bits never show in the
-    text, so nothing asks for a head that is batch-invariant, too."""
+    """Where the int8 target runs on stock operations the head runs in float32 beside it: the text does not depend on a
+    draft's bits, so a head need not be batch-invariant."""
     net = filled(head)  # refuses a head that is not whole, whatever backend runs it
     if isinstance(target, CpuRunner) and isinstance(target.model, NativeDecoder):
         return Int8Runner(head, target.model)

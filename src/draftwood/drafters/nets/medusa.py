@@ -1,4 +1,4 @@
-"""Medusa's heads: head k looks at the last feature alone and guesses the token k + 2 places on.
+"""Medusa's heads: head k reads the last feature alone and guesses the token k + 2 places on.
 
     logits_k = W (x + SiLU(A_k x + b_k))    several blocks may follow each other; W is the target's own
 

@@ -4,7 +4,7 @@ Blocks of a head's file are the blocks that the kernels multiply, so packing the
 """
 
 from collections.abc import Mapping, Sequence
-from ctypes import byref, c_float, c_int64
+from ctypes import byref, c_float
 
 import torch
 from jaxtyping import Float, Int
@@ -84,23 +84,20 @@ class Int8Runner(WithCache):
             byref(self._shape), byref(reader), byref(native_pass.pointers), ids.data_ptr(), hidden.data_ptr(),
             out.data_ptr(), want.data_ptr(), len(want), logits.data_ptr(), logits.stride(0),
         )  # fmt: skip
-        if outside:
-            raise DrafterError(
-                f"a token id is outside the vocabulary of {self.target.info.vocab_size}: {ids.tolist()[:16]}"
-            )
+        self._check(outside, ids)
         return out, logits
 
-    def line(
+    def best_chains(
         self,
         x: ForwardInput,
-        temperature: float,
+        temperature: list[float],
         steps: int,
         only: Int[Tensor, "W"] | None = None,
         least: float = 0.0,
-    ) -> tuple[list[int], list[float]] | None:
-        """Tokens of one text, then `steps` tokens one behind the other, each the most probable after those before it, in one
-        call; with their probabilities, 0 for steps behind a path whose probability is below `least`, which are not run. None
-        if the cache would have to grow for them."""
+    ) -> tuple[Int[Tensor, "B steps"], Float[Tensor, "B steps"]] | None:
+        """Of one text; None for several, or if the cache would have to grow for them."""
+        if len(temperature) > 1:
+            return None
         assert x.hidden is not None
         library, reader = self.target.library, self._weights.reader if only is None else self._trimmed(only)
         cache = self.cache
@@ -114,20 +111,20 @@ class Int8Runner(WithCache):
         ids, hidden = x.ids.contiguous(), x.hidden.contiguous()
         words = self.ids if only is None else only.contiguous()
         out, logits = torch.empty_like(hidden), torch.empty(reader.head.rows)
-        prob, tokens = (c_float * steps)(), (c_int64 * steps)()
+        prob, tokens = torch.empty(1, steps), torch.empty(1, steps, dtype=torch.int64)
         outside = library.calls.draftwood_line(
             byref(self._shape), byref(reader), byref(native_pass.pointers), ids.data_ptr(), hidden.data_ptr(),
-            out.data_ptr(), logits.data_ptr(), temperature, None if words is None else words.data_ptr(), steps,
-            least, prob, tokens,
+            out.data_ptr(), logits.data_ptr(), temperature[0], None if words is None else words.data_ptr(), steps,
+            least, prob.data_ptr(), tokens.data_ptr(),
         )  # fmt: skip
+        self._check(outside, ids)
+        return tokens, prob
+
+    def _check(self, outside: int, ids: Int[Tensor, "T"]) -> None:
         if outside:
             raise DrafterError(
                 f"a token id is outside the vocabulary of {self.target.info.vocab_size}: {ids.tolist()[:16]}"
             )
-        return list(tokens), list(prob)
-
-    def lines(self, x: ForwardInput, steps: int, only: Int[Tensor, "W"] | None = None) -> None:
-        """One text at a time: `line`."""
 
     def _trimmed(self, only: Int[Tensor, "W"]) -> native.Reader:
         """The same head over fewer rows, packed once: a trimmed vocabulary stays the same from pass to pass."""

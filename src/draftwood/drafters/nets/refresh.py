@@ -21,7 +21,7 @@ def check(weights: Mapping[str, Tensor], have: Mapping[str, Tensor]) -> None:
 
 
 def refresh_net(net: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Copied in place: whoever holds the net, or a graph captured over its addresses, runs with them from now on."""
+    """Copied in place: every runner of the net, and every graph captured over its addresses, uses them from now on."""
     # In inference mode, because a net that was built in it can be written nowhere else; other nets can be written there too.
     with torch.inference_mode():
         have = net.state_dict()

@@ -72,38 +72,54 @@ class FeatureModel(Protocol):
         `only` as it was in the pass that made the logits."""
         ...
 
-    def line(
+    def best_chains(
         self,
         x: ForwardInput,
-        temperature: float,
+        temperature: list[float],
         steps: int,
         only: Int[Tensor, "W"] | None = None,
         least: float = 0.0,
-    ) -> tuple[list[int], list[float]] | None:
-        """Tokens of one text, then `steps` tokens one behind the other, each the most probable after those before it, in one
-        call; with their probabilities. Steps behind a path whose probability is below `least` are left out and have 0. None
-        if it cannot."""
-        ...
-
-    def lines(
-        self, x: ForwardInput, steps: int, only: Int[Tensor, "W"] | None = None
     ) -> tuple[Int[Tensor, "B steps"], Float[Tensor, "B steps"]] | None:
-        """The same for all texts of a pass at temperature 1, left on the device. None if it cannot."""
+        """The known pairs of each text, then `steps` tokens one behind the other, each the most probable after those before
+        it, in one call and without a host read; with their probabilities. Steps behind a path whose probability is below
+        `least` need not be run; they have probability 0. None if it cannot."""
         ...
 
 
-class FloatRunner(WithCache):
-    """The net's own modules, in float."""
+class FeatureNet:
+    """What runners of a net's own modules, in float, have in common."""
 
-    def __init__(self, net: Any, target: Runner, ids: Int[Tensor, "W"] | None, cache: DenseCache | None = None) -> None:
-        super().__init__(cache)
+    def __init__(self, net: Any, target: Runner, ids: Int[Tensor, "W"] | None) -> None:
         self.net, self.target, self.ids = net, target, ids
         self.max_positions = target.info.max_positions
         self.taps: tuple[int, ...] = net.config.taps
         self.dtype: torch.dtype = net.fc.weight.dtype
         c = net.config.layer
         self.cache_specs = tuple(CacheSpec(f"{kind}0", c.num_kv_heads, c.head_dim, self.dtype) for kind in "kv")
-        self._freq = frequencies(net.config.layer).to(next(net.parameters()).device)
+        self._freq = frequencies(c).to(target.info.device)
+
+    @torch.inference_mode()
+    def fuse(self, features: Sequence[Float[Tensor, "T H"]]) -> Float[Tensor, "T d"]:
+        return self.net.fuse([f.to(self.dtype) for f in features])
+
+    @torch.inference_mode()
+    def ranked(
+        self, logits: Float[Tensor, "U W"], temperature: list[float], k: int, only: Int[Tensor, "W"] | None = None
+    ) -> tuple[Float[Tensor, "U k"], Int[Tensor, "U k"]]:
+        x = logits if logits.dtype == torch.float64 else logits.float()
+        if any(t != 1 for t in temperature):
+            x = (x - x.amax(-1, keepdim=True)) / put(temperature, x.device, x.dtype)[:, None]
+        prob, columns = top(x.softmax(-1), k)
+        ids = self.ids if only is None else only
+        return prob, columns if ids is None else ids[columns]
+
+
+class FloatRunner(FeatureNet, WithCache):
+    """On stock operations, over a dense cache."""
+
+    def __init__(self, net: Any, target: Runner, ids: Int[Tensor, "W"] | None, cache: DenseCache | None = None) -> None:
+        FeatureNet.__init__(self, net, target, ids)
+        WithCache.__init__(self, cache)
 
     def open(self, slots: int, capacity: int) -> "FloatRunner":
         cache = DenseCache(self.cache_specs, slots=slots, capacity=capacity, device=self.target.info.device)
@@ -111,10 +127,6 @@ class FloatRunner(WithCache):
 
     def refresh(self, weights: Mapping[str, Tensor]) -> None:
         refresh_net(self.net, weights)
-
-    @torch.inference_mode()
-    def fuse(self, features: Sequence[Float[Tensor, "T H"]]) -> Float[Tensor, "T d"]:
-        return self.net.fuse([f.to(self.dtype) for f in features])
 
     @torch.inference_mode()
     def execute(
@@ -137,28 +149,15 @@ class FloatRunner(WithCache):
             return self.target.head(y, ids=self.ids if only is None else only, norm=False)
         return net.lm_head(y) if only is None else F.linear(y, net.lm_head.weight[places(self.ids, only)])
 
-    @torch.inference_mode()
-    def ranked(
-        self, logits: Float[Tensor, "U W"], temperature: list[float], k: int, only: Int[Tensor, "W"] | None = None
-    ) -> tuple[Float[Tensor, "U k"], Int[Tensor, "U k"]]:
-        x = logits if logits.dtype == torch.float64 else logits.float()
-        x = (x - x.amax(-1, keepdim=True)) / put(temperature, x.device, x.dtype)[:, None]
-        prob, columns = top(x.softmax(-1), k)
-        ids = self.ids if only is None else only
-        return prob, columns if ids is None else ids[columns]
-
-    def line(
+    def best_chains(
         self,
         x: ForwardInput,
-        temperature: float,
+        temperature: list[float],
         steps: int,
         only: Int[Tensor, "W"] | None = None,
         least: float = 0.0,
     ) -> None:
-        """Step by step: no call of several steps would save anything here."""
-
-    def lines(self, x: ForwardInput, steps: int, only: Int[Tensor, "W"] | None = None) -> None:
-        """As above."""
+        """Step by step: a call of several steps would save nothing here."""
 
 
 def places(ids: Int[Tensor, "V"] | None, only: Int[Tensor, "W"]) -> Int[Tensor, "W"]:

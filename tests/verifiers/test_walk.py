@@ -1,4 +1,4 @@
-"""A walk that never looks at a number comes to where one that looks comes to."""
+"""The walk without host reads and the walk with them come to the same verdict."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,8 +12,7 @@ from draftwood.core.host_tree import HostTree
 from draftwood.core.proposal import Proposal
 from draftwood.core.tree import AHEAD, PROBE, TokenTree
 from draftwood.testing.host_reads import HostReads
-from draftwood.verifiers import device_walk
-from draftwood.verifiers.device_walk import Links
+from draftwood.verifiers import walk
 from draftwood.verifiers.match import Match
 from draftwood.verifiers.rejection import Rejection
 
@@ -51,7 +50,7 @@ def test_the_path_along_given_choices_is_that_of_the_lists(seed: int) -> None:
     want = HostTree.of(tree).follow(choice.tolist(), choice.device).to_host()
     for levels in (tree.num_nodes - 1, int((tree.depths() * tree.live).max())):
         with HostReads() as reads:
-            found = Links.of(tree, levels).follow(choice)
+            found = walk.follow(Proposal(tree, max_depth=levels), choice)
         assert reads.total == 0 and found.path.shape == (tree.batch, levels + 1)
         assert same(found.to_host(), want) and found.count.tolist() == [len(p) - 1 for p in want.paths]
 
@@ -60,7 +59,7 @@ def test_a_path_longer_than_was_said_is_cut_and_what_follows_it_stays_right() ->
     tree = TokenTree.roots(torch.tensor([0]))
     for i in range(1, 12):
         tree = tree.add(torch.tensor([[i - 1]]), torch.tensor([[i]]), live=torch.ones(1, 1, dtype=torch.bool), copies=0)
-    found = Links.of(tree, 3).follow(torch.arange(1, 13)[None])
+    found = walk.follow(Proposal(tree, max_depth=3), torch.arange(1, 13)[None])
     assert found.to_host().paths == [[0, 1, 2, 3]] and found.next_token.tolist() == [4]
 
 
@@ -95,7 +94,7 @@ def test_bare_roots_are_decoded_without_a_read(rule: Any, batch: int, options: l
 def test_level_by_level_comes_to_the_same_verdict_without_a_read(
     rule: Any, draft: int, options: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device_walk, "_AT_ONCE", 0)
+    monkeypatch.setattr(walk, "_AT_ONCE", 0)
     here = drafted(draft, 8)
     found, reads = here.on_device(rule, options)
     assert reads.total == 0, reads.by_name
@@ -110,11 +109,11 @@ def test_many_numbers_are_never_made_at_once(monkeypatch: pytest.MonkeyPatch) ->
         sizes.append(nodes.numel())
         return target.tokens(nodes, depth, where)
 
-    device_walk.device_walk(here.proposal, target, choose)
+    walk.device_walk(here.proposal, target, choose)
     assert sizes == [8 * here.proposal.tree.num_nodes]
     sizes.clear()
-    monkeypatch.setattr(device_walk, "_AT_ONCE", 8 * 64 * 90 // 6 - 1)
-    device_walk.device_walk(here.proposal, target, choose)
+    monkeypatch.setattr(walk, "_AT_ONCE", 8 * 64 * 90 // 6 - 1)
+    walk.device_walk(here.proposal, target, choose)
     assert sizes == [8] * 6
 
 
