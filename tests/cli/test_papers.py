@@ -63,7 +63,7 @@ def test_the_example_can_be_typed_as_it_stands(draftwood, tmp_path: Path, weight
 
 def test_tree_names_the_file_of_every_part(draftwood):
     shown = draftwood("papers", "tree").stdout
-    assert "recipes/auto.py" in shown and "drafters/ngram.py" in shown and "Heuristic" in shown
+    assert "recipes/auto.py" in shown and "drafters/ngram.py" in shown and "Priced" in shown
 
 
 def test_unknown_recipe_is_refused(draftwood):

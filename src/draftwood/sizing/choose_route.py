@@ -57,7 +57,7 @@ def _remembered_trials(target: Runner, recipe: Recipe, drafter: str) -> tuple[Ti
     """Rounds that were timed once for this target, backend, processor and number of threads. Later starts begin with them,
     and every engine follows its own rounds from there."""
     info, device = target.info, target.info.device
-    chip = processor_name() if host.on_host(device) else torch.cuda.get_device_name(device)
+    chip = torch.cuda.get_device_name(device) if device.type == "cuda" else processor_name()
     key = f"{info.backend} {info.dtype} {chip} {torch.get_num_threads()} {drafter}"
 
     def find() -> list[dict[str, Any]]:
