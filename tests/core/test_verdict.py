@@ -9,8 +9,8 @@ import torch
 from draftwood import controllers
 from draftwood.controllers.acceptance import NODES, Acceptance, Table
 from draftwood.controllers.fixed import Fixed
-from draftwood.controllers.priced import Priced
 from draftwood.controllers.learned_stop import LearnedStop
+from draftwood.controllers.priced import Priced
 from draftwood.controllers.sized import Sized
 from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Load

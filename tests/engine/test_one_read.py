@@ -40,7 +40,7 @@ TOKENS = 6
 NAMES = {
     "autoregressive": "autoregressive",
     "prompt_lookup": "prompt_lookup",
-    "suffix_decoding": "suffix_decoding",
+    "suffix_decoding": "suffix_decoding:nodes=16",
     "draft model, rejection": "fast_draft:weights={language}",
     "draft model, match": "fast_draft:weights={language}:verifier=match",
     "feature chain, match": "eagle3:weights={eagle3}:depth=3:beam=1:nodes=3",

@@ -57,7 +57,7 @@ class CostModel:
     _rounds: float = 0.0
 
     def pass_seconds(self, tokens: int, context: int = 0) -> float:
-        """Expected seconds of a target pass over `tokens` tokens with `context` cache entries, and of judging it."""
+        """Expected seconds of a target pass over `tokens` tokens with `context` cache entries attended."""
         low, share = _between(tokens)
         line = self._line(context)
         return (1 - share) * line[low] + share * line[low + 1]
@@ -72,9 +72,9 @@ class CostModel:
 
     def observe(self, times: Times) -> None:
         """One finished round."""
-        if times.tokens and 0 < times.pass_seconds < LONGEST:
-            self._observe_pass(times.tokens, times.context, times.pass_seconds)
-            rest = times.total - times.pass_seconds - times["propose"]
+        if times.tokens and 0 < times["score"] < LONGEST:
+            self._observe_pass(times.tokens, times.context, times["score"])
+            rest = times.total - times["score"] - times["propose"]
             if 0 <= rest < LONGEST:
                 if self._rounds > 3:
                     rest = min(rest, 3 * self.rest)  # a drafter that reads a prompt, or a busy moment

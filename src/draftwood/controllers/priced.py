@@ -50,7 +50,7 @@ class Priced:
 
     def update(self, state: _State, rnd: Round, outcome: Outcome) -> None:
         times = outcome.seconds
-        seconds, expected = times.pass_seconds, state.model.pass_seconds(times.tokens, times.context)
+        seconds, expected = times["score"], state.model.pass_seconds(times.tokens, times.context)
         if times.prompt_tokens or not 0 < seconds < LONGEST:
             return
         if times.draft_nodes:

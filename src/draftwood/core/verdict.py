@@ -66,11 +66,6 @@ class Times:
     def total(self) -> float:
         return sum(self.seconds.values())
 
-    @property
-    def pass_seconds(self) -> float:
-        """Of the target pass and of judging it: on an accelerator a pass is enqueued, and waited for where it is judged."""
-        return self["score"] + self["verify"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:

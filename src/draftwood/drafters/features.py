@@ -103,6 +103,12 @@ class Features:
     def _fused(self, output: ForwardOutput, places: Int[Tensor, "k"]) -> Float[Tensor, "k d"]:
         return self.model.fuse([output.features[tap].index_select(0, places) for tap in self.model.taps])
 
+    @staticmethod
+    def _whole_pairs(state: _State, slot: int) -> int:
+        """Waiting features whose next token is part of the text; a stop condition may have cut tokens that were accepted."""
+        own = state.slots[slot]
+        return min(own.held, own.owner.num_known - 1 - state.runner.length(slot))
+
     def _run(self, state: _State, slots: list[int]) -> None:
         """Entries for all waiting pairs but the newest."""
         if not slots:
@@ -223,6 +229,13 @@ class Features:
             at += count
 
     def free(self, state: _State, slots: Sequence[int]) -> None:
+        """Waiting pairs become entries first: a later request may begin with this text, and what has no entry here must be
+        shown again by the target."""
+        pairs = {slot: self._whole_pairs(state, slot) for slot in slots if slot in state.slots}
+        pairs = {slot: count for slot, count in pairs.items() if count > 0}
+        if pairs:
+            state.runner.execute(self._chains(state, pairs, wanted=False))
+            self._keep(state, pairs)
         for slot in slots:
             if state.slots.pop(slot, None) is not None:
                 state.runner.free([slot])

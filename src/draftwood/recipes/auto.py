@@ -15,11 +15,10 @@ PAPER = Paper(title="draftwood's default: of all drafts at hand the one that pay
 
 def build(target: Runner, *, depth: Count = 12, nodes: Size = 16) -> Recipe:
     """`depth`, `nodes`: of the largest copy from the text."""
-    model, arm, times, notes = drafter_and_costs(target)
+    model, arm, times = drafter_and_costs(target)
     return Recipe(
         drafter=Route((NGram(),), model, arm),
         policy=BestFirst(),
         verifier=Match(),
         controller=Priced(depth, max(nodes, 0 if model is None else arm.nodes), times),
-        notes=notes,
     )

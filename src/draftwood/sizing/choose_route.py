@@ -23,7 +23,7 @@ from draftwood.drafters.combine.arms import Arm, ConfidentChain, SizedTree
 from draftwood.drafters.nets.find import load_head, ships
 from draftwood.drafters.nets.make_drafter import feature_drafter
 from draftwood.kernels.cpu.processor import processor_name
-from draftwood.sizing.choose_size import Asked, backend_of
+from draftwood.sizing.choose_size import Asked
 from draftwood.sizing.remembered import remembered
 from draftwood.sizing.shipped_acceptance import load_acceptance
 from draftwood.sizing.trials import trials
@@ -34,9 +34,9 @@ HEAD = "eagle3"
 _PARTS: dict[str, Any] = {"policy": BestFirst(), "verifier": Match(), "controller": Fixed(0)}
 
 
-def drafter_and_costs(target: Runner) -> tuple[Drafter | None, Arm, tuple[Times, ...], tuple[str, ...]]:
-    """The drafter that runs a model (None: none ships for the target), how its drafts are sized, rounds that were timed on
-    this machine, and a note for the banner."""
+def drafter_and_costs(target: Runner) -> tuple[Drafter | None, Arm, tuple[Times, ...]]:
+    """The drafter that runs a model (None: none ships for the target), how its drafts are sized, and rounds that were timed
+    on this machine."""
     model: Drafter | None = None
     arm: Arm = ConfidentChain()
     if ships(HEAD, target):
@@ -44,8 +44,7 @@ def drafter_and_costs(target: Runner) -> tuple[Drafter | None, Arm, tuple[Times,
         if not host.on_host(target.info.device):
             arm = SizedTree(load_acceptance(HEAD, target), Asked(None, None, None).sizes(max(DEPTHS)))
     times = pass_costs(target) if model is None else _remembered_trials(target, Recipe(drafter=model, **_PARTS), HEAD)
-    among = "copies from the text" if model is None else f"copies from the text, the head of {HEAD}"
-    return model, arm, times, (f"chooses among {among} and plain decoding, round by round (on {backend_of(target)})",)
+    return model, arm, times
 
 
 def pass_costs(target: Runner) -> tuple[Times, ...]:
