@@ -41,14 +41,15 @@ class TokenTree:
         """The bare root of each sequence: what an undrafted round verifies."""
         one = tokens[:, None]
         zero = torch.zeros_like(one)
+        none = zero - 1
         return TokenTree(
             tokens=one,
-            parents=zero - 1,
+            parents=none,
             live=torch.ones_like(one, dtype=torch.bool),
             role=zero,
             copies=zero,
             score=zero.to(torch.float32),
-            source=zero - 1,
+            source=none,
         )
 
     @property

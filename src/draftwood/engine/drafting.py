@@ -54,6 +54,8 @@ def propose(e: "Engine", rnd: Round, limit: Limit, base: Proposal) -> tuple[Prop
     part, own, begun = take(e, asked, rnd, limit, base)
     try:
         proposal = e.recipe.drafter.propose(e.drafter_state, part, begun, own, e.recipe.policy)
+        if proposal is begun and begun.tree.num_nodes == 1:
+            return base, codes  # nothing was drafted, so there is nothing to check
         if proposal.fault:
             disable_all(e, part, proposal.fault)
         if proposal.started is not None:

@@ -25,11 +25,12 @@ class HeldInterrupt:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread() and not HeldInterrupt._entered:
-            before = signal.getsignal(signal.SIGINT)
+            before = signal.signal(signal.SIGINT, self._hold)
             if callable(before):
                 self._before = before
-                signal.signal(signal.SIGINT, self._hold)
                 HeldInterrupt._entered = True  # set and unset while held, so that no interrupt comes in between
+            else:
+                signal.signal(signal.SIGINT, before)
         return self
 
     def _hold(self, number: int, frame: FrameType | None) -> None:

@@ -101,7 +101,7 @@ ARMS: dict[str, Arm] = {
 @pytest.mark.parametrize("arm", ARMS)
 @pytest.mark.parametrize(
     ("temperature", "more"),
-    [(0.0, {}), (1.0, {}), (0.0, {"repetition_penalty": 1.3}), (1.0, {"presence_penalty": 0.5, "top_p": 0.9})],
+    [(0.0, {}), (0.4, {}), (0.0, {"repetition_penalty": 1.3}), (0.4, {"presence_penalty": 0.5, "top_p": 0.9})],
     ids=str,
 )
 def test_every_text_is_plain_decodings_and_every_drafter_has_its_part(
@@ -116,6 +116,21 @@ def test_every_text_is_plain_decodings_and_every_drafter_has_its_part(
     assert 1 in sources(found), "the model drafted"
 
 
+def test_requests_at_a_high_temperature_are_not_shown_to_the_model() -> None:
+    options = [replace(p, temperature=0.0 if i % 2 else 1.0) for i, p in enumerate(params(1.0))]
+    known = answers(options)
+
+    class Shown(NoisyOracle):
+        def admit(self, state: Any, slot: int, request: Any) -> int:
+            assert request.params.greedy
+            return super().admit(state, slot, request)
+
+    found = ran(CpuRunner(MODEL), lambda _: route(Shown(known, V), CHAIN, CHEAP), TEXTS, options)
+    assert found.texts == list(known.values()) and found.disabled == {None}
+    by_request = [set(r.sources) for r in found.requests]
+    assert all(1 not in each for each in by_request[::2]) and any(1 in each for each in by_request[1::2])
+
+
 @pytest.mark.parametrize("arm", ARMS)
 def test_a_device_is_read_once_a_round_and_gives_the_same_text(arm: str) -> None:
     options = params(0.0)
@@ -128,8 +143,10 @@ def test_a_device_is_read_once_a_round_and_gives_the_same_text(arm: str) -> None
 
 def proposed(recipe: Recipe, texts: list[list[int]], state: Any = None) -> tuple[Proposal, Any]:
     rnd = toy_round(texts, V, temperature=0.0)
-    limit = Limit.of([6] * len(texts), [8] * len(texts), cost_model=recipe.controller.costs)  # type: ignore[attr-defined]
     state = recipe.drafter.init(len(texts)) if state is None else state
+    for slot, request in enumerate(rnd.requests):
+        recipe.drafter.admit(state, slot, request)
+    limit = Limit.of([6] * len(texts), [8] * len(texts), cost_model=recipe.controller.costs)  # type: ignore[attr-defined]
     return recipe.drafter.propose(state, rnd, Proposal.roots(rnd.roots()), limit, recipe.policy), state
 
 

@@ -34,6 +34,8 @@ from draftwood.errors import DrafterError
 
 REFRESH = 16  # rounds after which costs are looked up again
 CHAIN = ConfidentChain()
+SAMPLED = -0.7  # log-odds by which a copied token is less often right where the target samples, on the embedded model
+HOTTEST = 0.5  # temperature above which a model's best tokens are too seldom the emitted ones
 MARGIN = 1.02  # times as fast as plain decoding: what a draft must be expected to be
 
 
@@ -58,6 +60,7 @@ class _State:
     seconds: list[float] = field(default_factory=list[float])  # of a round, for each sequence, by its nodes; 0: plain
     batch: int = 0  # that they are of
     left: int = 0  # rounds until they are looked up again
+    followed: set[int] = field(default_factory=set[int])  # slots whose text the model is shown
     choices: dict[int, _Choice] = field(default_factory=dict[int, _Choice])  # of this round, by slot
 
 
@@ -86,19 +89,25 @@ class Route:
         return _State(
             [each.init(slots) for each in self.retrievers],
             None if self.model is None else self.model.init(slots),
-            [(Survival(), Survival()) for _ in self.retrievers],
+            [(Survival(), Survival(offset=SAMPLED)) for _ in self.retrievers],
             self.arm.init(),
         )
 
-    def _each(self, state: _State) -> list[tuple[Drafter, Any]]:
-        return list(zip(self._drafters, [*state.retrievers, state.model], strict=False))
-
     def admit(self, state: _State, slot: int, request: Request) -> int:
-        return min(each.admit(own, slot, request) for each, own in self._each(state))
+        """A request at a high temperature is not shown to the model: to follow its text costs more than drafts bring."""
+        shared = [each.admit(own, slot, request) for each, own in zip(self.retrievers, state.retrievers, strict=True)]
+        state.followed.discard(slot)
+        if self.model is not None and request.params.temperature <= HOTTEST:
+            state.followed.add(slot)
+            shared.append(self.model.admit(state.model, slot, request))
+        return min(shared, default=request.num_known)
 
     def begin(self, state: _State, rnd: Round, output: ForwardOutput) -> None:
-        for each, own in self._each(state):
+        for each, own in zip(self.retrievers, state.retrievers, strict=True):
             each.begin(own, rnd, output)
+        followed = [b for b, slot in enumerate(rnd.host_slots) if slot in state.followed]
+        if self.model is not None and followed:
+            self.model.begin(state.model, rnd if len(followed) == rnd.batch else rnd.take(followed), output)
 
     def propose(self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
         if base.tree.num_nodes > 1 or rnd.in_flight:
@@ -108,11 +117,11 @@ class Route:
         self._price(state, rnd, limit, limit.cost_model)
         plain = MARGIN / state.seconds[0]
         found = [each.retrieve(own, rnd, limit) for each, own in zip(self.retrievers, state.retrievers, strict=True)]
-        rates = [0.0] * rnd.batch if self.model is None else self.arm.rates(state.arm, rnd)
+        rates = [0.0] * rnd.batch if self.model is None or not state.followed else self.arm.rates(state.arm, rnd)
         chosen: list[_Choice] = []
         for b, slot in enumerate(rnd.host_slots):
             choice, rate = self._best_retrieved(state, rnd, b, [each[b] for each in found], plain)
-            if rates[b] > rate:
+            if rates[b] > rate and slot in state.followed:
                 choice = _Choice(model=True)
             chosen.append(choice)
             state.choices[slot] = choice
@@ -172,8 +181,10 @@ class Route:
         return replace(made, tree=tree).scatter(asked, given)
 
     def commit(self, state: _State, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
-        for each, own in self._each(state):
+        for each, own in zip(self.retrievers, state.retrievers, strict=True):
             each.commit(own, rnd, outcome, output)
+        if self.model is not None and not state.followed.isdisjoint(rnd.host_slots):
+            self.model.commit(state.model, rnd, outcome, output)
         paths = outcome.verdict.to_host().paths
         for b, (slot, request) in enumerate(zip(rnd.host_slots, rnd.requests, strict=True)):
             choice = state.choices.pop(slot, None)
@@ -202,8 +213,9 @@ class Route:
             at = hit
 
     def free(self, state: _State, slots: Sequence[int]) -> None:
-        for each, own in self._each(state):
+        for each, own in zip(self._drafters, [*state.retrievers, state.model], strict=False):
             each.free(own, slots)
+        state.followed.difference_update(slots)
         for slot in slots:
             state.choices.pop(slot, None)
             for each in state.survival:
