@@ -14,7 +14,7 @@ from draftwood.errors import EngineError
 
 def on_host(device: torch.device | str) -> bool:
     """Whether reading single numbers costs nothing. The host would have to wait for an accelerator."""
-    return torch.device(device).type == "cpu"
+    return (device if isinstance(device, torch.device) else torch.device(device)).type == "cpu"
 
 
 def host(x: Tensor) -> Any:
@@ -57,4 +57,5 @@ def put(x: Sequence[Any], device: torch.device | str, dtype: torch.dtype = torch
         raise EngineError("a function that is captured for replay copies numbers from the host")
     # Through numpy: for a few numbers it takes a third of the time of torch.tensor.
     made = torch.from_numpy(np.array(x, dtype=_NUMPY[dtype]))  # pyright: ignore[reportUnknownMemberType]
-    return made if torch.device(device).type == "cpu" else made.to(device, non_blocking=True)
+    here = (device if isinstance(device, torch.device) else torch.device(device)).type == "cpu"
+    return made if here else made.to(device, non_blocking=True)
