@@ -20,6 +20,7 @@ from draftwood.drafters.nothing import Nothing
 from draftwood.engine import drafting
 from draftwood.engine.engine import Engine
 from draftwood.errors import EngineError, OptionError
+from draftwood.recipes import autoregressive
 from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.oracle_drafter import NoisyOracle
 from draftwood.testing.runs import make_engine, serve
@@ -517,3 +518,17 @@ def test_drafter_with_scores_of_another_precision_drafts_for_some_of_the_batch(m
         engine.step()
     (wanted,) = serve(make_engine(model, plain()), prompts(1), params[0])
     assert requests[0].output == wanted.output and requests[0].stats.disabled is None
+
+
+def test_prefixes_are_shared_within_a_tenant_only() -> None:
+    model = tiny_runner()
+    engine = make_engine(model, autoregressive.build(model), slots=2)
+    prompt = [*range(1, 30)]
+    cached: list[int] = []
+    for i, tenant in enumerate(("a", "b", "b")):
+        request = Request(i, prompt, SamplingParams(max_tokens=1, tenant=tenant), model.info.vocab_size)
+        engine.add(request)
+        while engine.has_work:
+            engine.step()
+        cached.append(request.stats.cached_tokens)
+    assert cached == [0, 0, 28]

@@ -142,7 +142,9 @@ class Engine:
         def admit(request: Request, free: list[int]) -> tuple[int, int]:
             known = request.known
             slot = self.runner.prefer(known, free)
-            return slot, self.runner.admit(slot, known, admit_draft(self, slot, request))
+            # Entries are shared within a tenant only: a prefix that is found at once tells that somebody sent it.
+            tenant = tuple(request.params.tenant.encode())
+            return slot, self.runner.admit(slot, known, admit_draft(self, slot, request), before=tenant)
 
         return Room(
             slots=self.config.max_num_seqs,

@@ -8,7 +8,7 @@ from draftwood.drafters.nothing import Nothing
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 
-PAPER = Paper(title="DraftModel decoding, one token per target pass")
+PAPER = Paper(title="Autoregressive decoding, one token per target pass")
 
 
 def build(target: Runner) -> Recipe:

@@ -31,8 +31,8 @@ def test_a_run_ends_with_a_table_and_a_file(bench: Any, folder: Path, tmp_path: 
     assert "own: time of this thread alone" in done.stdout and '"commit"' in done.stdout
     result = json.loads((tmp_path / "d.json").read_text())
     assert [(row["drafter"], row["context"]) for row in result["rows"]] == [
-        ("ngram", 16), ("datastore", 16), ("ngram", 64), ("datastore", 64),
-    ]  # fmt: skip
+        (name, context) for context in (16, 64) for name in ("ngram", "suffix", "datastore")
+    ]
     assert all(row["drafted"] == 1 for row in result["rows"] if row["drafter"] == "datastore")
 
 

@@ -26,6 +26,7 @@ from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.datastore import Datastore
 from draftwood.drafters.ngram import NGram
 from draftwood.drafters.stores.store import Store
+from draftwood.drafters.suffix import Suffix
 from draftwood.errors import OptionError
 from draftwood.trees.chain import Chain
 
@@ -51,7 +52,11 @@ def _datastore(sources: Sources) -> Drafter:
     return Datastore(store)
 
 
-DRAFTERS: dict[str, Callable[[Sources], Drafter]] = {"ngram": lambda sources: NGram(), "datastore": _datastore}
+DRAFTERS: dict[str, Callable[[Sources], Drafter]] = {
+    "ngram": lambda sources: NGram(),
+    "suffix": lambda sources: Suffix(mode="tree", factor=2.0),
+    "datastore": _datastore,
+}
 
 
 class Seconds(NamedTuple):

@@ -44,7 +44,7 @@ class SamplingParams:
     logprobs: int | None = None  # log-probabilities of the model itself, of the chosen and the n best tokens
     seed: int | None = None  # None = a fresh one for each request; the result tells which
     grammar: Grammar | None = None
-    tenant: str = ""  # whose request it is: drafters that learn from answers use those of the same tenant only
+    tenant: str = ""  # whose request it is: cached prefixes and earlier answers are those of the same tenant only
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
         # Before the generated __init__, whose TypeError would name neither the nearest option nor the list of them.

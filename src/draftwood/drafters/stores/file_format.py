@@ -83,7 +83,7 @@ def read_info(file: BinaryIO, path: Path) -> StoreInfo:
     file.seek(0)
     head = file.read(HEAD.size)
     if len(head) < HEAD.size or not head.startswith(MAGIC):
-        raise StoreError(f"{path} is no datastore\nhint: `draftwood datastore build FILES... --out {path}` makes one")
+        raise StoreError(f"{path} is no datastore\nhint: `draftwood datastore build FILES... --out STORE` makes one")
     _, version, start, length, digest = HEAD.unpack(head)
     if version != VERSION:
         raise StoreError(f"{path} has version {version} of the format, this program reads {VERSION}\nhint: {_AGAIN}")
