@@ -77,3 +77,12 @@ def test_clocks_that_are_wrong_are_not_believed() -> None:
     for seconds in (0.0, -1.0, 1e9, float("nan")):
         updated(controller, state, 1, seconds)
     assert ratio(state) == pytest.approx(1.6)
+
+
+def test_drafts_that_looked_too_dear_become_as_cheap_as_timed_while_none_is_made() -> None:
+    controller = Priced(4, 6, (timed(1, 0.010), timed(4, 0.016)))
+    state = controller.init(1)
+    updated(controller, state, 4, 0.064, rounds=60)
+    assert ratio(state) > 3
+    updated(controller, state, 1, 0.010, rounds=300)
+    assert ratio(state) == pytest.approx(1.6, rel=0.1)

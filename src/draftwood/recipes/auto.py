@@ -12,13 +12,15 @@ from draftwood.verifiers.match import Match
 
 PAPER = Paper(title="draftwood's default: of all drafts at hand the one that pays most, chosen in every round")
 
+DEEPEST = 8  # levels that a head may draft
+
 
 def build(target: Runner, *, depth: Count = 12, nodes: Size = 16) -> Recipe:
     """`depth`, `nodes`: of the largest copy from the text."""
     model, arm, times = drafter_and_costs(target)
     return Recipe(
-        drafter=Route((NGram(),), model, arm),
+        drafter=Route((NGram(),), model, arm, (depth, nodes)),
         policy=BestFirst(),
         verifier=Match(),
-        controller=Priced(depth, max(nodes, 0 if model is None else arm.nodes), times),
+        controller=Priced(max(depth, DEEPEST), max(nodes, arm.nodes), times),
     )

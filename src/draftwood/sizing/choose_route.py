@@ -1,7 +1,7 @@
 """What `Route` chooses among for a target: the head that ships for it, if any, and what rounds cost on this machine."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ from draftwood.kernels.cpu.processor import processor_name
 from draftwood.sizing.choose_size import Asked
 from draftwood.sizing.remembered import remembered
 from draftwood.sizing.shipped_acceptance import load_acceptance
-from draftwood.sizing.trials import trials
+from draftwood.sizing.trials import SIZES, trials
 from draftwood.trees.best_first import BestFirst
 from draftwood.verifiers.match import Match
 
@@ -66,9 +66,14 @@ def _remembered_trials(target: Runner, recipe: Recipe, drafter: str) -> tuple[Ti
 
 
 def _checked(found: Any) -> list[dict[str, Any]]:
+    """ValueError unless these are the times of all sizes: a drafter that failed while it was timed has fewer."""
+    if not isinstance(found, list) or len(found) != len(SIZES):
+        raise ValueError("not the times of all sizes")
     for each in found:
-        times = Times(**each)
-        if not times.tokens or not 0 < times["score"] < LONGEST:
+        seconds, *counts = (each[field.name] for field in fields(Times))
+        numbers = [*seconds.values(), *counts]
+        whole = all(isinstance(x, int | float) and 0 <= x < 2**31 for x in numbers)
+        if not whole or not each["tokens"] or not 0 < seconds.get("score", 0) < LONGEST:
             raise ValueError(f"no times: {each}")
     return found
 

@@ -21,7 +21,7 @@ def remembered(target: Runner, folder: str, key: str, read: Callable[[Any], T], 
     mark = fingerprint(target)
     file = cache_dir() / folder / f"{mark}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json" if mark else None
     if file is not None:
-        with suppress(OSError, ValueError, KeyError, TypeError):
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return read(json.loads(file.read_text("utf-8"))["found"])
     found = find()
     if file is not None:

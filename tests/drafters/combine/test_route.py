@@ -216,3 +216,23 @@ def test_nothing_is_left_of_a_slot_that_was_freed() -> None:
     recipe.drafter.free(state, [0, 1])
     assert not state.choices and not state.survival[0][0].shifts
     assert torch.equal(proposed(recipe, [LONG], state)[0].tree.tokens, proposed(recipe, [LONG])[0].tree.tokens)
+
+
+def test_costs_are_looked_up_again_for_a_larger_budget() -> None:
+    recipe = route()
+    state = recipe.drafter.init(1)
+    for budget in (1, 8):  # the last round of a long text, then a new text
+        rnd = toy_round([LONG], V, temperature=0.0)
+        limit = Limit.of([6], [budget], cost_model=Costs(token=0.01))
+        found = recipe.drafter.propose(state, rnd, Proposal.roots(rnd.roots()), limit, recipe.policy)
+        assert 1 < int(found.tree.live.sum()) <= 1 + budget
+
+
+def test_copies_may_have_a_limit_of_their_own() -> None:
+    recipe = route()
+    rnd = toy_round([LONG], V, temperature=0.0)
+    limit = Limit.of([6], [8], cost_model=Costs(token=0.01))
+    for nodes in (0, 1, 2):
+        drafter = Route((NGram(),), copies=(6, nodes))
+        found = drafter.propose(drafter.init(1), rnd, Proposal.roots(rnd.roots()), limit, recipe.policy)
+        assert int(found.tree.live.sum()) == 1 + nodes

@@ -66,12 +66,13 @@ class _State:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Route:
-    """`retrievers`: sources 0, 1, ..; `model`: the last source, whose drafts are sized by `arm`. The controller must supply
-    a cost model, as `Priced` does."""
+    """`retrievers`: sources 0, 1, ..; `model`: the last source, whose drafts are sized by `arm`. `copies`: depth and nodes
+    of what is retrieved, where that may be less than the limit. The controller must supply a cost model, as Priced does."""
 
     retrievers: tuple[Retriever, ...]
     model: Drafter | None = None
     arm: Arm = CHAIN
+    copies: tuple[int, int] | None = None
     draws: frozenset[Draw] = frozenset({Draw.GIVEN})
 
     @property
@@ -116,7 +117,10 @@ class Route:
             raise DrafterError("Route needs a controller that supplies a cost model, such as Priced")
         self._price(state, rnd, limit, limit.cost_model)
         plain = MARGIN / state.seconds[0]
-        found = [each.retrieve(own, rnd, limit) for each, own in zip(self.retrievers, state.retrievers, strict=True)]
+        copies = limit
+        if self.copies is not None:
+            copies = limit.at_most([self.copies[0]] * rnd.batch, [self.copies[1]] * rnd.batch)
+        found = [each.retrieve(own, rnd, copies) for each, own in zip(self.retrievers, state.retrievers, strict=True)]
         rates = [0.0] * rnd.batch if self.model is None or not state.followed else self.arm.rates(state.arm, rnd)
         chosen: list[_Choice] = []
         for b, slot in enumerate(rnd.host_slots):
@@ -129,10 +133,10 @@ class Route:
 
     def _price(self, state: _State, rnd: Round, limit: Limit, cost: CostEstimate) -> None:
         state.left -= 1
-        if state.batch == rnd.batch and state.left > 0:
+        most = max(self.arm.nodes, *limit.budgets)
+        if state.batch == rnd.batch and state.left > 0 and most < len(state.seconds):
             return
         batch, context, rest = rnd.batch, sum(rnd.host_lengths), cost.rest_seconds()
-        most = max(self.arm.nodes, *limit.budgets)
         state.seconds = [(cost.pass_seconds(batch + batch * n, context) + rest) / batch for n in range(most + 1)]
         state.batch, state.left = batch, REFRESH
         if self.model is not None:
@@ -190,6 +194,9 @@ class Route:
             choice = state.choices.pop(slot, None)
             if choice is None:
                 continue
+            for i, each in enumerate(state.survival):
+                if i != choice.retriever:
+                    each[not request.params.greedy].rest(slot)
             if choice.retriever >= 0:
                 self._learn(state, slot, request, choice, outcome.emitted[b])
             if choice.model and outcome.deepest[b]:
