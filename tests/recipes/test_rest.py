@@ -66,6 +66,6 @@ def test_answers_are_those_of_plain_decoding(loaded: Loaded, tmp_path: Path, tem
         loaded.tokenizer.encode(prompt, special=True) + list(ids) for prompt, ids in zip(prompts, plain, strict=True)
     ]
     store = store_of(tmp_path / "s", loaded, *known)
-    answers = LLM(loaded, f"rest:store={store}").generate(prompts, params)
+    answers = LLM(loaded, f"rest:store={store}:nodes=64").generate(prompts, params)
     assert [answer.token_ids for answer in answers] == plain
     assert all(answer.tokens_per_pass > 2 and answer.stats.disabled is None for answer in answers)

@@ -68,7 +68,7 @@ def served(recipe: Recipe, way: str, change: int = 0) -> list[Request]:
 @pytest.mark.parametrize("mode", ["path", "tree"])
 @pytest.mark.parametrize("way", WAYS)
 def test_the_text_is_that_of_plain_decoding_whatever_is_accepted(way: str, mode: str) -> None:
-    done = served(recipes.build("suffix_decoding", TARGET, mode=mode), way, 50)
+    done = served(recipes.build("suffix_decoding", TARGET, mode=mode, nodes=16), way, 50)
     assert [r.output for r in done] == [r.output for r in served(recipes.build("autoregressive", TARGET), way, 50)]
     assert {r.stats.disabled for r in done} == {None}
     rounds = [sum(getattr(r.stats, f"rounds_{what}") for r in done) for what in ("all", "some", "none")]
@@ -78,13 +78,13 @@ def test_the_text_is_that_of_plain_decoding_whatever_is_accepted(way: str, mode:
 @pytest.mark.parametrize("way", ["greedy", "sampled"])
 def test_a_rule_that_accepts_every_copy_writes_another_text(way: str) -> None:
     plain = recipes.build("autoregressive", TARGET)
-    wrong = replace(recipes.build("suffix_decoding", TARGET), verifier=FirstCopy())
+    wrong = replace(recipes.build("suffix_decoding", TARGET, nodes=16), verifier=FirstCopy())
     assert [r.output for r in served(wrong, way)] != [r.output for r in served(plain, way)]
 
 
 @pytest.mark.parametrize(("share", "fewer"), [(True, True), (False, False)])
 def test_an_answer_that_was_given_before_takes_fewer_passes(share: bool, fewer: bool) -> None:
-    done = served(recipes.build("suffix_decoding", TARGET, share=share), "sampled")
+    done = served(recipes.build("suffix_decoding", TARGET, share=share, nodes=16), "sampled")
     first, again = (sum(r.stats.target_passes for r in part) for part in (done[:8], done[8:]))
     assert (again < 0.7 * first) == fewer
 
