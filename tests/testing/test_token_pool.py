@@ -80,8 +80,8 @@ def run(
         runner: Any = engine.runner
         real = runner.admit
 
-        def admit(slot: int, tokens: Sequence[int], *rest: Any) -> int:
-            size = real(slot, tokens, *rest)
+        def admit(slot: int, tokens: Sequence[int], *rest: Any, **more: Any) -> int:
+            size = real(slot, tokens, *rest, **more)
             seen["shared"] += size
             return size
 
