@@ -9,6 +9,7 @@
     │   ├── TokenizerError   a tokenizer that does not fit, a chat template that loses text
     │   └── DownloadError    a file that could not be fetched
     ├── StoreError           a datastore that is damaged, of another tokenizer, or cannot be written
+    ├── TraceError           a trace that is damaged, of another model, or cannot answer what is asked
     ├── TrainError           training that cannot start or continue: data, a loss that is not finite, a full disk
     ├── DrafterError         an invalid draft: the drafter is disabled for these requests, which continue without it
     ├── OutOfBlocks          the cache is full: the engine leaves out drafts, then preempts
@@ -63,6 +64,10 @@ class DownloadError(ModelError):
 
 class StoreError(DraftwoodError):
     """A datastore that cannot be used or built. A build that fails leaves what was there before."""
+
+
+class TraceError(DraftwoodError):
+    """A trace that cannot be written, read or replayed."""
 
 
 class TrainError(DraftwoodError):

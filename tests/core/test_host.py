@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from draftwood.core.host import host, put, sealed
+from draftwood.core.host import host, put, read_later, sealed
 from draftwood.errors import EngineError
 
 
@@ -35,3 +35,11 @@ def test_a_seal_is_broken_by_whatever_ends_it() -> None:
     with pytest.raises(ValueError, match="inside"), sealed():
         raise ValueError("inside")
     assert put([1], "cpu").tolist() == [1]
+
+
+def test_numbers_that_are_read_later_are_those_of_now() -> None:
+    x, y = torch.arange(4), torch.ones(2)
+    later = read_later(x, y)
+    x.zero_()
+    y.zero_()
+    assert later() == [[0, 1, 2, 3], [1.0, 1.0]]

@@ -51,7 +51,8 @@ def test_host_tree_says_what_the_tree_says(tree: TokenTree):
         assert getattr(host_tree, name) == getattr(tree, name).tolist()
     assert host_tree.depth == tree.depths().tolist()
     assert host_tree.drafted == tree.num_drafted().tolist()
-    assert host_tree.deepest == (tree.depths() * tree.live).amax(1).tolist()
+    assert host_tree.deepest == (tree.depths() * (tree.live & (tree.role == SCORED))).amax(1).tolist()
+    assert host_tree.in_pass == tree.num_in_pass().tolist()
     assert host_tree.scored == (tree.live & (tree.role == SCORED)).tolist()
     for node in range(tree.num_nodes):
         below = tree.children(torch.full((tree.batch,), node))

@@ -15,8 +15,8 @@ from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.draft_model import DraftModel
-from draftwood.drafters.ngram import NGram
 from draftwood.drafters.nothing import Nothing
+from draftwood.drafters.retrieval.ngram import NGram
 from draftwood.engine import drafting
 from draftwood.engine.engine import Engine
 from draftwood.errors import EngineError, OptionError

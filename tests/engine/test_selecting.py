@@ -13,7 +13,7 @@ from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.proposal_checks import OVER_BUDGET, REASONS, faults
 from draftwood.core.sampling.draft_probs import DraftProbs
-from draftwood.core.tree import PROBE, TokenTree
+from draftwood.core.tree import AHEAD, PROBE, TokenTree
 from draftwood.engine.drafting import _selected
 from draftwood.engine.selecting import select_on_device
 from draftwood.errors import DrafterError
@@ -140,6 +140,11 @@ def test_more_nodes_than_were_reserved_are_refused() -> None:
     assert codes == [0, 0, OVER_BUDGET, 0]
     assert found.tree.live.sum(1).tolist() == [4, 4, 1, 4]
     role = proposal.tree.role.clone()
-    role[2, 3] = PROBE  # in the pass, but not drafted
+    role[2, 3] = PROBE  # never accepted, but in the pass: it needs an entry like any other
+    probing = replace(proposal, tree=replace(proposal.tree, role=role))
+    with pytest.raises(DrafterError, match="nodes were kept"):
+        _selected(engine(policy), probing, small)
+    assert unread(engine(policy), probing, small)[1] == [0, 0, OVER_BUDGET, 0]
+    role[2, 3] = AHEAD  # of the next pass
     found, codes = unread(engine(policy), replace(proposal, tree=replace(proposal.tree, role=role)), small)
     assert codes == [0] * 4 and found.tree.live.sum(1).tolist() == [4] * 4

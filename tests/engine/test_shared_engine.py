@@ -14,7 +14,7 @@ from draftwood.core.legal_draws import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
-from draftwood.drafters.ngram import NGram
+from draftwood.drafters.retrieval.ngram import NGram
 from draftwood.engine.engine import Engine
 from draftwood.engine.interrupt import HeldInterrupt
 from draftwood.engine.shared_engine import Running, SharedEngine

@@ -148,7 +148,7 @@ def test_a_report_in_one_read_is_that_of_lists(dead: float) -> None:
             found = read_report(proposal, made, torch.tensor(faults))
         assert reads.total == 1, reads.by_name
         right = report_of(lists, made)
-        for name in ("paths", "after", "tokens", "sources", "drafted", "deepest", "emitted"):
+        for name in ("paths", "after", "tokens", "sources", "drafted", "deepest", "in_pass", "emitted"):
             assert getattr(found, name) == getattr(right, name), name
         assert (found.faults, right.faults) == (faults, [0] * batch)
         # On a device dead nodes are in the pass, so an entry is the node's number; on lists its rank among live nodes.
@@ -168,6 +168,6 @@ def test_known_depths_are_not_computed_again() -> None:
 
 
 def test_emitted_tokens_are_the_path_and_what_follows_it() -> None:
-    found = Report([[0, 2, 3], [0]], [7, 8], [[4, 5], []], [[0, 0], []], [[2, 3], []], [3, 3], [2, 1], [0, 0])
+    found = Report([[0, 2, 3], [0]], [7, 8], [[4, 5], []], [[0, 0], []], [[2, 3], []], [3, 3], [2, 1], [4, 3], [0, 0])
     assert found.emitted == [[4, 5, 7], [8, -1, -1]]
-    assert Report([], [], [], [], [], [], [], []).emitted == []
+    assert Report([], [], [], [], [], [], [], [], []).emitted == []

@@ -31,6 +31,22 @@ class Everything:
 
 
 @dataclass(frozen=True, slots=True)
+class FirstCopy:
+    """Takes the first token of a given draft unseen."""
+
+    needs: Needs = Needs()
+    lossless: bool = True
+    draws: frozenset[Draw] = frozenset({Draw.GIVEN})
+    shapes: frozenset[Shape] = frozenset({Shape.CHAIN})
+
+    def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
+        below = proposal.tree.children(torch.zeros_like(proposal.tree.tokens[:, 0]))
+        child = torch.where(below.any(1), below.int().argmax(1), -1)
+        after = target.best().gather(1, child.clamp_min(0)[:, None])[:, 0]
+        return Verdict(torch.stack([torch.zeros_like(child), child], dim=1), (child >= 0).long(), after)
+
+
+@dataclass(frozen=True, slots=True)
 class LongestOfPaths:
     """Compares each root-to-leaf path with draws of its own, keeps the longest match, and draws again after a miss: what a
     published retrieval method does above temperature 0. Of one level, one sequence after another."""

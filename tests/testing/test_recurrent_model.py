@@ -15,8 +15,8 @@ from draftwood.core.legal_draws import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
-from draftwood.drafters.ngram import NGram
 from draftwood.drafters.nothing import Nothing
+from draftwood.drafters.retrieval.ngram import NGram
 from draftwood.errors import EngineError, ModelError
 from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.oracle_drafter import NoisyOracle

@@ -22,6 +22,7 @@ from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.verdict import Outcome
+from draftwood.drafters.stateless import Stateless
 from draftwood.engine.engine import Engine
 from draftwood.errors import CompositionError
 from draftwood.models.backends import int8_weights
@@ -30,7 +31,6 @@ from draftwood.recipes import autoregressive
 from draftwood.runners.cpu import CpuRunner
 from draftwood.runners.cuda import CudaRunner
 from draftwood.testing.host_reads import HostReads, as_if_on_a_device
-from draftwood.testing.oracle_drafter import Stateless
 from draftwood.testing.runs import make_engine, serve
 from draftwood.testing.started_drafter import StartedDrafter
 from draftwood.testing.table_model import TableModel, context_free

@@ -42,6 +42,7 @@ class Needs:
     # Entries of its own for every token in the target's cache, reached by `rnd.target.pool(name)`; parts that name the same
     # pool share it.
     pools: tuple[CacheSpec, ...] = ()
+    prediction: bool = False  # drafts from `Request.prediction`; without such a part a prediction is left unused
 
     @property
     def shown(self) -> frozenset[int]:
@@ -55,6 +56,7 @@ class Needs:
             borrow=self.borrow or other.borrow,
             trims=self.trims or other.trims,
             pools=tuple(dict.fromkeys(self.pools + other.pools)),
+            prediction=self.prediction or other.prediction,
         )
 
 
@@ -97,12 +99,13 @@ class ForwardInput:
         want: list[int],
         device: torch.device,
         hidden: Tensor | None = None,
+        spans: tuple[Span, ...] = (),
     ) -> "ForwardInput":
-        """From lists, which are remembered."""
+        """From lists, which are remembered. `spans`: where the first pass of a slot has more than known text in one line."""
         ids, slots, entries, parents, at = put(
             [host_input.ids, host_input.slots, host_input.entries, host_input.parents, positions], device
         ).unbind(0)
-        tokens = ForwardInput(ids, slots, at, entries, parents, put(want, device), hidden)
+        tokens = ForwardInput(ids, slots, at, entries, parents, put(want, device), hidden, spans)
         object.__setattr__(tokens, "_host_input", host_input)
         return tokens
 

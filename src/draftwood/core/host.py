@@ -1,7 +1,7 @@
 """All copies between a device and Python numbers. A copy to the host may wait for the device, so there are few; a copy to
 the device never waits."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,12 +25,34 @@ def host(x: Tensor) -> Any:
     return x.tolist()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 
+def host_array(x: Tensor) -> "np.ndarray[Any, np.dtype[np.float32]]":
+    """A tensor of floats as an array in host memory: for parts that look much up by few large vectors."""
+    return (_landed(x) if x.is_cuda else x).float().numpy()  # pyright: ignore[reportUnknownMemberType]
+
+
 def _landed(x: Tensor) -> Tensor:
     there = torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(x, non_blocking=True)
     done = torch.cuda.Event()
     done.record()
     done.synchronize()
     return there
+
+
+def read_later(*several: Tensor) -> Callable[[], list[Any]]:
+    """Begin copies to the host that nothing waits for. The function returned gives the numbers; it waits only if the copies
+    are not done by then."""
+    if not any(x.is_cuda for x in several):
+        kept = [x.clone() for x in several]
+        return lambda: [host(x) for x in kept]
+    there = [torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(x, non_blocking=True) for x in several]
+    done = torch.cuda.Event()
+    done.record()
+
+    def numbers() -> list[Any]:
+        done.synchronize()
+        return [host(x) for x in there]
+
+    return numbers
 
 
 _sealed = False

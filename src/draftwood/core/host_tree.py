@@ -27,7 +27,8 @@ class HostTree:
     depth: list[list[int]]
     rank: list[list[int]]
     drafted: list[int]  # live scored nodes below the root
-    deepest: list[int]
+    deepest: list[int]  # depth of the deepest of them
+    in_pass: list[int]  # nodes below the root that the pass runs: scored ones and probes
     scored: list[list[bool]]  # live, and checked in this pass
     entries: list[list[int]]  # staged entry, counted from the root's: the rank, unless a drafter has staged the nodes
 
@@ -58,7 +59,8 @@ class HostTree:
             depth=depth,
             rank=rank,
             drafted=[sum(nodes[1:]) for nodes in scored],
-            deepest=[max(d * on for d, on in zip(*each, strict=True)) for each in zip(depth, alive, strict=True)],
+            deepest=[max(d * on for d, on in zip(*each, strict=True)) for each in zip(depth, scored, strict=True)],
+            in_pass=[max(places) for places in rank],
             scored=scored,
             entries=rank,
         )
@@ -88,6 +90,7 @@ class HostTree:
             entries=rank,
             drafted=none,
             deepest=none,
+            in_pass=none,
             scored=_single(scored),
         )
 

@@ -95,9 +95,11 @@ class Proposal:
         score: list[list[float]],
         least: int = 0,
         source: Sequence[int] | None = None,
+        role: list[list[int]] | None = None,
     ) -> "Proposal":
         """Given nodes below bare roots, from lists that may differ in length; parents count the root as 0. `least`: columns
-        at least, where shapes must not follow the text. `source`: of each sequence's nodes, 0 by default."""
+        at least, where shapes must not follow the text. `source`: of each sequence's nodes, 0 by default. `role`: of each
+        node, scored by default."""
         width = max(least, max(map(len, tokens), default=0))
         if width == 0:
             return self
@@ -109,6 +111,7 @@ class Proposal:
             live=given >= 0,
             score=put(_padded(score, width, 0.0), device, self.tree.score.dtype),
             source=put([[number] * width for number in source], device) if source and any(source) else None,
+            role=None if role is None else put(_padded(role, width, SCORED), device),
         )
         return Proposal(tree, Draw.GIVEN, q_index=torch.full_like(tree.tokens, -1))
 

@@ -138,6 +138,13 @@ class Watcher(Protocol):
     def __call__(self, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None: ...
 
 
+class Recorder(Protocol):
+    """Called at the end of a round, after the watchers: only reads. Its tensors are the round's own, which later rounds
+    overwrite, so it copies what it keeps; it makes no host wait for a device."""
+
+    def record(self, rnd: Round, outcome: Outcome) -> None: ...
+
+
 class Slots(Protocol):
     """The slots of a cache: entries of every token a model has run, committed ones first, then staged ones that a rule may
     still drop."""

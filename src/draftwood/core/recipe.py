@@ -6,7 +6,16 @@ from inspect import signature
 
 from draftwood.core.forward import FINAL, Needs
 from draftwood.core.legal_draws import RULES, Draw, Legal, Shape, legal_rules
-from draftwood.core.protocols import Drafter, LengthController, Runner, Scheduler, TreePolicy, Verifier, Watcher
+from draftwood.core.protocols import (
+    Drafter,
+    LengthController,
+    Recorder,
+    Runner,
+    Scheduler,
+    TreePolicy,
+    Verifier,
+    Watcher,
+)
 from draftwood.errors import CompositionError
 
 
@@ -25,6 +34,7 @@ class Paper:
     arxiv: str = ""
     lossless: bool = True
     lossy_with: str = ""  # KEY=VALUE of an option that makes a lossless recipe lossy
+    claim: str = ""  # the authors' own headline, on their models and machines; empty: they make none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +47,7 @@ class Recipe:
     controller: LengthController
     scheduler: Scheduler | None = None  # None = first come, first served
     watch: tuple[Watcher, ...] = ()
+    record: tuple[Recorder, ...] = ()
     loop: Loop = Loop.SERIAL
     notes: tuple[str, ...] = ()  # what was chosen for the user, one sentence each
 

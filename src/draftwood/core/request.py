@@ -41,6 +41,11 @@ class Stats:
     disabled: str | None = None  # why the drafter was taken off this request
     cached_tokens: int = 0  # prompt tokens found in the cache
     preempted: int = 0
+    # With SamplingParams.prediction. Accepted: drafted tokens that became text and that the drafter of predictions proposed
+    # there. Rejected: tokens of the prediction, each counted once, that were drafted and never became text that way. A token
+    # that was never drafted is neither, and where another drafter proposes the same token, it counts, too.
+    accepted_prediction_tokens: int = 0
+    rejected_prediction_tokens: int = 0
 
     def count(self, depth: int, nodes: int, accepted: int) -> None:
         """One round that drafted `nodes` nodes down to `depth` and kept `accepted` of them."""
@@ -91,6 +96,12 @@ class Request:
     def __post_init__(self) -> None:
         # 32 bits: easy to type again, and exact in every JSON reader.
         self.seed = secrets.randbits(32) if self.params.seed is None else self.params.seed
+
+    @property
+    def prediction(self) -> tuple[int, ...]:
+        """Token ids of the answer that the caller expects; empty: none."""
+        given = self.params.prediction
+        return given if isinstance(given, tuple) else ()
 
     @property
     def known(self) -> list[int]:

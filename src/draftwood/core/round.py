@@ -199,7 +199,9 @@ class Round:
             return torch.full_like(at, -1)
         return self.noise.pick(self.key(purpose, at, turn), probs, where, self.ids)
 
-    def guess(self, depth: Int[Tensor, "B"], probs: Float[Tensor, "B V"], where: Bool[Tensor, "B"]) -> Int[Tensor, "B"]:
+    def guess(
+        self, depth: Int[Tensor, "B *S"], probs: Float[Tensor, "B *S V"], where: Bool[Tensor, "B *S"]
+    ) -> Int[Tensor, "B *S"]:
         """The token that a draft distribution gives with the target's own uniform of that position: a good guess, never a
         draw. For a greedy sequence the best token."""
         return self.noise.pick(self.key(TARGET, depth), self.sampler.certain(probs), where, self.ids)

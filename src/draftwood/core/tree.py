@@ -206,6 +206,10 @@ class TokenTree:
         """Live scored nodes below the root."""
         return (self.live & (self.role == SCORED))[:, 1:].sum(1)
 
+    def num_in_pass(self) -> Int[Tensor, "B"]:
+        """Live nodes below the root that the pass runs: scored ones and probes. Each takes a staged entry."""
+        return (self.live & (self.role != AHEAD))[:, 1:].sum(1)
+
 
 def fit(x: Tensor, columns: int, fill: float) -> Tensor:
     """Columns cut, or filled up with `fill`, so that there are exactly so many."""

@@ -50,7 +50,7 @@ class Times:
 
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     draft_passes: int = 0
-    draft_nodes: int = 0  # drafted tokens of all sequences together
+    draft_nodes: int = 0  # drafted tokens of all sequences together, probes counted
     draft_seconds: float = 0.0  # the part of "propose" that was model passes
     tokens: int = 0  # of the target pass
     context: int = 0  # cache entries those tokens could see, summed over the sequences

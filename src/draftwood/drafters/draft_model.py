@@ -1,11 +1,10 @@
 """DraftModel: a smaller model writes the guess token by token, through the one growing loop.
 
-It has a cache of its own and no phases: before it drafts it runs whatever known text its cache lacks, so prompts, resumes,
-undrafted rounds and the token it has not run after a full acceptance are all the same catch-up.
+It has a cache of its own, which follows the texts of the requests. It can also review what others draft.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -14,7 +13,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.core.forward import ForwardInput, ForwardOutput, Needs
-from draftwood.core.host import put
 from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit, always
 from draftwood.core.proposal import Proposal
@@ -22,22 +20,14 @@ from draftwood.core.protocols import Runner, TreePolicy
 from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
-from draftwood.core.score import KnownTokens, assemble
+from draftwood.core.score import assemble
 from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Outcome
 from draftwood.drafters.features import MARGIN
 from draftwood.drafters.levels import levels_of, rows_at
+from draftwood.drafters.review import Reviews
+from draftwood.drafters.text_cache import TextCache
 from draftwood.trees.grow import grow
-
-_Grown = tuple[dict[tuple[int, int], int], int]
-"""Where the last draft of a slot staged its nodes, as `HostLevels.children`, and how many known tokens it ran."""
-
-
-@dataclass(slots=True)
-class _State:
-    runner: Runner
-    owner: dict[int, Request] = field(default_factory=dict[int, Request])
-    grown: dict[int, _Grown] = field(default_factory=dict[int, _Grown])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,42 +40,20 @@ class DraftModel:
     needs: Needs = Needs(trims=True)
     draws: frozenset[Draw] = frozenset(Draw)
 
-    def init(self, slots: int) -> _State:
-        return _State(self.model.open(slots, self.model.info.max_positions + MARGIN))
+    def init(self, slots: int) -> TextCache:
+        return TextCache(self.model.open(slots, self.model.info.max_positions + MARGIN))
 
     def admit(self, state: Any, slot: int, request: Request) -> int:
         return request.num_known
 
-    def begin(self, state: _State, rnd: Round, output: ForwardOutput) -> None:
-        """Run the same chunk the target has just run, so that no single catch-up is long."""
-        idle = [b for b, slot in enumerate(rnd.host_slots) if slot not in state.grown]
-        chains = [c for c in self._chains(state, rnd.take(idle)) if len(c.tokens) > 1]
-        chains = [KnownTokens(c.slot, c.done, c.tokens[:-1]) for c in chains]
-        if not chains:
-            return
-        tokens = assemble(chains, TokenTree.roots(put([c.tokens[-1] for c in chains], rnd.device)))[0]
-        # Cache entries only: the head is expensive.
-        state.runner.execute(replace(tokens, want=tokens.want[:0]))
-        slots, texts = [c.slot for c in chains], [c.tokens for c in chains]
-        state.runner.commit(slots, [list(range(len(text))) for text in texts], texts)
+    def begin(self, state: TextCache, rnd: Round, output: ForwardOutput) -> None:
+        state.catch_up(rnd)
 
-    def _chains(self, state: _State, rnd: Round) -> list[KnownTokens]:
-        """Known tokens that this model has not run yet, per sequence, the root being the last."""
-        chains: list[KnownTokens] = []
-        for slot, length, request in zip(rnd.host_slots, rnd.host_lengths, rnd.requests, strict=True):
-            if state.owner.get(slot) is not request:
-                self.free(state, [slot])
-                state.runner.admit(slot, request.known_from(0, length))
-                state.owner[slot] = request
-            done = state.runner.length(slot)
-            chains.append(KnownTokens(slot, done, request.known_from(done, length)))
-        return chains
-
-    def propose(self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
-        rows, ids = self._columns(rnd)
+    def propose(self, state: TextCache, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
+        rows, ids = self.columns(rnd)
         if ids is not None and not len(ids):
             return base
-        chains = self._chains(state, rnd)
+        chains = state.chains(rnd)
         # At most: a level's frontier is never wider than the budget.
         staged = min(limit.tier.depth * limit.tier.nodes, MARGIN)
         state.runner.reserve([c.slot for c in chains], [len(c.tokens) + staged for c in chains])
@@ -101,7 +69,7 @@ class DraftModel:
                 x, places = assemble(chains, root)[0], list(range(len(chains)))
             logits, hidden = (
                 rows_at(found, places, frontier.numel()).view(*frontier.shape, -1)
-                for found in self._logits(state, x, rows)
+                for found in self.logits(state, x, rows)
             )
             passes += 1
             seconds += perf_counter() - started
@@ -110,51 +78,36 @@ class DraftModel:
 
         proposal = grow(base, limit, policy, rnd, step)
         # On an accelerator no entries of nodes are known here: accepted tokens are run again in the next first pass.
-        state.grown |= {c.slot: (known, len(c.tokens)) for c, known in zip(chains, levels.children, strict=True)}
+        state.stage(chains, levels.children)
         return replace(proposal, pass_seconds=seconds)
 
-    def _columns(self, rnd: Round) -> tuple[Int[Tensor, "W"] | None, Int[Tensor, "W"] | None]:
+    def columns(self, rnd: Round) -> tuple[Int[Tensor, "W"] | None, Int[Tensor, "W"] | None]:
         """(rows of the model's head to multiply, their tokens); None: all."""
         if self.ids is None or rnd.columns is None:
             return rnd.columns, self.ids if rnd.columns is None else rnd.columns
         rows = torch.isin(self.ids, rnd.columns).nonzero()[:, 0]
         return rows, self.ids[rows]
 
-    def _logits(
-        self, state: _State, x: ForwardInput, rows: Int[Tensor, "W"] | None
+    def logits(
+        self, state: TextCache, x: ForwardInput, rows: Int[Tensor, "W"] | None
     ) -> tuple[Float[Tensor, "U W"], Float[Tensor, "U H"]]:
         """Logits where the pass wants them, of these rows of the head, and the hidden states they come from."""
         if rows is None:
             output = state.runner.execute(x)
-            return output.logits[output.logits_index[x.want]], output.hidden[x.want]
+            logits = output.logits
+            if logits.shape[0] > 1:  # copying a single distribution would wake all threads
+                # index_select: indexing in brackets takes many times as long for a few long rows.
+                logits = logits.index_select(0, output.logits_index.index_select(0, x.want))
+            return logits, output.hidden.index_select(0, x.want)
         hidden = state.runner.execute(replace(x, want=x.want[:0])).hidden[x.want]
         return state.runner.head(hidden, ids=rows), hidden
 
-    def commit(self, state: _State, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
-        """Keep the entries of the accepted tokens as far as they were run here. The next root is never kept: its own entry
-        is what the next draft starts from."""
-        slots: list[int] = []
-        kept: list[list[int]] = []
-        texts: list[list[int]] = []
-        paths = outcome.verdict.to_host().paths
-        for slot, request, emitted, path in zip(rnd.host_slots, rnd.requests, outcome.emitted, paths, strict=True):
-            if slot not in state.grown:
-                continue
-            children, chain = state.grown.pop(slot)
-            entries = list(range(chain))
-            for token in emitted[: len(path) - 1]:
-                found = children.get((entries[-1], token))
-                if found is None:
-                    break
-                entries.append(found)
-            done = state.runner.length(slot)
-            slots.append(slot)
-            kept.append(entries)
-            texts.append([*request.known_from(done, done + chain), *emitted[: len(entries) - chain]])
-        state.runner.commit(slots, kept, texts)
+    def reviews(self, state: TextCache, rnd: Round, limit: Limit, lenience: float) -> Reviews:
+        """The round's reviews of what others draft."""
+        return Reviews(self, state, rnd, limit, lenience)
 
-    def free(self, state: _State, slots: Sequence[int]) -> None:
-        for slot in slots:
-            if state.owner.pop(slot, None) is not None:
-                state.runner.free([slot])
-            state.grown.pop(slot, None)
+    def commit(self, state: TextCache, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
+        state.keep(rnd, outcome)
+
+    def free(self, state: TextCache, slots: Sequence[int]) -> None:
+        state.free(slots)

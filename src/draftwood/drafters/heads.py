@@ -24,11 +24,9 @@ from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Outcome
+from draftwood.drafters.last_rounds import LastRounds, forget, just_ran, note
 from draftwood.drafters.nets.heads_model import StageModel
 from draftwood.trees.grow import grow
-
-_State = dict[int, tuple[Request, int]]
-"""By slot: the request of its last round, and its length afterwards. Only then the round's origin is the root's."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,22 +37,18 @@ class Heads:
     needs: Needs = Needs(origin=frozenset({FINAL}), trims=True)
     draws: frozenset[Draw] = frozenset(Draw)
 
-    def init(self, slots: int) -> _State:
+    def init(self, slots: int) -> LastRounds:
         return {}
 
-    def admit(self, state: _State, slot: int, request: Request) -> int:
-        self.free(state, [slot])
+    def admit(self, state: LastRounds, slot: int, request: Request) -> int:
+        forget(state, [slot])
         return request.num_known
 
-    def begin(self, state: _State, rnd: Round, output: ForwardOutput) -> None:
+    def begin(self, state: LastRounds, rnd: Round, output: ForwardOutput) -> None:
         return None
 
-    def propose(self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
-        last = [state.get(slot, (None, 0)) for slot in rnd.host_slots]
-        fresh = [
-            request is owner and size == length
-            for request, size, (owner, length) in zip(rnd.requests, rnd.host_lengths, last, strict=True)
-        ]
+    def propose(self, state: LastRounds, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
+        fresh = just_ran(state, rnd)
         columns = rnd.columns if self.model.ids is None else rnd.trimmed(self.model.ids).columns
         if not any(fresh) or (columns is not None and not len(columns)):
             return base
@@ -62,14 +56,11 @@ class Heads:
         proposal = grow(base, limit, policy, rnd, draft.step)
         return replace(proposal, pass_seconds=draft.seconds)
 
-    def commit(self, state: _State, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
-        paths = outcome.verdict.to_host().paths
-        for slot, request, length, path in zip(rnd.host_slots, rnd.requests, rnd.host_lengths, paths, strict=True):
-            state[slot] = request, length + len(path)
+    def commit(self, state: LastRounds, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
+        note(state, rnd, outcome)
 
-    def free(self, state: _State, slots: Sequence[int]) -> None:
-        for slot in slots:
-            state.pop(slot, None)
+    def free(self, state: LastRounds, slots: Sequence[int]) -> None:
+        forget(state, slots)
 
 
 class _Draft:

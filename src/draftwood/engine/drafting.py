@@ -107,9 +107,9 @@ def _selected(e: "Engine", proposal: Proposal, limit: Limit) -> Proposal:
         proposal = proposal.keep(kept)
     if not bool(proposal.tree.live.all()):
         proposal = proposal.compact(int(proposal.tree.live.sum(1).max()))
-    drafted = proposal.tree.num_drafted()
-    if bool((drafted > limit.nodes).any()):
-        raise DrafterError(f"{host(drafted)} nodes were kept, {list(limit.budgets)} allowed")
+    inside = proposal.tree.num_in_pass()
+    if bool((inside > limit.nodes).any()):
+        raise DrafterError(f"{host(inside)} nodes were kept, {list(limit.budgets)} allowed")
     return proposal
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from draftwood.core.batch import Room
 from draftwood.core.config import EngineConfig
 from draftwood.core.limit import CostEstimate
-from draftwood.core.protocols import Runner, Scheduler, Watcher
+from draftwood.core.protocols import Recorder, Runner, Scheduler, Watcher
 from draftwood.core.recipe import Loop, Recipe
 from draftwood.core.request import Request
 from draftwood.core.sampling.random import Keyed, Noise
@@ -46,7 +46,7 @@ class Engine:
         slots = self.config.max_num_seqs
         self.drafter_state: Any = recipe.drafter.init(slots)
         self.controller_state: Any = recipe.controller.init(slots)
-        self.failed_watchers: list[Watcher] = []  # asked no more
+        self.failed_watchers: list[Watcher | Recorder] = []  # asked no more
         self.origin: dict[int, Tensor] = {}  # tap -> [slots, H]: features of the position that produced each root
         self.overlapped = recipe.loop is Loop.OVERLAPPED
         self.carried: dict[int, Carried] = {}  # slot -> what was drafted ahead for its next round

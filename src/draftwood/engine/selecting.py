@@ -69,7 +69,7 @@ def _selected(
     if not in_place:
         proposal = proposal.compact(min(limit.tier.nodes, proposal.tree.num_nodes))
     tree = proposal.tree
-    over = tree.num_drafted() > limit.nodes  # entries are reserved for so many nodes and no more
+    over = tree.num_in_pass() > limit.nodes  # entries are reserved for so many nodes and no more
     proposal = proposal.keep(~over[:, None] | (torch.arange(tree.num_nodes, device=roots.device) == 0))
     wrong = torch.where(over & (wrong == 0), OVER_BUDGET, wrong)
     ids = [] if proposal.q is None or proposal.q.ids is None else [proposal.q.ids]

@@ -79,7 +79,7 @@ def step(e: "Engine") -> list[Request]:
     _account(e, clock.times, chains, proposal, report)
     disable_slow(e, rnd, clock.times)
     update_controller(e, rnd, outcome)
-    if e.recipe.watch:
+    if e.recipe.watch or e.recipe.record:
         show_watchers(e, rnd, outcome, scored.output)
     return _settle(e, batch, outcome)
 
@@ -211,10 +211,10 @@ def _emit(e: "Engine", rnd: Round, report: Report, verdict: Verdict, scored: Sco
 
 
 def _account(e: "Engine", times: Times, chains: list[KnownTokens], proposal: Proposal, report: Report) -> None:
-    times.tokens = sum(len(c.tokens) for c in chains) + sum(report.drafted)
+    times.tokens = sum(len(c.tokens) for c in chains) + sum(report.in_pass)
     times.draft_passes += proposal.passes
     times.draft_seconds += proposal.pass_seconds
-    times.draft_nodes = sum(report.drafted)
+    times.draft_nodes = sum(report.in_pass)
     times.context = sum(c.done for c in chains)
     times.prompt_tokens = sum(len(c.tokens) for c in chains) - proposal.tree.batch
     e.cost_model.observe(times)

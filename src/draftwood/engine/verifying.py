@@ -33,6 +33,7 @@ class Report:
     entries: list[list[int]]  # staged entries of these tokens, counted from the root's
     drafted: list[int]  # scored nodes below the root
     deepest: list[int]
+    in_pass: list[int]  # nodes below the root that the pass ran: scored ones and probes
     faults: list[int]  # what was wrong with the draft, as numbers of core.proposal_checks.REASONS; 0: nothing
 
     @property
@@ -50,7 +51,7 @@ def verify(
     ends and the others go on. `faults`: of drafts that were checked without a host read."""
     if rnd.batch == 0:
         none = torch.zeros(0, dtype=torch.int64, device=e.device)
-        return Verdict(path=none[:, None], count=none, next_token=none), Report([], [], [], [], [], [], [], [])
+        return Verdict(path=none[:, None], count=none, next_token=none), Report([], [], [], [], [], [], [], [], [])
 
     def told(verdict: Verdict) -> tuple[Verdict, Report]:
         report = report_of(scored.host_tree, verdict) if faults is None else read_report(proposal, verdict, faults)
@@ -72,7 +73,8 @@ def report_of(tree: HostTree, verdict: Verdict) -> Report:
         [[column[node] for node in path[1:]] for column, path in zip(columns, lists.paths, strict=True)]
         for columns in (tree.tokens, tree.source, tree.entries)
     )
-    return Report(lists.paths, lists.after, tokens, sources, entries, tree.drafted, tree.deepest, [0] * tree.batch)
+    sizes = tree.drafted, tree.deepest, tree.in_pass
+    return Report(lists.paths, lists.after, tokens, sources, entries, *sizes, [0] * tree.batch)
 
 
 def read_report(proposal: Proposal, verdict: Verdict, faults: Int[Tensor, "B"]) -> Report:
@@ -81,10 +83,9 @@ def read_report(proposal: Proposal, verdict: Verdict, faults: Int[Tensor, "B"]) 
     node = path.clamp_min(0)
     depth = torch.zeros_like(faults)
     if tree.num_nodes > 1:
-        depth = torch.where(tree.live, proposal.node_depths(), 0).amax(1)
-    drafted = (tree.live & (tree.role == SCORED)).sum(1) - 1
+        depth = torch.where(tree.live & (tree.role == SCORED), proposal.node_depths(), 0).amax(1)
     columns = [path, tree.tokens.gather(1, node), tree.source.gather(1, node)]
-    single = torch.stack([verdict.next_token, drafted, depth, faults], dim=1)
+    single = torch.stack([verdict.next_token, tree.num_drafted(), depth, tree.num_in_pass(), faults], dim=1)
     whole: list[list[int]] = host(torch.cat([*columns, single], dim=1))
     width = path.shape[1]
     sizes = [sum(node >= 0 for node in each[:width]) for each in whole]
@@ -92,8 +93,8 @@ def read_report(proposal: Proposal, verdict: Verdict, faults: Int[Tensor, "B"]) 
         [each[i * width : i * width + size] for each, size in zip(whole, sizes, strict=True)] for i in range(3)
     )
     tokens, sources, entries = ([each[1:] for each in lists] for lists in (tokens, sources, paths))
-    after, nodes, deepest, wrong = ([each[3 * width + i] for each in whole] for i in range(4))
-    return Report(paths, after, tokens, sources, entries, nodes, deepest, wrong)
+    after, nodes, deepest, inside, wrong = ([each[3 * width + i] for each in whole] for i in range(5))
+    return Report(paths, after, tokens, sources, entries, nodes, deepest, inside, wrong)
 
 
 def _verify_alone(e: "Engine", proposal: Proposal, scored: Scored, rnd: Round) -> Verdict:

@@ -1,7 +1,9 @@
 """The watchers' part of a round. One that raises is left out from then on."""
 
+from collections.abc import Callable
 from copy import copy
 from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -9,6 +11,7 @@ from torch import Tensor
 
 from draftwood.core.forward import ForwardInput, ForwardOutput
 from draftwood.core.proposal import Proposal
+from draftwood.core.protocols import Recorder, Watcher
 from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
@@ -24,18 +27,24 @@ _RECORDS = (Outcome, Proposal, TokenTree, DraftProbs, Verdict, ForwardOutput, Fo
 def show_watchers(e: "Engine", rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
     """The round's outcome to all watchers. They may learn from it and change weights, because no round runs: gradients are
     enabled, and tensors are copies, since later rounds overwrite the round's own and autograd takes none that was made in
-    inference mode."""
+    inference mode. Then to all recorders, which get the tensors themselves: copies of all logits cost more than they do."""
     watchers = [watcher for watcher in e.recipe.watch if watcher not in e.failed_watchers]
-    if not watchers:
-        return
-    with torch.inference_mode(False), torch.enable_grad():
-        shown = rnd.take(list(range(rnd.batch))), _copied(outcome, {}), _copied(output, {})
-        for watcher in watchers:
-            try:
-                watcher(*shown)
-            except Exception as error:
-                e.failed_watchers.append(watcher)
-                log.warning("a watcher is left out from now on: %s: %s", type(error).__name__, error, exc_info=True)
+    if watchers:
+        with torch.inference_mode(False), torch.enable_grad():
+            shown = rnd.take(list(range(rnd.batch))), _copied(outcome, {}), _copied(output, {})
+            for watcher in watchers:
+                _guarded(e, watcher, partial(watcher, *shown))
+    for recorder in e.recipe.record:
+        if recorder not in e.failed_watchers:
+            _guarded(e, recorder, partial(recorder.record, rnd, outcome))
+
+
+def _guarded(e: "Engine", watcher: Watcher | Recorder, call: Callable[[], None]) -> None:
+    try:
+        call()
+    except Exception as error:
+        e.failed_watchers.append(watcher)
+        log.warning("a watcher is left out from now on: %s: %s", type(error).__name__, error, exc_info=True)
 
 
 def _copied(x: Any, made: dict[int, Tensor]) -> Any:

@@ -18,7 +18,7 @@ from draftwood.core.protocols import TreePolicy
 from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import AHEAD
-from draftwood.testing.oracle_drafter import Stateless
+from draftwood.drafters.stateless import Stateless
 from draftwood.trees.spread import joined, spread
 
 

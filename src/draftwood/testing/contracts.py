@@ -7,6 +7,7 @@ Each raises AssertionError with the sentence that does not hold. They run on sma
 import random
 from collections.abc import Sequence
 from itertools import product
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,22 +31,27 @@ from draftwood.testing.table_model import Conditional, TableModel, context_free,
 from draftwood.trees.static import Static
 
 
-def toy_round(texts: Sequence[Sequence[int]], vocab_size: int, *, seed: int = 0, temperature: float = 1.0) -> Round:
-    """A round over given texts, as the engine would make it."""
+def toy_round(
+    texts: Sequence[Sequence[int]], vocab_size: int, *, seed: int = 0, temperature: float = 1.0, **options: Any
+) -> Round:
+    """A round over given texts, as the engine would make it. `options`: more sampling params of the requests."""
     requests = tuple(
-        Request(i, list(text), SamplingParams(temperature=temperature, seed=seed + i), vocab_size)
+        Request(i, list(text), SamplingParams(temperature=temperature, seed=seed + i, **options), vocab_size)
         for i, text in enumerate(texts)
     )
     return Round(torch.arange(len(texts)), torch.tensor([len(t) for t in texts]), requests)
 
 
-def check_drafter(drafter: Drafter, policy: TreePolicy, vocab_size: int, *, depth: int = 3, nodes: int = 8) -> None:
-    """Valid trees within the limit, the same alone as in a batch, and no state left after `free`."""
+def check_drafter(
+    drafter: Drafter, policy: TreePolicy, vocab_size: int, *, depth: int = 3, nodes: int = 8, **options: Any
+) -> None:
+    """Valid trees within the limit, the same alone as in a batch, and no state left after `free`. `options`: sampling params
+    of the requests."""
     rng = random.Random(1)
     texts = [[rng.randrange(vocab_size) for _ in range(rng.randrange(4, 30))] for _ in range(5)]
     limit = Limit.of([depth, 1, depth, 2, depth], [nodes] * 5)
     state = drafter.init(5)
-    rnd = toy_round(texts, vocab_size)
+    rnd = toy_round(texts, vocab_size, **options)
     together = drafter.propose(state, rnd, Proposal.roots(rnd.roots()), limit, policy)
     wrong = faults(together, rnd, vocab_size)
     assert not wrong, f"the proposal breaks a rule: {wrong}"

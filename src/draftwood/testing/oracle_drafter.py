@@ -2,39 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
-from draftwood.core.forward import ForwardOutput, Needs
+from draftwood.core.forward import Needs
 from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import TreePolicy
-from draftwood.core.request import Request
 from draftwood.core.round import Round
-from draftwood.core.verdict import Outcome
-
-
-class Stateless:
-    """An abstract drafter without state: subclasses have `propose`, `needs` and `draws`."""
-
-    __slots__ = ()
-
-    def init(self, slots: int) -> None:
-        return None
-
-    def admit(self, state: Any, slot: int, request: Request) -> int:
-        return request.num_known
-
-    def begin(self, state: None, rnd: Round, output: ForwardOutput) -> None:
-        return None
-
-    def commit(self, state: None, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
-        return None
-
-    def free(self, state: None, slots: Sequence[int]) -> None:
-        return None
+from draftwood.drafters.stateless import Stateless
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from draftwood.core.protocols import TreePolicy
 from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
-from draftwood.testing.oracle_drafter import Stateless
+from draftwood.drafters.stateless import Stateless
 from draftwood.testing.table_model import Conditional
 from draftwood.trees.grow import grow
 

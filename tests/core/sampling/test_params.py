@@ -55,6 +55,11 @@ from draftwood.errors import OptionError
         ("frequency_penalty", -1e38),
         ("tenant", None),
         ("tenant", 7),
+        ("prediction", 7),
+        ("prediction", b"text"),
+        ("prediction", ["a", "b"]),
+        ("prediction", [1, 2.0]),
+        ("prediction", [True]),
     ],
 )
 def test_a_senseless_option_is_refused_with_its_name_and_a_hint(name: str, value: Any) -> None:
@@ -101,3 +106,24 @@ def test_several_samples_need_a_temperature() -> None:
 def test_token_ids_must_exist() -> None:
     with pytest.raises(OptionError, match="vocabulary"):
         SamplingParams(logit_bias={50: 1.0}).check(50)
+
+
+def test_a_prediction_is_a_text_or_token_ids_and_an_empty_one_is_none() -> None:
+    ids: Any = [1, 2]
+    assert SamplingParams(prediction=ids).prediction == (1, 2)
+    assert SamplingParams(prediction="text").prediction == "text"
+    assert {SamplingParams(prediction=empty).prediction for empty in (None, "", ())} == {None}
+
+
+@pytest.mark.parametrize(
+    ("prediction", "message"),
+    [
+        ((1, 9), r"token id cannot be \[9\]\nhint: .*ends at 8"),
+        ((-1,), "token id"),
+        ("text", "(?s)prediction.*LLM's methods"),
+    ],
+)
+def test_an_engine_refuses_predictions_that_are_not_token_ids_of_its_vocabulary(prediction: Any, message: str) -> None:
+    SamplingParams(prediction=(0, 8)).check(9)
+    with pytest.raises(OptionError, match=message):
+        SamplingParams(prediction=prediction).check(9)

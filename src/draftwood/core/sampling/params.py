@@ -44,6 +44,7 @@ class SamplingParams:
     logprobs: int | None = None  # log-probabilities of the model itself, of the chosen and the n best tokens
     seed: int | None = None  # None = a fresh one for each request; the result tells which
     grammar: Grammar | None = None
+    prediction: str | tuple[int, ...] | None = None  # what the answer will probably be: drafts, which never change it
     tenant: str = ""  # whose request it is: cached prefixes and earlier answers are those of the same tenant only
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
@@ -106,23 +107,35 @@ class SamplingParams:
             isinstance(given["logit_bias"], Mapping), "logit_bias", given["logit_bias"], "ids and numbers: {42: -5.0}"
         )
         for name in ("stop", "stop_token_ids", "bad_words"):
-            listed = isinstance(given[name], Sequence) and not isinstance(given[name], str | bytes)
-            _need(listed, name, given[name], "a list")
+            _need(_listed(given[name]), name, given[name], "a list")
         stop: tuple[Any, ...] = tuple(given["stop"])
         ends: tuple[Any, ...] = tuple(given["stop_token_ids"])
         _need(all(isinstance(s, str) for s in stop), "stop", stop, "texts")
         _need(all(_whole(t) for t in ends), "stop_token_ids", ends, "token ids")
-        listed = all(isinstance(w, Sequence) and not isinstance(w, str | bytes) for w in given["bad_words"])
+        listed = all(_listed(w) for w in given["bad_words"])
         hint = "lists of token ids; texts are keywords of LLM's methods"
         _need(listed and all(_whole(t) for w in given["bad_words"] for t in w), "bad_words", given["bad_words"], hint)
         words = tuple(tuple(w) for w in given["bad_words"])
         for name, value in (
+            ("prediction", self._settled_prediction()),
             ("stop", stop),
             ("stop_token_ids", ends),
             ("bad_words", words),
             ("logit_bias", given["logit_bias"]),
         ):
             object.__setattr__(self, name, value)
+
+    def _settled_prediction(self) -> str | tuple[int, ...] | None:
+        """A text as it is, ids as a tuple. What is empty predicts nothing."""
+        given: Any = self.prediction
+        if given is None or isinstance(given, str):
+            return given or None
+        hint = "the text that is expected, or its token ids"
+        _need(_listed(given), "prediction", given, hint)
+        ids: tuple[Any, ...] = tuple(given)
+        wrong = [token for token in ids if not _whole(token)]
+        _need(not wrong, "prediction", wrong[:5], hint)
+        return ids or None
 
     @property
     def greedy(self) -> bool:
@@ -147,9 +160,12 @@ class SamplingParams:
         return bool(self.repetition_penalty != 1.0 or self.presence_penalty or self.frequency_penalty)
 
     def check(self, vocab_size: int) -> None:
-        """Token ids must exist in this model's vocabulary."""
+        """Token ids must exist in this model's vocabulary, and a prediction must be given by such."""
+        predicted: Any = self.prediction or ()
+        hint = "an engine takes token ids; LLM's methods take a text and tokenise it"
+        _need(not isinstance(predicted, str), "prediction", predicted[:40], hint)
         ids = [*self.logit_bias, *self.stop_token_ids, *(t for w in self.bad_words for t in w)]
-        wrong = [t for t in ids if not 0 <= t < vocab_size]
+        wrong = [t for t in (*ids, *predicted) if not 0 <= t < vocab_size]
         _need(not wrong, "token id", wrong[:5], f"this model's vocabulary ends at {vocab_size - 1}")
 
 
@@ -159,6 +175,10 @@ def _number(x: Any) -> bool:
 
 def _whole(x: Any) -> bool:
     return isinstance(x, int) and not isinstance(x, bool)
+
+
+def _listed(x: Any) -> bool:
+    return isinstance(x, Sequence) and not isinstance(x, str | bytes)
 
 
 def _need(good: bool, name: str, value: Any, hint: str) -> None:
