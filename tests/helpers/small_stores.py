@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from draftwood.drafters.stores.build import Piece, build_store
-from draftwood.drafters.stores.store import Store
+from draftwood.drafters.retrieval.stores.build import Piece, build_store
+from draftwood.drafters.retrieval.stores.store import Store
 
 TOKENIZER = "0123456789abcdef"
 

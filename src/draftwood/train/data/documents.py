@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from draftwood.drafters.stores.build import Piece
+from draftwood.drafters.retrieval.stores.build import Piece
 from draftwood.errors import OptionError
 from draftwood.models.loading.tokenizer import Tokenizer
 from draftwood.train.data.dialogues import HELDOUT, parse
@@ -84,7 +84,8 @@ class Documents:
             with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
                 for line in _lines(stream):
                     try:
-                        yield Piece(parse(line, self.tokenizer, self.tokenizer.vocab_size).tokens)
+                        found = parse(line, self.tokenizer, self.tokenizer.vocab_size)
+                        yield Piece(found.tokens, answers=found.answers)
                     except ValueError:
                         self.num_broken += 1
         except (OSError, EOFError, zlib.error) as error:

@@ -1,0 +1,1 @@
+"""Drafters that run no model: they copy from texts."""

@@ -1,0 +1,1 @@
+"""Dense datastores: continuations found by the hidden state before them."""
