@@ -47,9 +47,11 @@ class _Knot:
 
 @dataclass(slots=True)
 class CostModel:
-    """`forget`: weight of the past per observation. Nothing is known at first: estimates follow `prior` until measured."""
+    """`forget`: weight of the past per observation. `outlier`: times the estimate that one observation counts at most; inf
+    keeps all as they are. Nothing is known at first: estimates follow `prior` until measured."""
 
     forget: float = 0.98
+    outlier: float = 3.0
     prior: float = 0.03  # seconds of a one-token pass before anything was measured
     knots: list[_Knot] = field(default_factory=lambda: [_Knot() for _ in KNOTS])
     draft: DraftCost = field(default_factory=DraftCost)
@@ -77,7 +79,7 @@ class CostModel:
             rest = times.total - times["score"] - times["propose"]
             if 0 <= rest < LONGEST:
                 if self._rounds > 3:
-                    rest = min(rest, 3 * self.rest)  # a drafter that reads a prompt, or a busy moment
+                    rest = min(rest, self.outlier * self.rest)  # a drafter that reads a prompt, or a busy moment
                 self._rounds = self.forget * self._rounds + 1
                 self.rest += (rest - self.rest) / self._rounds
         if times.draft_passes and 0 <= times["propose"] < LONGEST:
@@ -87,7 +89,7 @@ class CostModel:
         low, share = _between(tokens)
         near = [(part, self.knots[i]) for i, part in ((low, 1 - share), (low + 1, share)) if part > 0]
         if all(knot.weight > 3 for _, knot in near):
-            seconds = min(seconds, 3 * sum(part * knot.at(context) for part, knot in near))
+            seconds = min(seconds, self.outlier * sum(part * knot.at(context) for part, knot in near))
         for knot in self.knots:
             if knot.weight:
                 knot.fade(self.forget)

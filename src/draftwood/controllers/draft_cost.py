@@ -38,9 +38,11 @@ class _Line:
 
 @dataclass(slots=True)
 class DraftCost:
-    """`forget`: weight of the past per observation. Without any measurement a draft costs nothing."""
+    """`forget`: weight of the past per observation. `outlier`: times the estimate that one observation counts at most.
+    Without any measurement a draft costs nothing."""
 
     forget: float = 0.98
+    outlier: float = 3.0
     chain: _Line = field(default_factory=_Line)
     tree: _Line = field(default_factory=_Line)
 
@@ -54,7 +56,7 @@ class DraftCost:
         line, x = self.chain if nodes <= levels else self.tree, _x(levels, nodes)
         before = line.at(x)
         if before is not None and line.squares[0, 0] > 3:
-            seconds = min(seconds, 3 * before)  # a busy moment of the machine
+            seconds = min(seconds, self.outlier * before)  # a busy moment of the machine
         line.add(x, seconds, self.forget)
 
 

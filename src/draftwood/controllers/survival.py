@@ -35,6 +35,10 @@ class Survival:
         """Of a node whose drafter estimates it so, in this slot."""
         return 1 / (1 + exp(-(self.slope * log_odds(estimate) + self.offset + self.shifts.get(slot, 0.0))))
 
+    def estimate(self, slot: int, chance: float) -> float:
+        """The inverse: what a drafter says of a node that has this chance."""
+        return 1 / (1 + exp(-(log_odds(chance) - self.offset - self.shifts.get(slot, 0.0)) / self.slope))
+
     def learn(self, slot: int, estimate: float, accepted: bool) -> None:
         """One judged node."""
         x = log_odds(estimate)

@@ -1,10 +1,12 @@
-"""Yields: tokens that a drafter's chains bring and levels that they take, learned from finished rounds.
+"""Yields: tokens that a drafter's chains bring, levels that are drafted and nodes that are scored, learned from finished
+rounds.
 
-For drafters that end a chain where they grow uncertain, so that its length is not known before. Two running means, of all
-texts and of each text; a text begins with the mean of all, which begins with a prior.
+For drafters that end a chain where they grow uncertain, so that its length is not known before. Running means, of all texts
+and of each text; a text begins with the mean of all, which begins with a prior.
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 _FORGET = 0.9  # weight of the past of one text, per draft
 _SHARED = 0.99  # of all texts
@@ -12,41 +14,51 @@ _PRIOR = 20.0  # drafts that a prior counts as
 _BEGIN = 8.0  # drafts that the mean of all texts counts as for one text
 
 
+class Yield(NamedTuple):
+    """Of one draft."""
+
+    accepted: float  # tokens
+    levels: float  # drafted
+    nodes: float  # scored: of what is drafted, as many as pay
+
+
+_NONE = Yield(0.0, 0.0, 0.0)
+
+
 @dataclass(slots=True)
 class _Sums:
-    accepted: float = 0.0
-    levels: float = 0.0
+    sums: Yield = _NONE
     drafts: float = 0.0
 
     def fade(self, by: float) -> None:
-        self.accepted, self.levels, self.drafts = by * self.accepted, by * self.levels, by * self.drafts
+        self.sums, self.drafts = Yield(*(by * x for x in self.sums)), by * self.drafts
 
-    def add(self, accepted: float, levels: float, drafts: float = 1.0) -> None:
-        self.accepted += drafts * accepted
-        self.levels += drafts * levels
-        self.drafts += drafts
+    def add(self, one: Yield) -> None:
+        self.sums = Yield(*(a + b for a, b in zip(self.sums, one, strict=True)))
+        self.drafts += 1
+
+    def mean(self, prior: Yield, weight: float) -> Yield:
+        total = self.drafts + weight
+        return Yield(*((x + weight * before) / total for x, before in zip(self.sums, prior, strict=True)))
 
 
 @dataclass(slots=True)
 class Yields:
-    """`prior`: accepted tokens and levels of a draft before any was made."""
+    """`prior`: of a draft before any was made."""
 
-    prior: tuple[float, float]
+    prior: Yield
     shared: _Sums = field(default_factory=_Sums)
     own: dict[int, _Sums] = field(default_factory=dict[int, _Sums])
 
-    def expected(self, slot: int) -> tuple[float, float]:
-        """Accepted tokens and levels of the next draft in this slot."""
-        s, own = self.shared, self.own.get(slot) or _Sums()
-        total = s.drafts + _PRIOR
-        means = (s.accepted + _PRIOR * self.prior[0]) / total, (s.levels + _PRIOR * self.prior[1]) / total
-        drafts = own.drafts + _BEGIN
-        return (own.accepted + _BEGIN * means[0]) / drafts, (own.levels + _BEGIN * means[1]) / drafts
+    def expected(self, slot: int) -> Yield:
+        """Of the next draft in this slot."""
+        all_texts = self.shared.mean(self.prior, _PRIOR)
+        return self.own[slot].mean(all_texts, _BEGIN) if slot in self.own else all_texts
 
-    def learn(self, slot: int, accepted: int, levels: int) -> None:
+    def learn(self, slot: int, found: Yield) -> None:
         for sums, by in ((self.own.setdefault(slot, _Sums()), _FORGET), (self.shared, _SHARED)):
             sums.fade(by)
-            sums.add(accepted, levels)
+            sums.add(found)
 
     def rest(self, slot: int) -> None:
         """A round without such a draft: what is known fades towards the prior, so that the drafter is tried again."""

@@ -1,6 +1,5 @@
 """What `Route` chooses among for a target: the head that ships for it, if any, and what rounds cost on this machine."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -10,18 +9,18 @@ from draftwood.controllers.acceptance import DEPTHS
 from draftwood.controllers.cost import LONGEST
 from draftwood.controllers.fixed import Fixed
 from draftwood.core import host
-from draftwood.core.forward import ForwardOutput, Needs
+from draftwood.core.forward import Needs
 from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import Drafter, Runner, TreePolicy
 from draftwood.core.recipe import Recipe
-from draftwood.core.request import Request
 from draftwood.core.round import Round
-from draftwood.core.verdict import Outcome, Times
+from draftwood.core.verdict import Times
 from draftwood.drafters.combine.arms import Arm, ConfidentChain, SizedTree
 from draftwood.drafters.nets.find import load_head, ships
 from draftwood.drafters.nets.make_drafter import feature_drafter
+from draftwood.drafters.stateless import Stateless
 from draftwood.kernels.cpu.processor import processor_name
 from draftwood.sizing.choose_size import Asked
 from draftwood.sizing.remembered import remembered
@@ -31,25 +30,38 @@ from draftwood.trees.best_first import BestFirst
 from draftwood.verifiers.match import Match
 
 HEAD = "eagle3"
+NO_DRAFTER = "none"  # names costs of passes alone
 _PARTS: dict[str, Any] = {"policy": BestFirst(), "verifier": Match(), "controller": Fixed(0)}
 
 
 def drafter_and_costs(target: Runner) -> tuple[Drafter | None, Arm, tuple[Times, ...]]:
     """The drafter that runs a model (None: none ships for the target), how its drafts are sized, and rounds that were timed
     on this machine."""
-    model: Drafter | None = None
+    if not ships(HEAD, target):
+        return None, ConfidentChain(), pass_costs(target)
+    model = feature_drafter(load_head("auto", target, HEAD, HEAD), target)
+    return model, *arm_and_costs(target, model)
+
+
+def arm_and_costs(target: Runner, model: Drafter, weights: str = "auto") -> tuple[Arm, tuple[Times, ...]]:
+    """How drafts of a head are sized, and rounds with them that were timed on this machine. Times are kept of the head that
+    ships."""
     arm: Arm = ConfidentChain()
-    if ships(HEAD, target):
-        model = feature_drafter(load_head("auto", target, HEAD, HEAD), target)
-        if not host.on_host(target.info.device):
-            arm = SizedTree(load_acceptance(HEAD, target), Asked(None, None, None).sizes(max(DEPTHS)))
-    times = pass_costs(target) if model is None else _remembered_trials(target, Recipe(drafter=model, **_PARTS), HEAD)
-    return model, arm, times
+    if not host.on_host(target.info.device):
+        arm = SizedTree(load_acceptance(HEAD, target), Asked(None, None, None).sizes(max(DEPTHS)))
+    if weights == "auto":
+        return arm, draft_costs(target, model, HEAD)
+    return arm, trials(target, Recipe(drafter=model, **_PARTS), f"route {weights}")
+
+
+def draft_costs(target: Runner, drafter: Drafter, name: str) -> tuple[Times, ...]:
+    """Rounds of this drafter, timed on this machine. `name`: of the drafter with all that its costs depend on."""
+    return _remembered_trials(target, Recipe(drafter=drafter, **_PARTS), name)
 
 
 def pass_costs(target: Runner) -> tuple[Times, ...]:
     """Rounds of drafts that cost nothing, timed on this machine: what copies of some size take."""
-    return _remembered_trials(target, Recipe(drafter=Echo(), **_PARTS), "none")
+    return _remembered_trials(target, Recipe(drafter=Echo(), **_PARTS), NO_DRAFTER)
 
 
 def _remembered_trials(target: Runner, recipe: Recipe, drafter: str) -> tuple[Times, ...]:
@@ -79,29 +91,14 @@ def _checked(found: Any) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Echo:
+class Echo(Stateless):
     """Repeats the newest token: drafts of any size that cost nothing, for timing passes."""
 
     needs: Needs = Needs()
     draws: frozenset[Draw] = frozenset({Draw.GIVEN})
-
-    def init(self, slots: int) -> None:
-        return None
-
-    def admit(self, state: None, slot: int, request: Request) -> int:
-        return request.num_known
-
-    def begin(self, state: None, rnd: Round, output: ForwardOutput) -> None:
-        return None
 
     def propose(self, state: Any, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
         count = limit.tier.nodes - 1
         tokens = [[r.root] * count for r in rnd.requests]
         lists = [[*range(count)]] * rnd.batch, [[-float(i) for i in range(count)]] * rnd.batch
         return base.with_given(tokens, *lists)
-
-    def commit(self, state: None, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
-        return None
-
-    def free(self, state: None, slots: Sequence[int]) -> None:
-        return None

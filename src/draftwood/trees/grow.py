@@ -60,7 +60,7 @@ def grow(base: Proposal, limit: Limit, policy: TreePolicy, rnd: Round, step: Ste
             fault = f"propose: {type(error).__name__}: {error}"
             break
         passes += 1
-        if _no_numbers(q):
+        if not_numbers(q.prob):
             fault = NO_NUMBERS
             break
         if hidden is not None and limit.proceed is not always:
@@ -106,10 +106,10 @@ def _with_states(
     return whole.scatter(1, at[..., None].expand_as(hidden), hidden)[:, :nodes]
 
 
-def _no_numbers(q: DraftProbs) -> bool:
-    """Whether every distribution is NaN, as broken weights leave them. One number is enough: softmax spreads a NaN to its
+def not_numbers(found: Float[Tensor, "R W"]) -> bool:
+    """Whether all of these are NaN, as broken weights leave them. One number of each is enough: softmax spreads a NaN to its
     whole distribution. On an accelerator nothing is read; there the check of proposals finds it."""
-    first = q.prob[:, :1]
+    first = found[:, :1]
     return host.on_host(first.device) and bool(first.numel()) and bool(first.isnan().all())
 
 

@@ -1,5 +1,6 @@
 """The draft that pays is chosen, for each sequence and every round, and the text is plain decoding's whatever is chosen."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.verdict import Times
 from draftwood.drafters.combine.arms import Arm, ConfidentChain, SizedTree
 from draftwood.drafters.combine.route import Route
-from draftwood.drafters.ngram import NGram
+from draftwood.drafters.retrieval.ngram import NGram
 from draftwood.errors import DrafterError
 from draftwood.recipes import autoregressive
 from draftwood.runners.cpu import CpuRunner
@@ -64,9 +65,9 @@ class Priced(Fixed):
 CHAIN, USUAL = ConfidentChain(), Costs()
 
 
-def route(model: Any = None, arm: Arm = CHAIN, costs: Costs = USUAL, nodes: int = 8) -> Recipe:
+def route(model: Any = None, arm: Arm = CHAIN, costs: Costs = USUAL, nodes: int = 8, fuse: bool = False) -> Recipe:
     return Recipe(
-        drafter=Route((NGram(),), model, arm),
+        drafter=Route((NGram(),), model, arm, fuse=fuse),
         policy=BestFirst(),
         verifier=Match(),
         controller=Priced(6, nodes, costs=costs),
@@ -87,6 +88,25 @@ def answers(options: list[SamplingParams]) -> dict[tuple[int, ...], list[int]]:
     return {tuple(prompt): text for prompt, text in zip(TEXTS, plain.texts, strict=True)}
 
 
+def drafts(known: Mapping[tuple[int, ...], list[int]], arm: str) -> Replay | NoisyOracle:
+    """A model that drafts what its arm asks for: one chain, every fifth token of it wrong, or a tree."""
+    return Replay(known, V) if arm == "chain" else NoisyOracle(known, V)
+
+
+@dataclass(frozen=True)
+class Unsure(Replay):
+    """A chain with these probabilities, the last of them repeated."""
+
+    probs: tuple[float, ...] = (0.5,)
+
+    def propose(self, state: Any, rnd: Round, base: Proposal, limit: Limit, policy: Any) -> Proposal:
+        made = super().propose(state, rnd, base, limit, policy)
+        size = made.tree.num_nodes - 1
+        each = torch.tensor([*self.probs, *[self.probs[-1]] * size][:size])
+        score = torch.cat([torch.zeros(1), each.log().cumsum(0)])
+        return replace(made, tree=replace(made.tree, score=score.expand_as(made.tree.score)))
+
+
 def sources(run: Ran) -> set[int]:
     return {source for r in run.requests for source in r.sources}
 
@@ -98,6 +118,7 @@ ARMS: dict[str, Arm] = {
 }
 
 
+@pytest.mark.parametrize("fuse", [False, True])
 @pytest.mark.parametrize("arm", ARMS)
 @pytest.mark.parametrize(
     ("temperature", "more"),
@@ -105,11 +126,11 @@ ARMS: dict[str, Arm] = {
     ids=str,
 )
 def test_every_text_is_plain_decodings_and_every_drafter_has_its_part(
-    arm: str, temperature: float, more: dict[str, Any]
+    arm: str, temperature: float, more: dict[str, Any], fuse: bool
 ) -> None:
     options = params(temperature, **more)
     known = answers(options)
-    found = ran(CpuRunner(MODEL), lambda _: route(NoisyOracle(known, V), ARMS[arm], CHEAP), TEXTS, options)
+    found = ran(CpuRunner(MODEL), lambda _: route(drafts(known, arm), ARMS[arm], CHEAP, 12, fuse), TEXTS, options)
     assert found.texts == list(known.values())
     assert found.disabled == {None}
     assert min(found.accepted) > 0, found.accepted
@@ -131,11 +152,12 @@ def test_requests_at_a_high_temperature_are_not_shown_to_the_model() -> None:
     assert all(1 not in each for each in by_request[::2]) and any(1 in each for each in by_request[1::2])
 
 
+@pytest.mark.parametrize("fuse", [False, True])
 @pytest.mark.parametrize("arm", ARMS)
-def test_a_device_is_read_once_a_round_and_gives_the_same_text(arm: str) -> None:
+def test_a_device_is_read_once_a_round_and_gives_the_same_text(arm: str, fuse: bool) -> None:
     options = params(0.0)
     known = answers(options)
-    found = ran(CudaRunner(MODEL), lambda _: route(NoisyOracle(known, V), ARMS[arm], CHEAP), TEXTS, options)
+    found = ran(CudaRunner(MODEL), lambda _: route(drafts(known, arm), ARMS[arm], CHEAP, 12, fuse), TEXTS, options)
     assert found.texts == list(known.values())
     assert found.read_once(), found.by_round()
     assert found.disabled == {None} and min(found.accepted) > 0
@@ -236,3 +258,21 @@ def test_copies_may_have_a_limit_of_their_own() -> None:
         drafter = Route((NGram(),), copies=(6, nodes))
         found = drafter.propose(drafter.init(1), rnd, Proposal.roots(rnd.roots()), limit, recipe.policy)
         assert int(found.tree.live.sum()) == 1 + nodes
+
+
+def test_where_a_pass_has_room_for_both_copies_stand_beside_the_models_chain() -> None:
+    """In new text only the model drafts; behind a long match both do, and each node has its source."""
+    cheap = Costs(token=0.001, level=0.001)
+    model = Unsure({tuple(text): [40, 41, 42, 43] for text in (LONG, NEW)}, V, spoil=10**9)
+    recipe = route(model, costs=cheap, fuse=True)
+    state = recipe.drafter.init(2)
+    for _ in range(40):  # chains that are always right are worth drafting
+        recipe.drafter.arm.learn(state.arm, 0, toy_round([LONG], V, temperature=0.0).requests[0], 4, 4)  # type: ignore[attr-defined]
+    tree = proposed(recipe, [LONG, NEW], state)[0].tree
+    assert set(tree.source[0, tree.live[0]].tolist()[1:]) == {0, 1}
+    assert set(tree.source[1, tree.live[1]].tolist()[1:]) == {1}
+
+
+def test_tokens_that_the_model_is_unsure_of_are_drafted_and_not_scored() -> None:
+    found, _ = proposed(route(Unsure({}, V, probs=(0.9, 0.02)), costs=Costs(token=0.1, level=0.01)), [NEW])
+    assert int(found.tree.live.sum()) - 1 == 1

@@ -16,7 +16,7 @@ from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.combine.vocab_trim import VocabTrim
 from draftwood.drafters.draft_model import DraftModel
-from draftwood.drafters.ngram import NGram
+from draftwood.drafters.retrieval.ngram import NGram
 from draftwood.drafters.target_roots import TargetRoots
 from draftwood.errors import CompositionError, OptionError
 from draftwood.runners.cpu import CpuRunner

@@ -185,9 +185,26 @@ def test_only_wanted_rows_have_logits() -> None:
     hidden = features(runner)
     _, out, logits = begun(runner, hidden)
     x = chain(hidden[:DONE])
-    for want in (torch.tensor([DONE - 1]), torch.tensor([3, 0]), torch.tensor([], dtype=torch.int64)):
+    for want in (torch.tensor([DONE - 1]), torch.tensor([3, 0])):
         same, some = empty(runner).execute(replace(x, want=want))
         assert torch.equal(same, out) and torch.equal(some, logits[want])
+
+
+@pytest.mark.parametrize("level", EVERY_LEVEL)
+@pytest.mark.parametrize("name", HEADS)
+def test_a_pass_that_wants_nothing_leaves_the_same_entries(name: str, level: str) -> None:
+    runner = ours(name, level)
+    hidden = features(runner)
+    right, _, _ = begun(runner, hidden)
+    x, entries_alone = chain(hidden[:DONE]), empty(runner)
+    _, none = entries_alone.execute(replace(x, want=x.want[:0]))
+    entries_alone.commit([0], [list(range(DONE))], [x.ids.tolist()])
+    assert not len(none)
+    for row in ("k0", "v0"):
+        assert torch.equal(*(held.cache.store(row)[0, :, :DONE] for held in (entries_alone, right)))
+    more = tree(hidden[DONE:])
+    for one, other in zip(entries_alone.execute(more), right.execute(more), strict=True):
+        assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize("wrong", [-1, 61, 2**40])

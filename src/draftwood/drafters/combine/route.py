@@ -1,14 +1,16 @@
 """Route: of several drafts the one that is expected to emit most tokens a second, for each sequence and every round.
 
     retrieved     continuations that host-side drafters found, as many of their nodes as pay
-    drafted       a tree of the drafter that runs a model, in its best size
-    plain         nothing, where neither pays
+    drafted       a draft of the drafter that runs a model, as many of its nodes as pay
+    fused         both in one tree, where the pass has room for both
+    plain         nothing, where none pays
 
     tokens of a round    one, and the chances of its nodes: estimated by their drafter, corrected by what was accepted so far
     seconds of a round   the limit's cost model: a pass over so many tokens, the draft, the rest
 
-The choice uses finished rounds and retrieved tokens, never what a model drafted, so a device is not read. All nodes are
-given, and rules that accept given nodes are exact whatever the choice is.
+On an accelerator the choice uses finished rounds and retrieved tokens, never what a model drafted, so nothing is read. On
+the host the model's probabilities decide how many of its nodes are scored. All nodes are given, and rules that accept given
+nodes are exact whatever the choice is.
 """
 
 from collections.abc import Sequence
@@ -29,10 +31,13 @@ from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome
 from draftwood.drafters.combine.arms import Arm, ConfidentChain
-from draftwood.drafters.retrieved import NOTHING, Retrieved, Retriever, as_given
+from draftwood.drafters.combine.costs import RoundSeconds, judge, paying_nodes
+from draftwood.drafters.combine.fusion import Drafted, beside_unseen, fused
+from draftwood.drafters.combine.merge import merge
+from draftwood.drafters.combine.several import with_source
+from draftwood.drafters.retrieval.retrieved import NOTHING, Retrieved, Retriever, as_given
 from draftwood.errors import DrafterError
 
-REFRESH = 16  # rounds after which costs are looked up again
 CHAIN = ConfidentChain()
 SAMPLED = -0.7  # log-odds by which a copied token is less often right where the target samples, on the embedded model
 HOTTEST = 0.5  # temperature above which a model's best tokens are too seldom the emitted ones
@@ -41,14 +46,15 @@ MARGIN = 1.02  # times as fast as plain decoding: what a draft must be expected 
 
 @dataclass(slots=True)
 class _Choice:
-    """What one sequence gets in this round: the model's draft, nodes of a retriever (-1: none), or nothing."""
+    """What one sequence gets in this round: the model's draft, nodes of a retriever (-1: none), both, or nothing."""
 
     model: bool = False
     retriever: int = -1
     found: Retrieved = NOTHING
-    chances: list[float] = field(
-        default_factory=list[float]
-    )  # the drafter's own estimate of each node, given its parent
+    chain: list[int] | None = None  # the model's tokens that are scored, where they were looked at
+    accepted: float = 0.0  # what is expected of the model: accepted tokens, scored nodes, seconds of the draft
+    nodes: float = 0.0
+    draft: float = 0.0
 
 
 @dataclass(slots=True)
@@ -57,22 +63,27 @@ class _State:
     model: Any
     survival: list[tuple[Survival, Survival]]  # of each retriever: greedy requests, sampled ones
     arm: Any
-    seconds: list[float] = field(default_factory=list[float])  # of a round, for each sequence, by its nodes; 0: plain
-    batch: int = 0  # that they are of
-    left: int = 0  # rounds until they are looked up again
+    costs: RoundSeconds = field(default_factory=RoundSeconds)
     followed: set[int] = field(default_factory=set[int])  # slots whose text the model is shown
     choices: dict[int, _Choice] = field(default_factory=dict[int, _Choice])  # of this round, by slot
+
+    @property
+    def seconds(self) -> list[float]:
+        """Of a round, for each sequence, by its nodes; 0: plain."""
+        return self.costs.seconds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Route:
     """`retrievers`: sources 0, 1, ..; `model`: the last source, whose drafts are sized by `arm`. `copies`: depth and nodes
-    of what is retrieved, where that may be less than the limit. The controller must supply a cost model, as Priced does."""
+    of what is retrieved, where that may be less than the limit. `fuse`: a draft of the model may have retrieved nodes
+    beside it. The controller must supply a cost model, as Priced does."""
 
     retrievers: tuple[Retriever, ...]
     model: Drafter | None = None
     arm: Arm = CHAIN
     copies: tuple[int, int] | None = None
+    fuse: bool = False
     draws: frozenset[Draw] = frozenset({Draw.GIVEN})
 
     @property
@@ -121,26 +132,22 @@ class Route:
         if self.copies is not None:
             copies = limit.at_most([self.copies[0]] * rnd.batch, [self.copies[1]] * rnd.batch)
         found = [each.retrieve(own, rnd, copies) for each, own in zip(self.retrievers, state.retrievers, strict=True)]
-        rates = [0.0] * rnd.batch if self.model is None or not state.followed else self.arm.rates(state.arm, rnd)
+        drafts = [] if self.model is None or not state.followed else self.arm.expected(state.arm, rnd)
         chosen: list[_Choice] = []
         for b, slot in enumerate(rnd.host_slots):
             choice, rate = self._best_retrieved(state, rnd, b, [each[b] for each in found], plain)
-            if rates[b] > rate and slot in state.followed:
-                choice = _Choice(model=True)
+            if drafts and slot in state.followed:
+                accepted, nodes, draft = drafts[b]
+                if (1 + accepted) / (_between(state.seconds, nodes) + draft) > rate:
+                    choice = _Choice(True, choice.retriever, choice.found) if self.fuse else _Choice(True)
+                    choice.accepted, choice.nodes, choice.draft = drafts[b]
             chosen.append(choice)
             state.choices[slot] = choice
         return self._proposal(state, rnd, base, limit, policy, chosen)
 
     def _price(self, state: _State, rnd: Round, limit: Limit, cost: CostEstimate) -> None:
-        state.left -= 1
-        most = max(self.arm.nodes, *limit.budgets)
-        if state.batch == rnd.batch and state.left > 0 and most < len(state.seconds):
-            return
-        batch, context, rest = rnd.batch, sum(rnd.host_lengths), cost.rest_seconds()
-        state.seconds = [(cost.pass_seconds(batch + batch * n, context) + rest) / batch for n in range(most + 1)]
-        state.batch, state.left = batch, REFRESH
-        if self.model is not None:
-            self.arm.price(state.arm, cost, state.seconds, batch)
+        if state.costs.look_up(cost, rnd, max(self.arm.nodes, *limit.budgets)) and self.model is not None:
+            self.arm.price(state.arm, cost, state.seconds, rnd.batch)
 
     def _best_retrieved(
         self, state: _State, rnd: Round, b: int, found: list[Retrieved], plain: float
@@ -151,38 +158,63 @@ class Route:
         for i, each in enumerate(found):
             if not each.tokens:
                 continue
-            survival = state.survival[i][sampled]
-            alive: list[float] = []
-            for parent, estimate in zip(each.parents, each.chances(), strict=True):
-                alive.append(survival.chance(slot, estimate) * (alive[parent - 1] if parent else 1.0))
-            order = sorted(alive, reverse=True)
-            total, count = 1.0, 0
-            for k, chance in enumerate(order, 1):
-                total += chance
-                if total / state.seconds[k] > most:
-                    most, count = total / state.seconds[k], k
-            if count:
-                kept = each.best(count, alive)
-                best = _Choice(False, i, kept, kept.chances())
+            kept, rate = paying_nodes(each, state.survival[i][sampled], slot, state.seconds, most)
+            if kept.tokens:
+                best, most = _Choice(False, i, kept), rate
         return best, most
 
     def _proposal(
         self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy, chosen: list[_Choice]
     ) -> Proposal:
-        most = max(len(choice.found.tokens) for choice in chosen)
-        least = 0 if not most or host.on_host(rnd.device) else 1 << (most - 1).bit_length()
-        source = [max(choice.retriever, 0) for choice in chosen]
-        given = as_given(base, [choice.found for choice in chosen], min(least, limit.tier.nodes - 1), source)
         asked = [b for b, choice in enumerate(chosen) if choice.model]
         if not asked or self.model is None:
-            return given
+            return self._given(rnd, base, limit, chosen)
         some = len(asked) < rnd.batch
         part, own_base = (rnd.take(asked), base.take(put(asked, rnd.device))) if some else (rnd, base)
-        own = self.arm.limit(state.arm, part.requests, rnd)
-        own = own.at_most([limit.depths[b] for b in asked], [limit.budgets[b] for b in asked])
-        made = self.model.propose(state.model, part, own_base, own, policy)
-        tree = replace(made.tree, source=torch.where(made.tree.source >= 0, len(self.retrievers), made.tree.source))
-        return replace(made, tree=tree).scatter(asked, given)
+        ours, room = [chosen[b] for b in asked], limit.take(asked)
+        own = self.arm.limit(state.arm, part).at_most(room.depths, room.budgets)
+        made = with_source(self.model.propose(state.model, part, own_base, own, policy), len(self.retrievers))
+        looked = self.arm.drafted(state.arm, part, made) if host.on_host(rnd.device) else None
+        if looked is not None:
+            made = self._as_much_as_pays(state, part, room, made, looked, ours)
+        elif self.fuse:
+            for choice, most in zip(ours, room.budgets, strict=True):
+                seconds = state.seconds[int(choice.nodes) : most + 1]
+                if seconds:
+                    choice.found = beside_unseen(choice.found, choice.accepted, seconds, choice.draft)
+        if any(choice.found.tokens for choice in ours):
+            made = merge(made, self._given(part, own_base, room, ours))
+        return made if not some else made.scatter(asked, self._given(rnd, base, limit, chosen, without=asked))
+
+    def _given(
+        self, rnd: Round, base: Proposal, limit: Limit, chosen: list[_Choice], without: Sequence[int] = ()
+    ) -> Proposal:
+        """What was retrieved."""
+        found = [NOTHING if b in without else choice.found for b, choice in enumerate(chosen)]
+        most = max(len(each.tokens) for each in found)
+        least = 0 if not most or host.on_host(rnd.device) else 1 << (most - 1).bit_length()
+        source = [max(choice.retriever, 0) for choice in chosen]
+        return as_given(base, found, min(least, limit.tier.nodes - 1), source)
+
+    def _as_much_as_pays(
+        self, state: _State, rnd: Round, limit: Limit, made: Proposal, looked: list[Drafted], chosen: list[_Choice]
+    ) -> Proposal:
+        """The model's chains cut where they stop to pay, and the retrieved nodes that pay beside them."""
+        for b, (drafted, choice) in enumerate(zip(looked, chosen, strict=True)):
+            chances: list[float] = []
+            if choice.found.tokens:
+                survival = state.survival[choice.retriever][not rnd.requests[b].params.greedy]
+                chances = [survival.chance(rnd.host_slots[b], x) for x in choice.found.chances()]
+            both = fused(drafted, choice.found, chances, state.seconds[: limit.budgets[b] + 1], choice.draft)
+            choice.chain, choice.found = drafted.tokens[: both.chain], both.found
+        counts = [len(choice.chain or []) for choice in chosen]
+        width = max(counts)
+        if width < made.tree.num_nodes - 1:
+            made = replace(made, tree=made.tree.resize(width + 1), q_index=None, max_depth=width, depths=None)
+        if min(counts) < width:
+            index = torch.arange(made.tree.num_nodes, device=rnd.device)
+            made = made.keep(index <= put(counts, rnd.device)[:, None])
+        return made
 
     def commit(self, state: _State, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
         for each, own in zip(self.retrievers, state.retrievers, strict=True):
@@ -197,27 +229,17 @@ class Route:
             for i, each in enumerate(state.survival):
                 if i != choice.retriever:
                     each[not request.params.greedy].rest(slot)
-            if choice.retriever >= 0:
-                self._learn(state, slot, request, choice, outcome.emitted[b])
-            if choice.model and outcome.deepest[b]:
-                self.arm.learn(state.arm, slot, request, len(paths[b]) - 1, outcome.deepest[b])
+            if choice.found.tokens:
+                judge(
+                    state.survival[choice.retriever][not request.params.greedy], slot, choice.found, outcome.emitted[b]
+                )
+            if choice.model:
+                counts = len(paths[b]) - 1, outcome.deepest[b]
+                if choice.chain is not None:  # a path may also lead through retrieved nodes
+                    counts = _common(choice.chain, outcome.emitted[b]), len(choice.chain)
+                self.arm.learn(state.arm, slot, request, *counts)
             else:
                 self.arm.rest(state.arm, slot)
-
-    @staticmethod
-    def _learn(state: _State, slot: int, request: Request, choice: _Choice, emitted: list[int]) -> None:
-        """Every child of a node that was reached is judged by the token that was emitted there."""
-        survival, found = state.survival[choice.retriever][not request.params.greedy], choice.found
-        at = 0
-        for token in emitted:
-            hit = -1
-            for i, parent in enumerate(found.parents):
-                if parent == at:
-                    survival.learn(slot, choice.chances[i], found.tokens[i] == token)
-                    hit = i + 1 if found.tokens[i] == token else hit
-            if hit < 0:
-                break
-            at = hit
 
     def free(self, state: _State, slots: Sequence[int]) -> None:
         for each, own in zip(self._drafters, [*state.retrievers, state.model], strict=False):
@@ -229,3 +251,14 @@ class Route:
                 for survival in each:
                     survival.free(slot)
             self.arm.free(state.arm, slot)
+
+
+def _between(seconds: list[float], nodes: float) -> float:
+    """Seconds of a round for a mean number of nodes."""
+    low = min(int(nodes), len(seconds) - 2)
+    return seconds[low] + (nodes - low) * (seconds[low + 1] - seconds[low])
+
+
+def _common(chain: list[int], text: list[int]) -> int:
+    """How many tokens both begin with."""
+    return next((i for i, (a, b) in enumerate(zip(chain, text, strict=False)) if a != b), min(len(chain), len(text)))

@@ -62,7 +62,8 @@ class FeatureModel(Protocol):
         self, x: ForwardInput, only: Int[Tensor, "W"] | None = None
     ) -> tuple[Float[Tensor, "T d"], Float[Tensor, "U W"]]:
         """x.hidden is what each token reads beside its embedding. Out: what its children will read, and logits of `want`.
-        `only`: some of `ids`, which are then the columns."""
+        `only`: some of `ids`, which are then the columns. If nothing is wanted, only entries are made, and outputs are
+        any."""
         ...
 
     def ranked(

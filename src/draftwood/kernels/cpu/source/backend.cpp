@@ -119,13 +119,22 @@ static void quantised(const Team& team, const float* x, size_t stride, int token
   by_tokens(team, tokens, [&](int t) { quantise(x + t * stride, out, t); });
 }
 
-// Attention of room.activations, whatever their width.
-static void attention(const Team& team, const Shape& s, const Layer& layer, const Pass& pass, const Store& store_,
-                      Workspace& room, float* to, Use use) {
+// Queries, keys and values of room.activations, whatever their width; keys and values become cache entries. Returns
+// [tokens][heads + 2 kv_heads][head_dim], its queries scaled. `only_entries`: queries are neither made nor touched.
+static float* entries(const Team& team, const Shape& s, const Layer& layer, const Pass& pass, const Store& store_,
+                      Workspace& room, bool only_entries) {
   const int T = pass.tokens, d = s.head_dim, q_heads = s.heads, kv = s.kv_heads;
-  const size_t wide = (size_t)(q_heads + 2 * kv) * d;
+  const size_t wide = (size_t)(q_heads + 2 * kv) * d, skipped = (size_t)q_heads * d;
   float* qkv = room.wide.get<float>(T * wide);
-  multiply(team, layer.qkv, room.activations, room.flags, qkv, (int)wide, SET);
+  if (only_entries && skipped % LANES == 0) {  // the rows behind the queries' are a matrix of their own
+    Matrix behind = layer.qkv;
+    behind.data += skipped / LANES * layer.qkv.group_bytes();
+    behind.rows -= (int32_t)skipped;
+    if (behind.bias != nullptr) behind.bias += skipped;
+    multiply(team, behind, room.activations, room.flags, qkv + skipped, (int)wide, SET);
+  } else {
+    multiply(team, layer.qkv, room.activations, room.flags, qkv, (int)wide, SET);
+  }
 
   // Which segment a token belongs to; tokens of none are padding and write nothing.
   const float by = 1.0f / std::sqrt((float)d);
@@ -134,11 +143,13 @@ static void attention(const Team& team, const Shape& s, const Layer& layer, cons
     for (int t = g.start; t < g.stop; t++) {
       float *q = qkv + t * wide, *k = q + (size_t)q_heads * d, *v = k + (size_t)kv * d;
       const float *cos = pass.cos + pass.positions[t] * (d / 2), *sin = pass.sin + pass.positions[t] * (d / 2);
-      if (layer.q_norm != nullptr) {
-        for (int j = 0; j < q_heads; j++) rms_norm(q + (size_t)j * d, layer.q_norm, d, s.eps, q + (size_t)j * d);
-        for (int j = 0; j < kv; j++) rms_norm(k + (size_t)j * d, layer.k_norm, d, s.eps, k + (size_t)j * d);
+      if (!only_entries) {
+        if (layer.q_norm != nullptr)
+          for (int j = 0; j < q_heads; j++) rms_norm(q + (size_t)j * d, layer.q_norm, d, s.eps, q + (size_t)j * d);
+        rotate(q, q_heads, d, cos, sin, by);
       }
-      rotate(q, q_heads, d, cos, sin, by);
+      if (layer.q_norm != nullptr)
+        for (int j = 0; j < kv; j++) rms_norm(k + (size_t)j * d, layer.k_norm, d, s.eps, k + (size_t)j * d);
       rotate(k, kv, d, cos, sin, 1.0f);
       const size_t entry = (size_t)g.slot * pass.cache.slot_stride + (size_t)(g.committed + pass.cache.entries[t]) * d;
       for (int j = 0; j < kv; j++) {
@@ -147,6 +158,15 @@ static void attention(const Team& team, const Shape& s, const Layer& layer, cons
       }
     }
   });
+  return qkv;
+}
+
+// Attention of room.activations.
+static void attention(const Team& team, const Shape& s, const Layer& layer, const Pass& pass, const Store& store_,
+                      Workspace& room, float* to, Use use) {
+  const int T = pass.tokens, d = s.head_dim, q_heads = s.heads, kv = s.kv_heads;
+  const size_t wide = (size_t)(q_heads + 2 * kv) * d;
+  float* qkv = entries(team, s, layer, pass, store_, room, false);
 
   const size_t flat = (size_t)q_heads * d;
   float* mixed = room.mixed.get<float>(T * flat);
@@ -252,6 +272,8 @@ struct Reader {
 };
 
 // One step. out [tokens][hidden]: the feature that the next step reads; y: logits of the `count` tokens named by `want`.
+// If none is wanted, the tokens get their cache entries and nothing else: nobody reads an output, and the only layer's
+// entries do not depend on its attention. Then out holds any numbers.
 // Returns 0, or 1 if an id is outside the vocabulary; then nothing is written.
 extern "C" int draftwood_features(const Shape* shape, const Reader* reader, const Pass* pass, const int64_t* ids,
                                   const float* features, float* out, const int64_t* want, int count, float* y,
@@ -281,9 +303,13 @@ extern "C" int draftwood_features(const Shape* shape, const Reader* reader, cons
     multiply(call.team, r.join, mine.activations, mine.flags, out, n, SET);
     quantised(call.team, out, n, T, n, mine.activations);
   }
+  if (count == 0) {
+    entries(call.team, s, r.layer, *pass, *pass->stores, mine, true);
+    return 0;
+  }
   attention(call.team, s, r.layer, *pass, *pass->stores, mine, out, ADD);
   mlp(call.team, s, r.layer, T, mine, out);
-  if (count > 0) head(call.team, r.head, r.norm, s.eps, out, want, count, mine, y, stride);
+  head(call.team, r.head, r.norm, s.eps, out, want, count, mine, y, stride);
   if (r.normed_output)
     by_tokens(call.team, T, [&](int t) { rms_norm(out + (size_t)t * n, r.norm, n, s.eps, out + (size_t)t * n); });
   return 0;
