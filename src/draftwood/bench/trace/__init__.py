@@ -1,0 +1,1 @@
+"""Traces: rounds on disk, and what another tree, drafter or machine would have made of them."""
