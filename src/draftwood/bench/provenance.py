@@ -42,11 +42,16 @@ def device_name(device: torch.device | str) -> str:
 
 
 def _commit() -> str | None:
-    """The commit of the checkout that this package runs from; None for an installed package."""
+    """The commit of the checkout that this package runs from, with -dirty where files of the package differ from it; None
+    for an installed package. Other files do not matter: a table of results may be rewritten while its run goes on."""
     try:
-        root = Path(__file__).parent
-        return subprocess.run(
-            ["git", "describe", "--always", "--dirty"], cwd=root, capture_output=True, text=True, check=True, timeout=5
-        ).stdout.strip()
+        name = _git("describe", "--always")
+        return f"{name}-dirty" if _git("status", "--porcelain", "--untracked-files=no", "--", ".") else name
     except (OSError, subprocess.SubprocessError):
         return None
+
+
+def _git(*words: str) -> str:
+    package = Path(__file__).parents[1]
+    done = subprocess.run(["git", *words], cwd=package, capture_output=True, text=True, check=True, timeout=5)
+    return done.stdout.strip()

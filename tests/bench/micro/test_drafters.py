@@ -9,8 +9,8 @@ from draftwood.bench.micro.drafters import DRAFTERS, Sources, cut, measure, prop
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round
-from draftwood.drafters.datastore import Datastore
-from draftwood.drafters.ngram import NGram
+from draftwood.drafters.retrieval.datastore import Datastore
+from draftwood.drafters.retrieval.ngram import NGram
 from draftwood.errors import OptionError, StoreError
 from small_stores import TOKENIZER, made_store
 

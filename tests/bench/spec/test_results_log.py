@@ -95,3 +95,36 @@ def test_second_run_on_the_same_results_log_is_refused(tmp_path):
         pass
     with second.alone():
         assert second.open() == 0
+
+
+def test_a_log_is_read_for_a_report_without_being_changed(path: Path, answer):
+    with path.open("a") as file:
+        file.write(json.dumps({"answer": answer("a", "3", 4, 9.0).record()}) + '\n{"answer": {"half')
+    before = path.read_bytes()
+    log = ResultsLog.load(path)
+    assert list(log.done) == ["1", "2"] and log.settings["recipes"] == ["a", "b"] and log.facts == {"a": {"version": 1}}
+    assert path.read_bytes() == before
+
+
+def test_the_log_says_where_its_latest_answers_were_measured(path: Path):
+    for commit in ("one", "two"):
+        reopened(path).begin({"commit": commit})
+    assert reopened(path).provenance == ResultsLog.load(path).provenance == {"commit": "two"}
+
+
+def test_a_log_of_before_has_no_provenance_and_no_prompt_and_is_read(path: Path):
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        line.get("answer", {}).pop("prompt", None)
+    path.write_text("".join(json.dumps(line) + "\n" for line in [*lines, {"of a later version": 1}]))
+    log = ResultsLog.load(path)
+    assert log.provenance == {} and [a.prompt for a in log.answers()] == [""] * 4
+
+
+@pytest.mark.parametrize("text", [None, "", '{"settings": {}}\n', '{"question_id": 1}\n'])
+def test_a_file_without_finished_questions_makes_no_report(tmp_path: Path, text: str | None):
+    other = tmp_path / "other.jsonl"
+    if text is not None:
+        other.write_text(text)
+    with pytest.raises(OptionError, match=r"cannot be read|no finished question|not a results log"):
+        ResultsLog.load(other)

@@ -132,3 +132,13 @@ def test_rivals_are_the_fastest_of_each_engine():
     }
     found = {ALL: {name: {"tokens_per_second": speed} for name, speed in speeds.items()}}
     assert rivals(found, list(speeds)) == ["llamacpp", "llamacpp-ngram-cache", "transformers-lookup"]
+
+
+def test_the_plan_of_a_log_gives_the_same_results(run, tmp_path: Path):
+    plan, results_log = run("1", "2", "3")
+    read = ResultsLog.load(tmp_path / "run.jsonl")
+    assert results(Plan.of_log(read), read) == results(plan, results_log)
+    assert [a.prompt for a in read.answers()] == [text for text in "123" for _ in range(3)]
+    read.settings.pop("recipes")
+    with pytest.raises(OptionError, match="lack 'recipes'"):
+        Plan.of_log(read)

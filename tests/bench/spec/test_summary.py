@@ -25,6 +25,14 @@ def test_a_speed_is_the_mean_of_the_questions_speeds(two):
     assert found["plain"]["first_token_seconds_median"] == pytest.approx(0.2)
 
 
+def test_a_speed_has_an_interval_of_the_questions_speeds(two):
+    found = figures(two, ["plain", "fast"], "plain")
+    whole = found[ALL]["plain"]["tokens_per_second_interval"]
+    assert whole["value"] == pytest.approx(20) and 10 <= whole["low"] < 20 < whole["high"] <= 30
+    assert found["qa"]["fast"]["tokens_per_second_interval"]["low"] is None  # one question
+    assert figures(two[-1:], ["fast"], "plain")[ALL]["fast"]["tokens_per_second_interval"] is None
+
+
 def test_a_failure_is_counted_and_leaves_its_question_out_of_both_sides(two):
     fast = figures(two, ["plain", "fast"], "plain")[ALL]["fast"]
     assert (fast["questions"], fast["failures"]) == (3, 1)

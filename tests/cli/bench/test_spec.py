@@ -81,6 +81,16 @@ def test_a_run_ends_with_tables_a_file_and_a_results_log(spec, tmp_path: Path):
     assert other.exit_code == 2 and "questions: 4 then, 3 now" in other.stderr
 
 
+def test_a_report_is_written_with_the_run_and_again_from_its_log(spec, in_this_process, tmp_path: Path):
+    in_this_process()
+    out, html, again = tmp_path / "r.json", tmp_path / "report.html", tmp_path / "again.html"
+    done = spec("--recipes", "prompt_lookup", "--per-task", "1", "--out", str(out), "--html", str(html))
+    assert done.exit_code == 0, done.output
+    assert "hello hello" in html.read_text() and f"report: {html}" in done.stderr
+    read = CliRunner().invoke(app, ["bench", "report", str(out.with_suffix(".jsonl")), "--html", str(again)])
+    assert read.exit_code == 0 and again.read_text() == html.read_text()
+
+
 @pytest.mark.long
 def test_transformers_answers_the_same_questions(spec, tmp_path: Path):
     pytest.importorskip("transformers")
@@ -130,6 +140,8 @@ def test_a_recipe_that_is_not_compared_is_named_and_has_no_share_of_equal_texts(
         (["--peers", "llamacpp"], "hint:"),
         (["--out", "nowhere/r.json"], "no folder"),
         (["--out", "r.jsonl"], "its own results log"),
+        (["--html", "question.jsonl"], "is not named as a page"),
+        (["--html", "nowhere/report.html"], "no folder"),
         (["--temperature", "-1"], "temperature"),
         (["--threads", "257"], "--threads"),
     ],

@@ -23,10 +23,10 @@ from draftwood.core.protocols import Drafter
 from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.sampling.params import SamplingParams
-from draftwood.drafters.datastore import Datastore
-from draftwood.drafters.ngram import NGram
-from draftwood.drafters.stores.store import Store
-from draftwood.drafters.suffix import Suffix
+from draftwood.drafters.retrieval.datastore import Datastore
+from draftwood.drafters.retrieval.ngram import NGram
+from draftwood.drafters.retrieval.stores.store import Store
+from draftwood.drafters.retrieval.suffix import Suffix
 from draftwood.errors import OptionError
 from draftwood.trees.chain import Chain
 

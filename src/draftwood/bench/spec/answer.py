@@ -9,6 +9,9 @@ REFERENCE = "reference"  # plain decoding itself, with which the others are comp
 UNJUDGED = "not judged"  # a lossy recipe, random numbers of its own, or no plain answer to compare with
 
 
+PROMPT_START = 240  # characters of a question that an answer carries
+
+
 @dataclass(slots=True)
 class Answer:
     """Times are measured inside the process that answers, so they contain no communication."""
@@ -18,6 +21,7 @@ class Answer:
     category: str
     task: str
     prompt_tokens: int
+    prompt: str = ""  # the start of the question, for reports; empty in older logs
     tokens: list[int] = field(default_factory=list[int])
     emitted: int = 0  # tokens as the method counts them, the end token included
     seconds: float = 0.0  # request to last token

@@ -17,6 +17,7 @@ from draftwood.bench.spec.results_log import ResultsLog
 from draftwood.bench.spec.summary import ALL, best, figures, ratio
 from draftwood.bench.spec.text_equality import few_enough, tokens_per_tie
 from draftwood.bench.spec.worker_pool import WorkerPool
+from draftwood.errors import OptionError
 from draftwood.kernels.cpu.levels import SWITCH, chosen
 
 PLAIN = "autoregressive"
@@ -35,6 +36,18 @@ class Plan:
     @property
     def methods(self) -> tuple[str, ...]:
         return (*self.settings.methods, *self.peers)
+
+    @classmethod
+    def of_log(cls, log: ResultsLog) -> "Plan":
+        """The plan of a results log. It holds no texts of questions, so nothing more can be asked."""
+        try:
+            known = {
+                key: log.settings[key] for key in ("model", "threads", "max_tokens", "temperature", "seed", "dtype")
+            }
+            settings = Settings(**known, methods=tuple(log.settings["recipes"]))
+            return cls((), settings, tuple(log.settings["peers"]), log.settings["warmup"])
+        except KeyError as error:
+            raise OptionError(f"the settings of this results log lack {error}: it is not one of bench spec") from None
 
     def identity(self, source: dict[str, Any]) -> dict[str, Any]:
         """What two answers must have in common to stand in one table. `source`: see provenance."""

@@ -13,7 +13,7 @@ from itertools import zip_longest
 from typing import Any
 
 from draftwood.bench.spec.answer import DIFFERS, IDENTICAL, NEAR, UNJUDGED, Answer
-from draftwood.bench.statistics import mean, percentile, ratio_of_means
+from draftwood.bench.statistics import mean, mean_by_group, percentile, ratio_of_means
 
 ALL = "overall"
 
@@ -60,6 +60,9 @@ def _method(answers: Sequence[Answer]) -> dict[str, Any]:
         "tokens": sum(a.emitted for a in good),
         "seconds": sum(a.seconds for a in good),
         "tokens_per_second": mean([a.speed for a in good]),
+        "tokens_per_second_interval": asdict(mean_by_group([a.speed for a in good], range(len(good))))
+        if good
+        else None,
         "decode_tokens_per_second": mean([1 / t for t in each]),
         "first_token_seconds_median": percentile([a.first_seconds for a in good], 50),
         "token_seconds_p50": percentile(each, 50),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from draftwood.bench.other_processes import Meter, settle
-from draftwood.bench.spec.answer import UNJUDGED, Answer, shared_text
+from draftwood.bench.spec.answer import PROMPT_START, UNJUDGED, Answer, shared_text
 from draftwood.bench.spec.peers import OURS, Settings
 from draftwood.bench.spec.questions import Item
 from draftwood.bench.spec.worker_process import WorkerDied, WorkerFailed, WorkerProcess
@@ -66,7 +66,7 @@ class WorkerPool:
     def ask(self, method: str, item: Item, index: int) -> Answer:
         """One answer, or its failure."""
         prompt = self.prompts[index]
-        answer = Answer(method, item.id, item.category, item.task, len(prompt))
+        answer = Answer(method, item.id, item.category, item.task, len(prompt), item.text[:PROMPT_START])
         try:
             self._ready(method)
             settle(self.pids)

@@ -3,16 +3,18 @@
 import typer
 
 from draftwood.cli.bench.command import MeasuringCommand
-from draftwood.cli.bench.defaults import defaults
 from draftwood.cli.bench.drafters import drafters
+from draftwood.cli.bench.edits import edits
 from draftwood.cli.bench.engine import engine
 from draftwood.cli.bench.exact import exact
 from draftwood.cli.bench.pass_ import pass_
 from draftwood.cli.bench.quality import quality
+from draftwood.cli.bench.recipes import recipes
+from draftwood.cli.bench.report import report
 from draftwood.cli.bench.rules import rules
 from draftwood.cli.bench.spec import spec
 from draftwood.cli.bench.verifiers import verifiers
 
 app = typer.Typer(help="Check exactness, measure speeds and costs.", no_args_is_help=True, rich_markup_mode=None)
-for command in (spec, defaults, exact, engine, pass_, verifiers, drafters, rules, quality):
+for command in (spec, recipes, report, exact, edits, engine, pass_, verifiers, drafters, rules, quality):
     app.command(command.__name__.strip("_"), cls=MeasuringCommand)(command)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from draftwood.bench.cells import NONE, interval, number
 from draftwood.cli.bench import shared
 from draftwood.cli.bench.progress import say
 from draftwood.cli.bench.spec import read_items
-from draftwood.cli.bench.table_cells import NONE, compact, interval, number
+from draftwood.cli.bench.table_cells import compact
 from draftwood.cli.interrupt import STATUS, until_interrupted
 from draftwood.cli.options import Device, Dtype, TopP, said_top_p, sampling
 from draftwood.cli.options import temperatures as temperatures_of

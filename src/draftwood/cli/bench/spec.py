@@ -24,6 +24,7 @@ Peers = Annotated[str, typer.Option(help="Other engines, separated by commas, fo
 PerTask = Annotated[int | None, typer.Option(min=1, help="Number of questions of each task; all if left out.")]
 Warmup = Annotated[int, typer.Option(min=0, help="Answers to the first question by each method before any is timed.")]
 Out = Annotated[Path | None, typer.Option(help="Results as JSON; a log of the same name (.jsonl) lets a run continue.")]
+Html = Annotated[Path | None, typer.Option(help="Write a report with plots, one page without network, to this file.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start over, whatever the results log holds.")]
 
 
@@ -41,6 +42,7 @@ def spec(
     dtype: Dtype = "auto",
     device: Device = "auto",
     out: Out = None,
+    html: Html = None,
     fresh: Fresh = False,
 ) -> None:
     """Speed on real questions: recipes, plain decoding and other engines, question by question in turn."""
@@ -50,6 +52,7 @@ def spec(
     from draftwood.core.sampling.params import SamplingParams
 
     results_log_of(out, questions)
+    html_page(html, questions)
     methods = shared.recipe_names(recipes)
     others = tuple(words_of(peers))
     known.check(others, model)
@@ -57,7 +60,7 @@ def spec(
     SamplingParams(**sampling)  # refused here, not in a worker
     items = tuple(choose(read_items(questions), per_task))
     plan = Plan(items, settings(methods, threads, dtype, device, model=model, **sampling), others, warmup)
-    found, source = run(plan, out, questions, fresh=fresh)
+    found, source = run(plan, out, questions, fresh=fresh, html=html)
     show(Screen(), found, plan, source)
     finish(found, plan)
 
@@ -78,7 +81,7 @@ def settings(methods: list[str], threads: int | None, dtype: str, device: str, *
 
 
 def run(
-    plan: "Plan", out: Path | None, questions: Path, *, fresh: bool = False, **more: Any
+    plan: "Plan", out: Path | None, questions: Path, *, fresh: bool = False, html: Path | None = None, **more: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Measure what the results log does not hold yet and save. Returns the figures and their provenance."""
     from draftwood.bench import other_processes
@@ -99,6 +102,7 @@ def run(
         if log.open() < len(plan.items) and (warning := other_processes.warning(start)):
             say(warning)
         if len(log.done) < len(plan.items):
+            log.begin({**source, **more})
             say(f"loading and warming up {len(plan.methods)} methods")
         try:
             measure(plan, log, say=Progress())
@@ -108,6 +112,11 @@ def run(
             raise
     found = {**results(plan, log), **more}
     source |= {"methods": log.facts, "machine_at_end": other_processes.look()}
+    if html is not None:
+        from draftwood.bench.report.page import write_report
+
+        write_report(html, plan, log)
+        say(f"report: {html}")
     shared.save(out, {"settings": log.settings, "provenance": source, **found, "machine": log.machine})
     return found, source
 
@@ -135,6 +144,15 @@ def results_log_of(out: Path | None, questions: Path) -> Path | None:
     return out.with_suffix(".jsonl")
 
 
+def html_page(html: Path | None, questions: Path | None = None) -> None:
+    """Refuses a report that cannot be written, and one over a file that is no page, such as the questions or a log."""
+    if html is not None and html.suffix.lower() not in (".html", ".htm"):
+        raise OptionError(f"{html} is not named as a page\nhint: --html {html.with_suffix('.html')}")
+    if html is not None and questions is not None and html.resolve() == questions.resolve():
+        raise OptionError(f"{html} would overwrite the questions\nhint: another name for --html")
+    shared.writable(html)
+
+
 def read_items(file: Path) -> "list[Item]":
     """The questions of a file under unique names."""
     from draftwood.bench.spec.questions import make_items
@@ -150,8 +168,9 @@ def read_items(file: Path) -> "list[Item]":
 def heading(found: dict[str, Any], plan: "Plan") -> str:
     s = plan.settings
     device = found["device"][s.methods[0]]
+    questions = found["figures"][tables.ALL][s.methods[0]]["questions"]
     return (
-        f"{len(plan.items)} questions, {s.max_tokens} tokens, temperature {s.temperature:g}, {s.threads} threads, "
+        f"{questions} questions, {s.max_tokens} tokens, temperature {s.temperature:g}, {s.threads} threads, "
         f"{found['precision'][s.methods[0]]}{'' if device == 'cpu' else f' on {device}'}"
     )
 

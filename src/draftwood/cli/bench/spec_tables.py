@@ -5,7 +5,8 @@ from typing import Any
 
 from rich.table import Table
 
-from draftwood.cli.bench.table_cells import NONE, compact, interval, number, percent
+from draftwood.bench.cells import NONE, interval, number, percent
+from draftwood.cli.bench.table_cells import compact
 
 ALL = "overall"
 LEGEND = (

@@ -13,7 +13,7 @@ from draftwood.controllers.cost import CostModel
 from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round
 from draftwood.drafters.features import Features
-from draftwood.drafters.ngram import NGram
+from draftwood.drafters.retrieval.ngram import NGram
 from draftwood.runners.open import runner_of
 from draftwood.testing.heads import random_head, write_head
 from draftwood.testing.host_reads import as_if_on_a_device
