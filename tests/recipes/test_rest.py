@@ -7,8 +7,8 @@ import pytest
 
 from draftwood import recipes
 from draftwood.core.sampling.params import SamplingParams
-from draftwood.drafters.datastore import Datastore
-from draftwood.drafters.stores.build import Piece, build_store
+from draftwood.drafters.retrieval.datastore import Datastore
+from draftwood.drafters.retrieval.stores.build import Piece, build_store
 from draftwood.errors import OptionError, StoreError
 from draftwood.llm import LLM
 from draftwood.models.loading.load import Loaded, load

@@ -1,25 +1,20 @@
 """Copies from the text and from earlier answers change how fast a text is written, not the text."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 from draftwood import recipes
-from draftwood.core.forward import Needs
-from draftwood.core.legal_draws import Draw, Shape
-from draftwood.core.proposal import Proposal
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
-from draftwood.core.round import Round
 from draftwood.core.sampling.params import SamplingParams
-from draftwood.core.scored import Scored
-from draftwood.core.verdict import Verdict
-from draftwood.drafters.suffix import Suffix
+from draftwood.drafters.retrieval.suffix import Suffix
 from draftwood.errors import OptionError
 from draftwood.testing.runs import make_engine, serve
 from draftwood.testing.tiny import tiny_runner
+from planted_rules import FirstCopy
 
 TARGET = tiny_runner(2)
 V = TARGET.info.vocab_size
@@ -40,22 +35,6 @@ WAYS: dict[str, dict[str, Any]] = {
     "grammar": {"grammar": alternating},
     "cut": {"top_p": 0.8, "temperature": 0.7},
 }
-
-
-@dataclass(frozen=True, slots=True)
-class FirstCopy:
-    """Wrong on purpose: the first token of a copy is taken unseen."""
-
-    needs: Needs = Needs()
-    lossless: bool = True
-    draws: frozenset[Draw] = frozenset({Draw.GIVEN})
-    shapes: frozenset[Shape] = frozenset({Shape.CHAIN})
-
-    def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
-        below = proposal.tree.children(torch.zeros_like(proposal.tree.tokens[:, 0]))
-        child = torch.where(below.any(1), below.int().argmax(1), -1)
-        after = target.best().gather(1, child.clamp_min(0)[:, None])[:, 0]
-        return Verdict(torch.stack([torch.zeros_like(child), child], dim=1), (child >= 0).long(), after)
 
 
 def served(recipe: Recipe, way: str, change: int = 0) -> list[Request]:

@@ -8,7 +8,11 @@ from draftwood.option_parsing import OfDrafter, Size
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.block import Block
 
-PAPER = Paper(title="Block Verification Accelerates Speculative Decoding", arxiv="2403.10444")
+PAPER = Paper(
+    title="Block Verification Accelerates Speculative Decoding",
+    arxiv="2403.10444",
+    claim="2.45x against 2.30x token by token: +6.5 %",
+)
 
 
 def build(target: Runner, *, inner: OfDrafter[str] = "auto", depth: Size = 3) -> Recipe:

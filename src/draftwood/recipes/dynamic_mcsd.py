@@ -22,7 +22,12 @@ from draftwood.verifiers.longest_run import LongestRun
 from draftwood.verifiers.rejection import Rejection
 from draftwood.verifiers.traversal import Traversal
 
-PAPER = Paper(title="Improving Multi-candidate Speculative Decoding", arxiv="2409.10644", lossy_with="roots=target")
+PAPER = Paper(
+    title="Improving Multi-candidate Speculative Decoding",
+    arxiv="2409.10644",
+    lossy_with="roots=target",
+    claim="+75 % speed over MCSD",
+)
 NONE = "none"
 
 

@@ -11,7 +11,11 @@ from draftwood.trees.most_valuable_first import MostValuableFirst
 from draftwood.trees.threshold import Threshold
 from draftwood.verifiers.rejection import Rejection
 
-PAPER = Paper(title="DySpec: Faster Speculative Decoding with Dynamic Token Tree Structure", arxiv="2410.11744")
+PAPER = Paper(
+    title="DySpec: Faster Speculative Decoding with Dynamic Token Tree Structure",
+    arxiv="2410.11744",
+    claim="up to 9.1x throughput at low temperature",
+)
 
 
 def build(

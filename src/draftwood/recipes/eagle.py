@@ -18,7 +18,11 @@ from draftwood.option_parsing import Count, OfDrafter
 from draftwood.trees.static import Static
 from draftwood.verifiers.rejection import Rejection
 
-PAPER = Paper(title="EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", arxiv="2401.15077")
+PAPER = Paper(
+    title="EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty",
+    arxiv="2401.15077",
+    claim="about 3x on 13B models",
+)
 
 
 def build(target: Runner, *, weights: OfDrafter[str] = "auto", widths: tuple[Count, ...] = (4, 2, 1, 1, 1)) -> Recipe:

@@ -12,7 +12,11 @@ from draftwood.sizing.choose_size import Asked, tree_size
 from draftwood.trees.best_first import BestFirst
 from draftwood.verifiers.match import Match
 
-PAPER = Paper(title="EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees", arxiv="2406.16858")
+PAPER = Paper(
+    title="EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees",
+    arxiv="2406.16858",
+    claim="3.05x-4.26x",
+)
 
 
 def build(

@@ -19,6 +19,7 @@ from draftwood.verifiers.match import Match
 PAPER = Paper(
     title="EAGLE-3: Scaling up Inference Acceleration of Large Language Models via Training-Time Test",
     arxiv="2503.01840",
+    claim="4.4x on Llama-3.1-8B, up to 6.5x",
 )
 
 

@@ -18,7 +18,11 @@ from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 from draftwood.verifiers.rejection import Rejection
 
-PAPER = Paper(title="FastDraft: How to Train Your Draft", arxiv="2411.11055")
+PAPER = Paper(
+    title="FastDraft: How to Train Your Draft",
+    arxiv="2411.11055",
+    claim="3x memory-bound speed-up on code",
+)
 
 
 def build(

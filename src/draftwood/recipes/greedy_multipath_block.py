@@ -9,7 +9,9 @@ from draftwood.trees.paths import Paths
 from draftwood.verifiers.path_block import PathBlock
 
 PAPER = Paper(
-    title="Greedy Multi-Path Block Verification for Faster Decoding in Speculative Sampling", arxiv="2602.16961"
+    title="Greedy Multi-Path Block Verification for Faster Decoding in Speculative Sampling",
+    arxiv="2602.16961",
+    claim="over 15 % less wall time than block verification",
 )
 
 

@@ -19,6 +19,7 @@ from draftwood.verifiers.match import Match
 PAPER = Paper(
     title="Accelerating Production LLMs with Combined Token/Embedding Speculators",
     arxiv="2404.19124",
+    claim="2-3x in production",
 )
 
 
@@ -33,7 +34,6 @@ def build(
 ) -> Recipe:
     """`nodes`: drafted tokens that the target checks in one pass. `depth`: its trained steps at most. Those of `depth`,
     `beam` and `nodes` that are not given are chosen for this target and machine; `size=paper` takes the published ones.
-
     The paper expands 5, 4 and 3 children and keeps the 5 best paths; BestFirst is the general form of that search.
     """
     head = load_head(weights, target, "mlp", "mlp_speculator")

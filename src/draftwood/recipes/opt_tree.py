@@ -10,7 +10,11 @@ from draftwood.option_parsing import OfDrafter, Range, Size
 from draftwood.trees.opt_tree import OptTree
 from draftwood.verifiers.match import Match
 
-PAPER = Paper(title="OPT-Tree: Speculative Decoding with Adaptive Draft Tree Structure", arxiv="2406.17276")
+PAPER = Paper(
+    title="OPT-Tree: Speculative Decoding with Adaptive Draft Tree Structure",
+    arxiv="2406.17276",
+    claim="3.2x; more than 10 tokens a step",
+)
 
 
 def build(

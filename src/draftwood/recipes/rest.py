@@ -9,13 +9,17 @@ from draftwood.core.legal_draws import Draw
 from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.drafters.combine.route import Route
-from draftwood.drafters.datastore import Datastore, open_store
+from draftwood.drafters.retrieval.datastore import Datastore, open_store
 from draftwood.option_parsing import Count, OfDrafter, Range, Size
 from draftwood.sizing.choose_route import pass_costs
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 
-PAPER = Paper(title="REST: Retrieval-Based Speculative Decoding", arxiv="2311.08252")
+PAPER = Paper(
+    title="REST: Retrieval-Based Speculative Decoding",
+    arxiv="2311.08252",
+    claim="1.62x-2.36x",
+)
 
 
 def build(

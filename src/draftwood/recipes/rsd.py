@@ -14,6 +14,7 @@ from draftwood.verifiers.rejection import Rejection
 PAPER = Paper(
     title="Recursive Speculative Decoding: Accelerating LLM Inference via Sampling Without Replacement",
     arxiv="2402.14160",
+    claim="better at equal length and equal budget",
 )
 
 

@@ -13,7 +13,11 @@ from draftwood.trees.best_shape import positional
 from draftwood.trees.shaped import Shaped
 from draftwood.verifiers.rejection import Rejection
 
-PAPER = Paper(title="Sequoia: Scalable, Robust, and Hardware-aware Speculative Decoding", arxiv="2402.12374")
+PAPER = Paper(
+    title="Sequoia: Scalable, Robust, and Hardware-aware Speculative Decoding",
+    arxiv="2402.12374",
+    claim="up to 4.04x on one GPU, 9.5x offloaded",
+)
 
 
 def build(

@@ -8,7 +8,11 @@ from draftwood.option_parsing import OfDrafter, Size
 from draftwood.trees.best_and_one import BestAndOne
 from draftwood.verifiers.rejection import Rejection
 
-PAPER = Paper(title="SpecHub: Provable Acceleration to Multi-Draft Speculative Decoding", arxiv="2411.05289")
+PAPER = Paper(
+    title="SpecHub: Provable Acceleration to Multi-Draft Speculative Decoding",
+    arxiv="2411.05289",
+    claim="+0.05 to +0.27 tokens a step over recursive rejection",
+)
 
 
 def build(target: Runner, *, inner: OfDrafter[str] = "auto", depth: Size = 2) -> Recipe:

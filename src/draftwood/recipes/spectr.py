@@ -8,7 +8,11 @@ from draftwood.option_parsing import Count, OfDrafter, Size
 from draftwood.trees.paths import Paths
 from draftwood.verifiers.transport import Transport
 
-PAPER = Paper(title="SpecTr: Fast Speculative Decoding via Optimal Transport", arxiv="2310.15141")
+PAPER = Paper(
+    title="SpecTr: Fast Speculative Decoding via Optimal Transport",
+    arxiv="2310.15141",
+    claim="2.13x, 1.37x over plain speculation",
+)
 
 
 def build(target: Runner, *, inner: OfDrafter[str] = "auto", paths: Count = 2, depth: Size = 3) -> Recipe:

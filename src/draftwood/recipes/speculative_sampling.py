@@ -17,7 +17,11 @@ from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 from draftwood.verifiers.rejection import Rejection
 
-PAPER = Paper(title="Fast Inference from Transformers via Speculative Decoding", arxiv="2211.17192")
+PAPER = Paper(
+    title="Fast Inference from Transformers via Speculative Decoding",
+    arxiv="2211.17192",
+    claim="about 2x-3x",
+)
 
 
 def build(

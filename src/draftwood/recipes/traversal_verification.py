@@ -11,7 +11,11 @@ from draftwood.trees.paths import Paths
 from draftwood.trees.static import Static
 from draftwood.verifiers.traversal import Traversal
 
-PAPER = Paper(title="Traversal Verification for Speculative Tree Decoding", arxiv="2505.12398")
+PAPER = Paper(
+    title="Traversal Verification for Speculative Tree Decoding",
+    arxiv="2505.12398",
+    claim="+2.2 to +5.7 % accepted length over token-by-token rules",
+)
 
 
 def build(
