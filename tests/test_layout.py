@@ -83,7 +83,7 @@ PAPER_NAMES = frozenset(
     block_verification traversal_verification spechub fr_spec
     """.split()
 )
-ENGLISH = frozenset({"rest", "autoregressive", "auto"})  # recipes whose names are ordinary words too
+ENGLISH = frozenset({"rest", "autoregressive", "auto", "prediction"})  # recipes whose names are ordinary words too
 NAMELESS_FOLDERS = ("core", "engine", "cache", "models", "server")
 
 

@@ -425,3 +425,25 @@ def test_repr_and_log_tell_what_runs(loaded: Loaded, plain: LLM, caplog: pytest.
     with caplog.at_level(logging.INFO, logger="draftwood"), LLM(loaded, noted) as told:
         assert 'notes=["the drafter is the target\'s first layers."]' in repr(told)
     assert "the drafter is the target's first layers." in caplog.text and "closed" in repr(told)
+
+
+def test_alternatives_differ_are_labelled_and_one_alone_is_greedy_decoding(plain: LLM) -> None:
+    prompt = "The capital of France is"
+    found = plain.alternatives(prompt, 4, max_tokens=8)
+    assert len(set(found.texts)) == 4 and not found.lossless and found.prompt == prompt
+    assert sum(each.share for each in found.alternatives) == pytest.approx(1)
+    assert list(found.scores) == sorted(found.scores, reverse=True)
+    assert found.target_passes <= 8, "all of them together"
+    for text in (prompt, plain.chat_prompt("Say hi.")):
+        (one,) = plain.alternatives(text, 1, max_tokens=24, alpha=0.0).alternatives
+        want = plain.generate(text, max_tokens=24)
+        assert (one.text, one.token_ids, one.finish_reason) == (want.text, want.token_ids, want.finish_reason)
+
+
+def test_alternatives_leave_the_engine_alone_and_check_what_they_are_given(plain: LLM) -> None:
+    before = plain.generate(COPY, max_tokens=12, seed=1).text
+    plain.alternatives(COPY)
+    assert plain.generate(COPY, max_tokens=12, seed=1).text == before
+    for wrong in ({"k": 0}, {"alpha": 1.0}, {"max_tokens": 0}, {"candidates": 2}):
+        with pytest.raises(OptionError, match=next(iter(wrong))):
+            plain.alternatives(COPY, **{"k": 3, **wrong})  # type: ignore[arg-type]

@@ -14,7 +14,9 @@ pytestmark = pytest.mark.slow  # whole runs
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "draftwood"
 
-ABSENT = ("transformers gguf huggingface_hub scipy pydantic hypothesis matplotlib xllamacpp pydivsufsort").split()
+ABSENT = (
+    "transformers gguf huggingface_hub scipy pydantic hypothesis matplotlib xllamacpp pydivsufsort usearch"
+).split()
 NEEDS_LITTLE = "core engine cache models verifiers trees controllers drafters recipes".split()
 
 # Not an import hook that raises: a package that is not installed is also not found by `find_spec`.

@@ -5,7 +5,7 @@ import math
 from dataclasses import replace
 
 from draftwood.core.request import Stats
-from draftwood.results import Logprob, Piece, Result
+from draftwood.results import Alternative, Alternatives, Logprob, Piece, Result
 
 RESULT = Result(
     prompt=(1, 2),
@@ -45,3 +45,14 @@ def test_all_samples_are_in_it() -> None:
     both = replace(RESULT, more_samples=(other,))
     assert both.samples == (both, other) and RESULT.samples == (RESULT,)
     assert [x["seed"] for x in both.to_dict()["samples"]] == [4] and both.to_dict()["samples"][0]["error"] == "failed"
+
+
+def test_alternatives_are_json_too_and_labelled_as_lossy() -> None:
+    one, two = Alternative("ab", (5, 6), -0.5, 0.7, "stop"), Alternative("ac", (5, 7), -1.3, 0.3, "length")
+    both = Alternatives((1, 2), 2, (one, two), target_passes=2, seconds=0.1)
+    record = json.loads(json.dumps(both.to_dict(), allow_nan=False))
+    assert record["prompt"] == [1, 2] and record["lossless"] is False
+    assert record["alternatives"][1] == {
+        "text": "ac", "token_ids": [5, 7], "score": -1.3, "share": 0.3, "finish_reason": "length"
+    }  # fmt: skip
+    assert (both.texts, both.scores) == (("ab", "ac"), (-0.5, -1.3))

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import fields, replace
 from itertools import count
+from pathlib import Path
+from time import perf_counter
 from typing import Any, Literal, NoReturn, overload
 
 import torch
@@ -17,20 +19,37 @@ import torch
 from draftwood import recipes
 from draftwood.controllers.cost import CostModel
 from draftwood.core.config import EngineConfig
+from draftwood.core.protocols import Recorder
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
+from draftwood.drafters.retrieval.datastore import open_store
+from draftwood.drafters.superposed.beam import softmax
+from draftwood.drafters.superposed.completions import complete
+from draftwood.drafters.superposed.ngrams import StoreCounts
+from draftwood.drafters.superposed.superposition import Superposition
 from draftwood.engine.engine import Engine
 from draftwood.engine.shared_engine import Running, SharedEngine
 from draftwood.errors import OptionError
 from draftwood.models.loading.load import Loaded, loaded_on
 from draftwood.progress import progress_bar
-from draftwood.prompts import Conversation, messages_of, split_conversations, split_prompts, token_ids
-from draftwood.results import Chunk, Logprob, Piece, Prompt, Result, pieces_of
+from draftwood.prompts import Conversation, as_list, messages_of, split_conversations, split_prompts, token_ids
+from draftwood.results import Alternative, Alternatives, Chunk, Logprob, Piece, Prompt, Result, pieces_of
 from draftwood.runners.open import runner_of
 from draftwood.sizing.choose_drafter import SLOW
 
-__all__ = ["LLM", "Chunk", "Conversation", "Logprob", "Params", "Piece", "Prompt", "Result"]
+__all__ = [
+    "LLM",
+    "Alternative",
+    "Alternatives",
+    "Chunk",
+    "Conversation",
+    "Logprob",
+    "Params",
+    "Piece",
+    "Prompt",
+    "Result",
+]
 
 log = logging.getLogger("draftwood")
 
@@ -71,6 +90,11 @@ class LLM:
         self.cost_model = CostModel()
         self._shared = SharedEngine(self._new_engine)
         self._ids = count()
+
+    def record(self, *recorders: Recorder) -> None:
+        """Show every round from now on to these too. Call it while nothing runs."""
+        self.recipe = replace(self.recipe, record=(*self.recipe.record, *recorders))
+        self.engine.recipe = self.recipe
 
     @property
     def engine(self) -> Engine:
@@ -163,8 +187,46 @@ class LLM:
         """A conversation as token ids, by the model's own template. Text content parts are joined by line feeds."""
         return self.tokenizer.encode_chat(messages_of(messages))
 
+    def alternatives(
+        self,
+        prompt: Any,
+        k: int = 3,
+        *,
+        max_tokens: int = 10,
+        candidates: int | None = None,
+        temperature: float | None = None,
+        alpha: float = 0.54,
+        store: str | os.PathLike[str] | None = None,
+    ) -> Alternatives:
+        """At most `k` different completions of one prompt for about the price of one, the best first.
+
+        LOSSY, whatever the recipe: all of them read the same passes, which see mixtures of their tokens, so none is a sample
+        of the model. Texts get worse with their length: about 10 tokens are useful. `store`: a datastore whose n-grams weigh
+        `alpha` in the choice of tokens; without one those of the prompt do. `candidates`, `temperature`: how many tokens of
+        each pass are looked at, and how sharply; None takes the published numbers.
+        """
+        superposition = Superposition(k, candidates, temperature, alpha)
+        counts = None if store is None else StoreCounts(open_store(Path(store), self.runner))
+        given = prompt if isinstance(prompt, str) else token_ids(prompt)
+        request = self.request(given, SamplingParams(max_tokens=max_tokens))
+        self.engine.check(request)
+        room = self.runner.info.max_positions - len(request.prompt)
+        start = perf_counter()
+        runner = self.runner.open(1, len(request.prompt) + min(max_tokens, room))
+        beam, passes = complete(runner, request.prompt, superposition, min(max_tokens, room), request.ended_by, counts)
+        drafts, seconds = beam.best(), perf_counter() - start
+        found: list[Alternative] = []
+        for draft, share in zip(drafts, softmax([draft.score for draft in drafts]), strict=True):
+            answer = self.request(given, request.params)  # turns tokens into text, as any answer's
+            answer.accept(draft.tokens, [-1] * len(draft.tokens))
+            answer.finish("length")
+            assert answer.finish_reason is not None
+            found.append(Alternative(answer.settled, draft.tokens, draft.score, share, answer.finish_reason))
+        return Alternatives(given, len(request.prompt), tuple(found), passes, seconds, self.loaded.info.backend)
+
     def request(self, prompt: Prompt, params: SamplingParams) -> Request:
         """A request as `generate` makes it, for callers that add to the engine themselves."""
+        params = self._tokenised(params)
         ids = self.tokenizer.encode(prompt, special=True) if isinstance(prompt, str) else token_ids(prompt)
         if not ids and self.tokenizer.bos_token_id is not None:
             ids = [self.tokenizer.bos_token_id]  # an empty prompt starts a text where a start token exists
@@ -197,7 +259,7 @@ class LLM:
         chosen = self._params(params, options)
         if stream and chosen.n > 1:
             raise OptionError(f"a stream has one sample, n is {chosen.n}\nhint: leave out n, or use generate")
-        made: list[Running] = []
+        chosen, made = self._tokenised(chosen), list[Running]()
         for i in range(chosen.n):
             seed = None if chosen.seed is None else chosen.seed + i
             made.append(Running(self.request(prompt, replace(chosen, n=1, seed=seed)), prompt))
@@ -216,7 +278,15 @@ class LLM:
             raise OptionError(f"bad_words cannot be {words!r}\nhint: a list: [{words!r}]")
         if isinstance(words, Sequence) and any(isinstance(w, str) for w in words):
             options = {**options, "bad_words": [ids for w in words for ids in self._spellings(w)]}
+        if "prediction" in options:
+            options = {**options, "prediction": as_list(options["prediction"])}
         return SamplingParams(**options) if params is None else replace(params, **options)
+
+    def _tokenised(self, params: SamplingParams) -> SamplingParams:
+        """With a predicted text as token ids, which is what drafters compare."""
+        if not isinstance(params.prediction, str):
+            return params
+        return replace(params, prediction=tuple(self.tokenizer.encode(params.prediction)))
 
     def _spellings(self, word: str | Sequence[int]) -> list[Sequence[int]]:
         """A word's ids, at the start of a text and after a space."""
@@ -263,8 +333,14 @@ class LLM:
             stats=r.stats,
             seconds=running.seconds,
             backend=self.loaded.info.backend,
+            notes=self._notes(r),
             more_samples=more_samples,
         )
+
+    def _notes(self, request: Request) -> tuple[str, ...]:
+        if not request.prediction or self.recipe.needs.prediction:
+            return ()
+        return (f"the recipe {self.recipe_name} drafts from no prediction, so it was not used",)
 
     def _logprobs(self, request: Request) -> tuple[Logprob, ...]:
         text = self.tokenizer.token_text

@@ -20,7 +20,7 @@ def split_prompts(given: Any) -> tuple[list[Prompt], bool]:
     """
     if isinstance(given, str):
         return [given], True
-    given = _as_list(given)
+    given = as_list(given)
     if not isinstance(given, Iterable) or isinstance(given, bytes | Mapping):
         raise OptionError(f"a prompt cannot be {_shown(given)}\nhint: a text, a list of texts, or lists of token ids")
     entries = list(given)
@@ -31,7 +31,7 @@ def split_prompts(given: Any) -> tuple[list[Prompt], bool]:
 
 def token_ids(given: Any) -> list[int]:
     """Ids as whole numbers of Python, from any sequence or one-dimensional array of them."""
-    entries = _as_list(given)
+    entries = as_list(given)
     if not isinstance(entries, Iterable) or isinstance(entries, str | bytes | Mapping):
         raise OptionError(f"a prompt cannot be {_shown(given)}\nhint: a text or token ids: [1, 2, 3]")
     found = list(entries)
@@ -85,7 +85,7 @@ def _content(message: Message) -> dict[str, str]:
     return {"content": "\n".join(texts)}
 
 
-def _as_list(given: Any) -> Any:
+def as_list(given: Any) -> Any:
     """Arrays of numpy and torch (and whatever else has `tolist`) as lists."""
     return given.tolist() if hasattr(given, "tolist") else given
 

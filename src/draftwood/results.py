@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from draftwood.core.request import FinishDetail, FinishReason, Request, Stats
@@ -11,7 +11,7 @@ Prompt = str | Sequence[int]
 
 STATS = (  # of `Stats`, in a result's record
     "acceptance_by_position", "rounds_all", "rounds_some", "rounds_none", "draft_tokens", "disabled", "cached_tokens",
-    "preempted",
+    "preempted", "accepted_prediction_tokens", "rejected_prediction_tokens",
 )  # fmt: skip
 
 
@@ -73,6 +73,7 @@ class Result:
     seconds: float
     finish_detail: FinishDetail | None = None
     backend: str = ""  # what computed: precision and instruction set
+    notes: tuple[str, ...] = ()  # what was not used of the request, one sentence each; never a difference in the text
     more_samples: "tuple[Result, ...]" = ()  # of the same prompt, with SamplingParams.n above 1
 
     @property
@@ -116,11 +117,52 @@ class Result:
         }
         if self.logprobs is not None:
             record["logprobs"] = [each.to_dict() for each in self.logprobs]
+        if self.notes:
+            record["notes"] = list(self.notes)
         if self.error is not None:
             record["error"] = self.error
         if self.more_samples:
             record["samples"] = [each.to_dict() for each in self.more_samples]
         return record
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """One of several completions. `score`: a log score that ranks the completions of one prompt and means nothing beyond.
+    `share`: the same as weights that sum to 1."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    score: float
+    share: float
+    finish_reason: FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class Alternatives:
+    """Completions of one prompt that share their passes, the best first. Lossy: they are no samples of the model."""
+
+    prompt: Prompt
+    num_prompt_tokens: int
+    alternatives: tuple[Alternative, ...]
+    target_passes: int  # those over the prompt included
+    seconds: float
+    backend: str = ""
+    lossless: bool = False
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(each.text for each in self.alternatives)
+
+    @property
+    def scores(self) -> tuple[float, ...]:
+        return tuple(each.score for each in self.alternatives)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values that `json.dumps` takes."""
+        prompt = self.prompt if isinstance(self.prompt, str) else list(self.prompt)
+        each = [{**asdict(one), "token_ids": list(one.token_ids)} for one in self.alternatives]
+        return {**asdict(self), "prompt": prompt, "alternatives": each}
 
 
 def pieces_of(request: Request) -> tuple[Piece, ...]:

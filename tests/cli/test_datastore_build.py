@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from draftwood.cli.datastore_build import Bar
 from draftwood.cli.main import app
-from draftwood.drafters.stores.store import Store
+from draftwood.drafters.retrieval.stores.store import Store
 from draftwood.models.loading.load import load_tokenizer
 from draftwood.testing.folder import write_folder
 

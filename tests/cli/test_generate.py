@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from draftwood.cli import comparison, open_llm
-from draftwood.drafters.ngram import NGram
+from draftwood.drafters.retrieval.ngram import NGram
 
 CATS = "The cat sat on the mat. The dog lay by the door. "
 COPY = CATS * 2 + "The cat sat on"
@@ -204,3 +204,25 @@ def test_reader_who_leaves_ends_it_quietly(start):
     process.stdout.read(1)
     process.stdout.close()
     assert process.wait(60) == 141 and process.stderr.read() == b""
+
+
+def test_a_prediction_from_a_file_or_a_text_drafts_and_is_counted(draftwood, plain, tmp_path):
+    file, asked = tmp_path / "expected.txt", ("generate", "Name a fruit.", "--max-tokens", "12", "--json")
+    file.write_text(text := plain.chat("Name a fruit.", max_tokens=12).text)
+    for given in (("--prediction", str(file)), ("--prediction-text", text)):
+        (line,) = lines(draftwood(*asked, "--recipe", "prediction:nodes=8", *given))
+        stats = line["stats"]
+        assert line["text"] == text and stats["tokens_per_pass"] > 2 and "notes" not in line
+        assert stats["accepted_prediction_tokens"] > 6 and stats["rejected_prediction_tokens"] == 0
+    (line,) = lines(draftwood(*asked, "--recipe", "autoregressive", "--prediction-text", text))
+    assert line["text"] == text and "drafts from no prediction" in line["notes"][0]
+    assert line["stats"]["accepted_prediction_tokens"] == line["stats"]["rejected_prediction_tokens"] == 0
+
+
+def test_a_prediction_that_cannot_be_read_is_refused(draftwood, tmp_path):
+    file = tmp_path / "no.txt"
+    assert "no.txt cannot be read" in draftwood("generate", "Hi", "--prediction", str(file)).stderr
+    file.write_bytes(b"\xff")
+    assert "no.txt is not UTF-8" in draftwood("generate", "Hi", "--prediction", str(file)).stderr
+    done = draftwood("generate", "Hi", "--prediction", str(file), "--prediction-text", "x")
+    assert "as a text and in" in done.stderr

@@ -93,11 +93,14 @@ def test_top_p_is_said_where_it_leaves_out_tokens():
 
 HELP = "cpu, cuda, cuda:N, or auto: a GPU if there is one."
 NO_MODEL = {
-    "papers", "convert", "datastore build", "datastore info", "datastore check", "bench drafters",
+    "papers", "convert", "datastore info", "datastore check", "bench drafters", "bench report",
 }  # catalogue, files, tokenizers  # fmt: skip
 
 RUNS = {
     "generate": ["generate", "hi", "--model", "{model}"],
+    "alternatives": ["alternatives", "hi", "--model", "{model}"],
+    "explain": ["explain", "hi", "--model", "{model}"],
+    "replay": ["replay", "{out}", "--model", "{model}"],
     "chat": ["chat", "--model", "{model}"],
     "demo": ["demo", "--model", "{model}"],
     "eval": ["eval", "prompt_lookup", "--model", "{model}"],
@@ -106,13 +109,15 @@ RUNS = {
     "train data": ["train", "data", "--target", "{model}", "--out", "{out}"],
     "train learn": ["train", "eagle3", "--target", "{model}", "--out", "{out}"],
     "bench spec": ["bench", "spec", "--questions", "{questions}", "--model", "{model}"],
-    "bench defaults": ["bench", "defaults", "--questions", "{questions}", "--model", "{model}"],
+    "bench recipes": ["bench", "recipes", "--questions", "{questions}", "--model", "{model}"],
     "bench exact": ["bench", "exact", "--questions", "{questions}", "--model", "{model}"],
     "bench engine": ["bench", "engine", "--questions", "{questions}", "--model", "{model}"],
     "bench pass": ["bench", "pass", "--model", "{model}"],
     "bench verifiers": ["bench", "verifiers", "--model", "{model}"],
     "bench rules": ["bench", "rules", "--questions", "{questions}", "--model", "{model}"],
     "bench quality": ["bench", "quality", "--model", "{model}"],
+    "datastore build": ["datastore", "build", "{questions}", "--dense", "--model", "{model}", "--out", "{out}"],
+    "bench edits": ["bench", "edits", "--model", "{model}"],
 }
 
 

@@ -37,6 +37,11 @@ def test_option_that_makes_a_recipe_lossy_is_named(draftwood):
     assert "lossless  yes; LOSSY with roots=target\n" in draftwood("papers", "dynamic_mcsd").stdout
 
 
+def test_details_show_the_claim_of_the_authors_where_there_is_one(draftwood):
+    assert f"claim     {recipes.paper('eagle2').claim} (the authors')\n" in draftwood("papers", "eagle2").stdout
+    assert "claim" not in draftwood("papers", "autoregressive").stdout.partition("no options")[0]
+
+
 def test_details_show_options_with_defaults_and_the_page(draftwood, monkeypatch):
     monkeypatch.setattr(catalog, "page", lambda name: f"# All about {name}\n")
     shown = draftwood("papers", "speculative_sampling").stdout
@@ -63,7 +68,7 @@ def test_the_example_can_be_typed_as_it_stands(draftwood, tmp_path: Path, weight
 
 def test_tree_names_the_file_of_every_part(draftwood):
     shown = draftwood("papers", "tree").stdout
-    assert "recipes/auto.py" in shown and "drafters/ngram.py" in shown and "Priced" in shown
+    assert "recipes/auto.py" in shown and "drafters/retrieval/ngram.py" in shown and "Priced" in shown
 
 
 def test_unknown_recipe_is_refused(draftwood):

@@ -93,6 +93,9 @@ def test_stats_line_says_what_a_reader_needs():
     assert "the context is full (12 tokens)" in stats_line(result(finish_reason="length", finish_detail="context"))
     assert "7 of 10 prompt tokens from the cache" in stats_line(result(), cache=True)
     assert "the drafter was disabled (propose: x)" in stats_line(result(stats=Stats(disabled="propose: x")))
+    counted = Stats(accepted_prediction_tokens=3, rejected_prediction_tokens=4)
+    assert "3 prediction tokens accepted, 4 rejected" in stats_line(result(stats=counted))
+    assert stats_line(result(notes=("it was not used",))).endswith("recipe auto, it was not used]")
 
 
 def test_error_is_red_only_on_a_terminal(monkeypatch):

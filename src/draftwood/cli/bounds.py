@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from draftwood.bench.cells import interval
 from draftwood.cli import open_llm, options
 from draftwood.cli.bench.progress import say
 from draftwood.cli.bench.shared import Lender, Out, Temperatures, save, whole_numbers, writable
-from draftwood.cli.bench.table_cells import compact, interval
+from draftwood.cli.bench.table_cells import compact
 from draftwood.cli.screen import Screen
 
 if TYPE_CHECKING:

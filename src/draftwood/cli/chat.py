@@ -125,6 +125,7 @@ def chat(
     system: options.System = None,
     dtype: options.Dtype = "auto",
     device: options.Device = "auto",
+    trace: options.TraceFile = None,
     quiet: options.Quiet = False,
     color: options.Color = None,
     *,
@@ -139,10 +140,13 @@ def chat(
         screen.line(f"{model} with {recipe}; /help for commands, Ctrl-D ends", DIM)
         screen.legend()
     conversation, next_line = Chat(Talk(llm, system=system), params, screen), _lines(screen)
+    from draftwood.bench.trace.attach import traced
+
     try:
-        while (line := next_line()) is not None:
-            if not conversation.handle(line):
-                break
+        with traced(llm, trace, option or ()):
+            while (line := next_line()) is not None:
+                if not conversation.handle(line):
+                    break
     except KeyboardInterrupt:  # the second one during an answer
         screen.line()
         raise typer.Exit(STATUS) from None

@@ -10,12 +10,12 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from draftwood.cli.options import Model
+from draftwood.cli.options import Device, Dtype, Model
 from draftwood.cli.screen import Screen
 from draftwood.errors import OptionError
 
 if TYPE_CHECKING:
-    from draftwood.drafters.stores.build import Piece
+    from draftwood.drafters.retrieval.stores.build import Piece
     from draftwood.train.data.documents import Documents
 
 EVERY = 30.0  # seconds between two lines if stderr is not a terminal
@@ -33,12 +33,30 @@ def build(
         int,
         typer.Option("--chunk-tokens", min=1, max=1 << 28, help="Tokens sorted at a time; 10 to 20 bytes each."),
     ] = 1 << 25,
+    dense: Annotated[
+        bool,
+        typer.Option(
+            "--dense", help="Index the model's hidden states instead: for `dresd`. The model reads every text."
+        ),
+    ] = False,
+    dtype: Dtype = "auto",
+    device: Device = "auto",
 ) -> None:
-    """Build a datastore of texts for the tokenizer of a model."""
-    from draftwood.drafters.stores.build import build_store, suffix_sorter
+    """Build a datastore of texts: for the tokenizer of a model, or (--dense) for the model itself.
+
+    --dtype and --device are those of the model that reads the texts, with --dense."""
+    if dense:
+        from draftwood.cli.datastore_dense import build_dense_store
+
+        return build_dense_store(files, out, model, dtype, device)
+    from draftwood.drafters.retrieval.stores.build import build_store, suffix_sorter
     from draftwood.models.loading.load import load_tokenizer
     from draftwood.train.data.documents import Documents, files_of, size_of
 
+    if (dtype, device) != ("auto", "auto"):
+        raise OptionError(
+            "--dtype and --device are options of --dense: other stores need no model\nhint: leave them out"
+        )
     suffix_sorter()  # before the work, not after it
     found = files_of(files)
     tokenizer = load_tokenizer(model)
@@ -113,6 +131,10 @@ class Bar:
     def sort(self, done: int, total: int) -> None:
         """The suffixes of so many tokens are sorted."""
         self._tell("sorting suffixes", done, total, 1e6, "M tokens")
+
+    def stage(self, name: str, done: int, total: int) -> None:
+        """A stage that is measured in tokens or keys."""
+        self._tell(name, done, total, 1e3, "thousand")
 
     def _tell(self, stage: str, done: int, total: int, unit: float, name: str) -> None:
         if self._bar is not None:

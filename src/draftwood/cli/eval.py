@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from draftwood.bench.cells import interval
 from draftwood.cli import open_llm, options
 from draftwood.cli.bench.progress import quarters
 from draftwood.cli.bench.shared import Temperatures, begin, read_questions
-from draftwood.cli.bench.table_cells import compact, interval
+from draftwood.cli.bench.table_cells import compact
 from draftwood.cli.screen import Screen
 from draftwood.errors import OptionError
 

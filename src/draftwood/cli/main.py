@@ -18,16 +18,19 @@ from typer.core import TyperGroup
 
 from draftwood._version import __version__
 from draftwood.cli import bench, datastore, train
+from draftwood.cli.alternatives import alternatives
 from draftwood.cli.bench.command import MeasuringCommand
 from draftwood.cli.bounds import bounds
 from draftwood.cli.chat import chat
 from draftwood.cli.convert_heads import convert
 from draftwood.cli.demo import demo
 from draftwood.cli.eval import evaluate
+from draftwood.cli.explain import explain
 from draftwood.cli.generate import generate
 from draftwood.cli.interrupt import STATUS
 from draftwood.cli.papers import papers
 from draftwood.cli.profile import profile
+from draftwood.cli.replay import replay
 from draftwood.cli.screen import report
 from draftwood.errors import DraftwoodError
 
@@ -73,7 +76,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help: readable anywhere, and no control codes to hide
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (generate, chat, papers, convert, demo):
+for command in (generate, chat, alternatives, papers, convert, demo, replay, explain):
     app.command()(command)
 for name, measuring in {"eval": evaluate, "bounds": bounds, "profile": profile}.items():
     app.command(name, cls=MeasuringCommand)(measuring)

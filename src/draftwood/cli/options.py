@@ -65,6 +65,10 @@ IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Go on after an en
 Logprobs = Annotated[
     int | None, typer.Option("--logprobs", help="Log-probabilities of each token and of the N most probable ones.")
 ]
+TraceFile = Annotated[
+    Path | None,
+    typer.Option("--trace", metavar="FILE", help="Record every round there; `draftwood replay` reads it. A new file."),
+]
 QuestionFile = Annotated[
     Path | None,
     typer.Option("--file", "-f", help='Questions, one JSON object a line: {"turns": [...]} or {"prompt": "..."}.'),

@@ -45,6 +45,8 @@ def _details(screen: Screen, entry: catalog.Entry) -> None:
         screen.line(f"arXiv     https://arxiv.org/abs/{entry.arxiv}")
     yes = f"yes; LOSSY with {entry.lossy_with}" if entry.lossy_with else "yes"
     screen.line(f"lossless  {yes if entry.lossless else 'no: LOSSY'}")
+    if entry.claim:
+        screen.line(f"claim     {entry.claim} (the authors')")
     screen.line(f"file      {entry.file}")
     if entry.about:
         screen.line(f"\n{entry.about}")

@@ -33,7 +33,7 @@ def gather(prompts: Sequence[str], file: Path | None, *, raw: bool = False) -> l
         return [Question((_checked(prompt, raw),)) for prompt in prompts]
     if sys.stdin is None or sys.stdin.isatty():
         raise OptionError("no prompt\nhint: give one as an argument, on stdin, or many with --file")
-    return [Question((_checked(_decoded(sys.stdin.buffer.read(), "stdin").removesuffix("\n"), raw),))]
+    return [Question((_checked(decoded(sys.stdin.buffer.read(), "stdin").removesuffix("\n"), raw),))]
 
 
 def _checked(prompt: str, raw: bool = False) -> str:
@@ -46,7 +46,8 @@ def _checked(prompt: str, raw: bool = False) -> str:
     return prompt
 
 
-def _decoded(data: bytes, where: str) -> str:
+def decoded(data: bytes, where: str) -> str:
+    """UTF-8 as text. OptionError names the place of a byte that is none."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -69,7 +70,7 @@ def parse(line: bytes, number: int) -> Question:
     """One line of a question file. Never raises: what is wrong with it is its `error`."""
     labels: dict[str, Any] = {}
     try:
-        entry = json.loads(_decoded(line, "it"), parse_constant=_refuse, parse_float=_finite)
+        entry = json.loads(decoded(line, "it"), parse_constant=_refuse, parse_float=_finite)
         if not isinstance(entry, dict):
             raise OptionError(f"it is no object but a {type(entry).__name__}")
         labels = {key: entry[key] for key in ("question_id", "category") if key in entry}

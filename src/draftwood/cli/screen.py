@@ -131,6 +131,10 @@ def stats_line(result: "Result", *, cache: bool = False) -> str:
         parts.append(context if result.finish_detail == "context" else "cut off at max_tokens")
     if result.finish_reason == "cancelled":
         parts.append("interrupted")
+    accepted, rejected = result.stats.accepted_prediction_tokens, result.stats.rejected_prediction_tokens
+    if accepted or rejected:
+        parts.append(f"{accepted} prediction tokens accepted, {rejected} rejected")
+    parts += result.notes
     if result.stats.disabled is not None:
         parts.append(f"the drafter was disabled ({result.stats.disabled})")
     return f"[{', '.join(parts)}]"
