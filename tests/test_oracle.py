@@ -114,7 +114,13 @@ class FeatureCopy(WithCache):
         return prob, tokens
 
     def best_chains(
-        self, x: ForwardInput, temperature: list[float], steps: int, only: Tensor | None = None, least: float = 0.0
+        self,
+        x: ForwardInput,
+        temperature: list[float],
+        steps: int,
+        only: Tensor | None = None,
+        least: float = 0.0,
+        k: int = 1,
     ) -> None:
         """Step by step."""
 

@@ -1,5 +1,6 @@
 """A chain in one call is the chain that the growing loop grows, and no text shows which of them it was."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -53,10 +54,12 @@ def drafted(
     """What becomes of a model's chains."""
 
     class Model:
-        def best_chains(self, x: ForwardInput, temperature: list[float], steps: int, only: Any, asked: float) -> Any:
-            assert asked == least
+        def best_chains(
+            self, x: ForwardInput, temperature: list[float], steps: int, only: Any, asked: float, k: int
+        ) -> Any:
+            assert asked == least and k == 1
             tokens = torch.tensor([[7, 8, 9, 10], [11, 12, 13, 14]])[: len(probabilities)]
-            return tokens[:, :steps], torch.tensor(probabilities)[:, :steps]
+            return tokens[:, :steps, None], torch.tensor(probabilities)[:, :steps, None]
 
     model: Any = Model()
     base, limit = Proposal.roots(torch.tensor([3, 4])[: len(probabilities)]), Limit.of(depth, nodes, least=least)
@@ -75,6 +78,29 @@ def live(found: Any) -> list[list[int]]:
     return [tokens[alive].tolist() for tokens, alive in each]
 
 
+@pytest.mark.parametrize("on_device", [False, True], ids=["host", "device"])
+def test_the_next_best_tokens_are_leaves_beside_the_chain(on_device: bool) -> None:
+    class Model:
+        def best_chains(self, *given: Any) -> Any:
+            tokens = torch.tensor([[[7, 17], [8, 18], [9, 19]]])
+            return tokens, torch.tensor([[[0.5, 0.25], [0.5, 0.0], [0.25, 0.125]]])
+
+    model: Any = Model()
+    with as_if_on_a_device() if on_device else nullcontext():
+        found = chain_in_one_call(
+            model, Proposal.roots(torch.tensor([3])), Limit.of([3], [6]), NOTHING, [1.0], None, k=2
+        )
+    assert found is not None
+    tree = found.tree
+    nodes = {int(token): i for i, token in enumerate(tree.tokens[0]) if tree.live[0, i]}
+    assert nodes.keys() == {3, 7, 17, 8, 9, 19}, "a token without a chance is none"
+    above = {token: int(tree.tokens[0, int(tree.parents[0, i])]) for token, i in nodes.items() if token != 3}
+    assert above == {7: 3, 17: 3, 8: 7, 9: 8, 19: 8}
+    score = [float(tree.score[0, nodes[token]].exp()) for token in (7, 17, 8, 9, 19)]
+    assert score == pytest.approx([0.5, 0.25, 0.25, 0.0625, 0.03125])
+    assert (found.passes, found.max_depth, found.max_children) == (3, 3, 2)
+
+
 PATHS = pytest.mark.parametrize("on_device", [False, True], ids=["host", "device"])
 
 
@@ -82,7 +108,8 @@ PATHS = pytest.mark.parametrize("on_device", [False, True], ids=["host", "device
 def test_tokens_follow_one_another_scored_by_their_product(on_device: bool) -> None:
     found = drafted([[0.5, 0.5, 0.25, 1.0], [1.0, 0.5, 0.5, 0.5]], [4, 2], [8, 8], on_device)
     assert live(found) == [[3, 7, 8, 9, 10], [4, 11, 12]], "each as deep as it may be"
-    assert found.tree.parents.tolist() == [[-1, 0, 1, 2, 3]] * 2
+    parents = [row[on].tolist() for row, on in zip(found.tree.parents, found.tree.live, strict=True)]
+    assert parents == [[-1, 0, 1, 2, 3], [-1, 0, 1]]
     assert not found.tree.copies.any() and (found.q_indices() == -1).all() and found.q is None
     assert (found.draw, found.passes, found.max_depth, found.max_children) == (Draw.GIVEN, 4, 4, 1)
     torch.testing.assert_close(found.tree.score[0, 1:].exp(), torch.tensor([0.5, 0.25, 0.0625, 0.0625]))
@@ -125,8 +152,9 @@ def test_a_head_in_float_leaves_the_chain_to_the_loop(target: Any) -> None:
     assert model.length(0) == 0, "and nothing was run"
 
 
+@pytest.mark.parametrize("children", [1, 3])
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])
-def test_text_and_accounts_are_those_of_the_loop(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_and_accounts_are_those_of_the_loop(kind: str, children: int, monkeypatch: pytest.MonkeyPatch) -> None:
     target = native_target()
     head = random_head(kind, target, rows=37)
     calls: list[int] = []
@@ -139,9 +167,9 @@ def test_text_and_accounts_are_those_of_the_loop(kind: str, monkeypatch: pytest.
     def texts(temperature: float) -> Any:
         recipe = Recipe(
             drafter=feature_drafter(head, target),
-            policy=BestFirst(1),
+            policy=BestFirst(1, children),
             verifier=Match(),
-            controller=Fixed(depth=3, nodes=3),
+            controller=Fixed(depth=3, nodes=3 * children),
         )
         params = SamplingParams(temperature=temperature, seed=0, max_tokens=40)
         found = serve(make_engine(target, recipe), [[5, 6, 7, 8]], params)

@@ -7,33 +7,50 @@ A chain of one sequence may run in a single call of its model, so what it costs 
 
 from dataclasses import dataclass, field
 
-import numpy as np
+Three = tuple[float, float, float]
 
 _RIDGE = 1e-2  # keeps the coefficients small while few sizes have been measured
 
 
 @dataclass(slots=True)
 class _Line:
-    """Least squares with fading weights over (1, levels, nodes)."""
+    """Least squares with fading weights over x = (1, levels, nodes), in plain numbers: arrays take longer for so few."""
 
-    squares: np.ndarray = field(default_factory=lambda: np.zeros((3, 3)))
-    products: np.ndarray = field(default_factory=lambda: np.zeros(3))
-    solution: np.ndarray | None = None
+    squares: list[float] = field(default_factory=lambda: [0.0] * 6)  # sums of x_i x_j: 00, 01, 02, 11, 12, 22
+    products: list[float] = field(default_factory=lambda: [0.0] * 3)  # of x_i and seconds
+    solution: Three | None = None
 
-    def add(self, x: np.ndarray, seconds: float, forget: float) -> None:
-        self.squares = forget * self.squares + np.outer(x, x)
-        self.products = forget * self.products + seconds * x
+    def add(self, x: Three, seconds: float, forget: float) -> None:
+        a, b, c = x
+        new = a * a, a * b, a * c, b * b, b * c, c * c
+        self.squares = [forget * old + more for old, more in zip(self.squares, new, strict=True)]
+        self.products = [forget * old + seconds * each for old, each in zip(self.products, x, strict=True)]
         self.solution = None
 
-    def at(self, x: np.ndarray) -> float | None:
-        if not self.squares[0, 0]:
+    def at(self, x: Three) -> float | None:
+        if not self.squares[0]:
             return None
         if self.solution is None:
-            # Negative costs come from noise; what is left is fitted again by its mean.
-            found = np.linalg.solve(self.squares + _RIDGE * np.eye(3), self.products).clip(0)
-            fitted = float(found @ self.squares[0])
-            self.solution = found * (self.products[0] / fitted if fitted > 0 else 0.0)
-        return float(self.solution @ x)
+            self.solution = self._solved()
+        return sum(each * part for each, part in zip(self.solution, x, strict=True))
+
+    def _solved(self) -> Three:
+        """Of the normal equations, by cofactors."""
+        aa, ab, ac, bb, bc, cc = self.squares
+        y0, y1, y2 = self.products
+        aa, bb, cc = aa + _RIDGE, bb + _RIDGE, cc + _RIDGE
+        m00, m01, m02 = bb * cc - bc * bc, ac * bc - ab * cc, ab * bc - ac * bb
+        m11, m12, m22 = aa * cc - ac * ac, ab * ac - aa * bc, aa * bb - ab * ab
+        by = 1 / (aa * m00 + ab * m01 + ac * m02)
+        found = (
+            max(by * (m00 * y0 + m01 * y1 + m02 * y2), 0.0),
+            max(by * (m01 * y0 + m11 * y1 + m12 * y2), 0.0),
+            max(by * (m02 * y0 + m12 * y1 + m22 * y2), 0.0),
+        )
+        # Negative costs come from noise; what is left is fitted again by its mean.
+        fitted = sum(each * part for each, part in zip(found, self.squares, strict=False))
+        scale = y0 / fitted if fitted > 0 else 0.0
+        return scale * found[0], scale * found[1], scale * found[2]
 
 
 @dataclass(slots=True)
@@ -55,10 +72,10 @@ class DraftCost:
     def observe(self, levels: int, nodes: int, seconds: float) -> None:
         line, x = self.chain if nodes <= levels else self.tree, _x(levels, nodes)
         before = line.at(x)
-        if before is not None and line.squares[0, 0] > 3:
+        if before is not None and line.squares[0] > 3:
             seconds = min(seconds, self.outlier * before)  # a busy moment of the machine
         line.add(x, seconds, self.forget)
 
 
-def _x(levels: int, nodes: int) -> np.ndarray:
-    return np.array([1.0, levels, max(nodes, levels)])
+def _x(levels: int, nodes: int) -> Three:
+    return 1.0, levels, max(nodes, levels)

@@ -1,6 +1,5 @@
 """Proposal: a tree of drafted tokens together with the distributions they were drawn from. Growth: a tree in the making."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -8,7 +7,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from draftwood.core.host import put
+from draftwood.core import host as hosts
+from draftwood.core.host import host, put
 from draftwood.core.legal_draws import Draw
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import AHEAD, SCORED, TokenTree, fit
@@ -94,23 +94,25 @@ class Proposal:
         parents: list[list[int]],
         score: list[list[float]],
         least: int = 0,
-        source: Sequence[int] | None = None,
+        source: list[list[int]] | None = None,
         role: list[list[int]] | None = None,
     ) -> "Proposal":
         """Given nodes below bare roots, from lists that may differ in length; parents count the root as 0. `least`: columns
-        at least, where shapes must not follow the text. `source`: of each sequence's nodes, 0 by default. `role`: of each
-        node, scored by default."""
+        at least, where shapes must not follow the text. `source`, `role`: of each node; 0 and scored by default."""
         width = max(least, max(map(len, tokens), default=0))
         if width == 0:
             return self
         device = self.tree.tokens.device
+        if hosts.on_host(device) and self.tree.num_nodes == 1:
+            tree = _tree_of_lists(self.tree, width, tokens, parents, score, source, role)
+            return Proposal(tree, Draw.GIVEN)
         given = put(_padded(tokens, width, -1), device)
         tree = self.tree.append(
             tokens=given.clamp_min(0),
             parents=put(_padded(parents, width, 0), device),
             live=given >= 0,
             score=put(_padded(score, width, 0.0), device, self.tree.score.dtype),
-            source=put([[number] * width for number in source], device) if source and any(source) else None,
+            source=None if source is None else put(_padded(source, width, 0), device),
             role=None if role is None else put(_padded(role, width, SCORED), device),
         )
         return Proposal(tree, Draw.GIVEN, q_index=torch.full_like(tree.tokens, -1))
@@ -235,6 +237,31 @@ class Growth:
         """One more level of given nodes: a grown tree, whose new nodes have no distribution, and the next frontier in it."""
         level = None if self.level is None else self.level + 1
         return replace(self, tree=tree, frontier=frontier, carry=carry, level=level)
+
+
+def _tree_of_lists(
+    roots: TokenTree,
+    width: int,
+    tokens: list[list[int]],
+    parents: list[list[int]],
+    score: list[list[float]],
+    source: list[list[int]] | None,
+    role: list[list[int]] | None,
+) -> TokenTree:
+    """Given nodes below bare roots on the host. Two copies for all columns: one for each takes longer than a small draft."""
+    columns: list[list[list[int]]] = [[] for _ in range(6)]
+    for b, (own, above, (root,)) in enumerate(zip(tokens, parents, host(roots.tokens), strict=True)):
+        none = [0] * (width - len(own))
+        zero = [0] * (width + 1)
+        columns[0].append([root, *own, *none])
+        columns[1].append([-1, *above, *none])
+        columns[2].append([1] * (len(own) + 1) + none)
+        columns[3].append(zero if role is None else [SCORED, *role[b], *none])
+        columns[4].append(zero)
+        columns[5].append([-1, *(zero[1:] if source is None else [*source[b], *none])])
+    ids, above, live, roles, copies, sources = put(columns, roots.tokens.device).unbind(0)
+    ranks = put(_padded([[0.0, *each] for each in score], width + 1, 0.0), roots.tokens.device, roots.score.dtype)
+    return TokenTree(ids, above, live.bool(), roles, copies, ranks, sources)
 
 
 def _padded(lists: list[list[T]], width: int, fill: T) -> list[list[T]]:

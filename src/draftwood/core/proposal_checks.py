@@ -53,15 +53,17 @@ def faults(proposal: Proposal, rnd: Round, vocab_size: int, in_flight: TokenTree
     tree, q = proposal.tree, proposal.q
     if q is not None and q.ids is not None and bool(_foreign(q.ids, vocab_size).any()):
         return dict.fromkeys(range(rnd.batch), _FOREIGN)
-    columns: list[list[list[int]]] = host(
-        torch.stack([tree.tokens, tree.parents, tree.live.long(), tree.role, tree.copies, proposal.q_indices()])
-    )
+    none = [[-1] * tree.num_nodes] * rnd.batch
+    columns = [host(each) for each in (tree.tokens, tree.parents, tree.live, tree.role, tree.copies)]
+    columns.append(none if proposal.q_index is None else host(proposal.q_index))
     sizes = 0 if q is None else q.num_distributions, _MAX_COPIES[proposal.draw], vocab_size
     found: dict[int, str] = {}
     for b, own in enumerate(zip(*columns, strict=True)):
         if reason := _fault(own, rnd.requests[b].root, *sizes):
             found[b] = reason
-    _mark(found, _SCORE, tree.live & tree.score.isnan())
+    for b, (score, live) in enumerate(zip(host(tree.score), columns[2], strict=True)):
+        if any(on and rank != rank for rank, on in zip(score, live, strict=True)):  # only NaN differs from itself
+            found.setdefault(b, _SCORE)
     if q is not None:
         _mark(found, BAD_PROBS, tree.live & ~is_valid(proposal))
     if in_flight is not None:

@@ -70,6 +70,11 @@ class TreePolicy(Protocol):
         """How many tokens of a distribution matter, the best ones: a drafter need not supply more; None: all of them."""
         ...
 
+    def max_frontier(self, limit: Limit) -> int | None:
+        """No more nodes of a level get children, the best ones; None: any number. 1: a chain, with leaves beside it where
+        more than one token of a distribution matters."""
+        ...
+
     def max_children(self, limit: Limit) -> int:
         """No node gets more children than this; of merged draws each one counts."""
         ...

@@ -1,6 +1,7 @@
 """One round's draft of a head on features: its passes, level by level, and the distributions they give."""
 
 from dataclasses import replace
+from math import isnan, log
 from time import perf_counter
 
 import torch
@@ -82,35 +83,71 @@ def chain_in_one_call(
     chain: ForwardInput,
     temperature: list[float],
     only: Int[Tensor, "W"] | None,
+    k: int = 1,
 ) -> Proposal | None:
-    """The chain of best tokens of every sequence in a single call of the model: step by step, each call would cost as much
-    as its step. It is the tree that the growing loop would grow, node by node: given tokens, each scored by the product of
-    probabilities. None where the model cannot, or the base is more than a root: then the loop does it."""
+    """The chain of best tokens of every sequence, and beside each of them the `k` - 1 next best, in a single call of the
+    model: step by step, each call would cost as much as its step. It is the tree that the growing loop would grow, node by
+    node: given tokens, each scored by the product of probabilities. None where the model cannot, or the base is more than a
+    root: then the loop does it."""
     steps = min(limit.tier.depth, limit.tier.nodes - 1)
     if steps < 1 or base.tree.num_nodes > 1:
         return None
     started = perf_counter()
-    found = model.best_chains(chain, temperature, steps, only, limit.least)
+    found = model.best_chains(chain, temperature, steps, only, limit.least, k)
     if found is None:
         return None
+    seconds = perf_counter() - started
+    if hosts.on_host(base.tree.tokens.device):
+        return _from_lists(base, limit, hosts.host(found[0]), hosts.host(found[1]), seconds)
     tokens, prob = found
-    if limit.least and hosts.on_host(prob.device):  # steps that were not run
-        steps = max(1, int((prob > 0).sum(1).max()))
-        tokens, prob = tokens[:, :steps], prob[:, :steps]
-    score = base.tree.score + prob.log().cumsum(1).to(base.tree.score.dtype)
-    live, index = score > -torch.inf, torch.arange(steps, device=tokens.device)  # nothing follows a NaN or a zero
+    k = tokens.shape[-1]
+    path = prob[..., 0].log().cumsum(1)  # [B, steps]
+    above = torch.cat([torch.zeros_like(path[:, :1]), path[:, :-1]], dim=1)
+    score = base.tree.score + (above[..., None] + prob.log()).flatten(1).to(base.tree.score.dtype)
+    level = torch.arange(steps * k, device=tokens.device) // k
+    live = score > -torch.inf  # nothing follows a NaN or a zero
     if min(*limit.depths, *limit.budgets) < steps:
-        live = live & (index < torch.minimum(limit.depth, limit.nodes)[:, None])
-    tree = base.tree.append(tokens=tokens, parents=index.expand_as(tokens), live=live, score=score)
-    broken = hosts.on_host(score.device) and bool(score[:, -1].isnan().any())
-    return replace(
-        base,
-        tree=tree,
-        draw=Draw.GIVEN,
-        q_index=torch.full_like(tree.tokens, -1),
-        passes=base.passes + steps,
-        pass_seconds=perf_counter() - started,
-        fault=NO_NUMBERS if broken else base.fault,
-        max_depth=steps,
-        max_children=1,
-    )
+        live = live & (level < torch.minimum(limit.depth, limit.nodes)[:, None])
+    parents = torch.where(level > 0, (level - 1) * k + 1, 0)
+    tree = base.tree.append(tokens=tokens.flatten(1), parents=parents.expand_as(score), live=live, score=score)
+    grown = replace(base, tree=tree, q_index=torch.full_like(tree.tokens, -1))
+    return _with_costs(grown, steps, k, seconds)
+
+
+def _from_lists(
+    base: Proposal, limit: Limit, tokens: list[list[list[int]]], prob: list[list[list[float]]], seconds: float
+) -> Proposal:
+    """The same on the host, where a few numbers are faster in lists. [B][steps][k]"""
+    found: list[list[int]] = []
+    above: list[list[int]] = []
+    scores: list[list[float]] = []
+    ran, broken, k = 1, False, len(tokens[0][0])
+    for words, shares, depth, nodes in zip(tokens, prob, limit.depths, limit.budgets, strict=True):
+        ids: list[int] = []
+        parents: list[int] = []
+        score: list[float] = []
+        at, path = 0, 0.0
+        for level, (some, chances) in enumerate(zip(words, shares, strict=True)):
+            broken = broken or isnan(chances[0])
+            if not chances[0] > 0:  # nothing follows a NaN or a zero
+                break
+            ran = max(ran, level + 1)
+            if level == min(depth, nodes):
+                break
+            first = len(ids) + 1
+            for token, chance in zip(some, chances, strict=True):
+                if chance > 0:
+                    ids.append(token)
+                    parents.append(at)
+                    score.append(path + log(chance))
+            at, path = first, score[first - 1]
+        found.append(ids)
+        above.append(parents)
+        scores.append(score)
+    grown = base.with_given(found, above, scores)
+    return replace(_with_costs(grown, ran, k, seconds), fault=NO_NUMBERS if broken else base.fault)
+
+
+def _with_costs(grown: Proposal, steps: int, k: int, seconds: float) -> Proposal:
+    passes = grown.passes + steps
+    return replace(grown, draw=Draw.GIVEN, passes=passes, pass_seconds=seconds, max_depth=steps, max_children=k)

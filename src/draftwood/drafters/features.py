@@ -169,9 +169,10 @@ class Features:
         most, temperature = (0, None) if reads is None else (reads, rnd.temperature())
         chain, known = self._chains(state, counts), self._known(state, rnd, counts)
         proposal = None
-        divisor = rnd.temperature() if most == 1 or _best_tokens_alone(policy, rnd, limit) else None
+        beside = most if most and policy.max_frontier(limit) == 1 else 0
+        divisor = rnd.temperature() if beside or _best_tokens_alone(policy, rnd, limit) else None
         if divisor and len(counts) == rnd.batch:
-            proposal = chain_in_one_call(state.runner, base, limit, chain, divisor, only)
+            proposal = chain_in_one_call(state.runner, base, limit, chain, divisor, only, max(beside, 1))
         kept = list(counts.values())
         if proposal is None:
             draft = Draft(state.runner, rnd, chain, known, policy.draw.ranked, temperature, most, only)

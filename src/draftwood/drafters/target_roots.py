@@ -123,6 +123,9 @@ class _Begun:
     def reads(self, limit: Limit) -> int | None:
         return None
 
+    def max_frontier(self, limit: Limit) -> int | None:
+        return None
+
     def max_children(self, limit: Limit) -> int:
         return self.policy.max_children(limit)
 

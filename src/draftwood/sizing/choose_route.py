@@ -30,6 +30,7 @@ from draftwood.trees.best_first import BestFirst
 from draftwood.verifiers.match import Match
 
 HEAD = "eagle3"
+CHILDREN = 3  # tokens of each step of a head's chain that may be scored: its own, and leaves beside it
 NO_DRAFTER = "none"  # names costs of passes alone
 _PARTS: dict[str, Any] = {"policy": BestFirst(), "verifier": Match(), "controller": Fixed(0)}
 
@@ -46,12 +47,17 @@ def drafter_and_costs(target: Runner) -> tuple[Drafter | None, Arm, tuple[Times,
 def arm_and_costs(target: Runner, model: Drafter, weights: str = "auto") -> tuple[Arm, tuple[Times, ...]]:
     """How drafts of a head are sized, and rounds with them that were timed on this machine. Times are kept of the head that
     ships."""
-    arm: Arm = ConfidentChain()
+    arm: Arm = ConfidentChain(children=CHILDREN)
     if not host.on_host(target.info.device):
         arm = SizedTree(load_acceptance(HEAD, target), Asked(None, None, None).sizes(max(DEPTHS)))
     if weights == "auto":
         return arm, draft_costs(target, model, HEAD)
     return arm, trials(target, Recipe(drafter=model, **_PARTS), f"route {weights}")
+
+
+def route_policy(target: Runner) -> BestFirst:
+    """The trees that the arm above sizes."""
+    return BestFirst(1, CHILDREN) if host.on_host(target.info.device) else BestFirst()
 
 
 def draft_costs(target: Runner, drafter: Drafter, name: str) -> tuple[Times, ...]:

@@ -84,14 +84,17 @@ class BestFirst(ByLevel):
 
     Children are given, never drawn: their scores contain their own tokens, and ranking draws by those would bias.
 
-    `beam` None follows the limit: a chain where there are no more nodes than levels, else a beam of WIDE.
+    `beam` None follows the limit: a chain where there are no more nodes than levels, else a beam of WIDE. `children`: of
+    every frontier node, None: as many as the beam. With a beam of 1 the others are leaves beside the chain.
     """
 
     beam: int | None = None
+    children: int | None = None
 
     def __post_init__(self) -> None:
-        if self.beam is not None:
-            need_at_least("BestFirst", beam=(self.beam, 1))
+        for name in ("beam", "children"):
+            if getattr(self, name) is not None:
+                need_at_least("BestFirst", **{name: (getattr(self, name), 1)})
 
     @property
     def draw(self) -> Draw:
@@ -99,11 +102,14 @@ class BestFirst(ByLevel):
 
     @property
     def shape(self) -> Shape:
-        return Shape.CHAIN if self.beam == 1 else Shape.TREE
+        return Shape.CHAIN if self.beam == 1 and self.children in (None, 1) else Shape.TREE
 
     def reads(self, limit: Limit) -> int:
         """Columns of a distribution that matter, the best ones: a drafter need not hand over more. 1 is a chain."""
-        return min(self._beam(limit), _budget(limit))
+        return min(self._beam(limit) if self.children is None else self.children, _budget(limit))
+
+    def max_frontier(self, limit: Limit) -> int:
+        return self._beam(limit)
 
     def _beam(self, limit: Limit) -> int:
         if self.beam is not None:

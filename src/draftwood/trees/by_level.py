@@ -13,3 +13,6 @@ class ByLevel:
 
     def reads(self, limit: Limit) -> int | None:
         return None
+
+    def max_frontier(self, limit: Limit) -> int | None:
+        return None

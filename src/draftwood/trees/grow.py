@@ -128,6 +128,8 @@ def by_score(tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
 
 def best_of(tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
     """`by_score` for trees that no sequence has grown beyond its depth."""
+    if host.on_host(tree.tokens.device) and tree.num_nodes - 1 <= min(limit.budgets, default=0):
+        return tree.live  # too few to be too many
     score = tree.score.masked_fill(~tree.live, -torch.inf)
     order = score[:, 1:].sort(dim=1, descending=True, stable=True).indices[:, : limit.tier.nodes - 1] + 1
     rank = torch.arange(order.shape[1], device=order.device)

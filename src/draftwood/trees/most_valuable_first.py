@@ -64,6 +64,9 @@ class MostValuableFirst:
     def reads(self, limit: Limit) -> int | None:
         return None
 
+    def max_frontier(self, limit: Limit) -> int | None:
+        return None
+
     def max_children(self, limit: Limit) -> int:
         return limit.tier.nodes - 1
 

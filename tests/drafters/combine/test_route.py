@@ -17,6 +17,7 @@ from draftwood.core.round import Round
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.verdict import Times
 from draftwood.drafters.combine.arms import Arm, ConfidentChain, SizedTree
+from draftwood.drafters.combine.fusion import Drafted
 from draftwood.drafters.combine.route import Route
 from draftwood.drafters.retrieval.ngram import NGram
 from draftwood.errors import DrafterError
@@ -266,8 +267,12 @@ def test_where_a_pass_has_room_for_both_copies_stand_beside_the_models_chain() -
     model = Unsure({tuple(text): [40, 41, 42, 43] for text in (LONG, NEW)}, V, spoil=10**9)
     recipe = route(model, costs=cheap, fuse=True)
     state = recipe.drafter.init(2)
+    right, request = (
+        Drafted([5] * 4, [0, 1, 2, 3], [0.5] * 4, [0.5] * 4, [0] * 4, 4),
+        toy_round([LONG], V, temperature=0.0),
+    )
     for _ in range(40):  # chains that are always right are worth drafting
-        recipe.drafter.arm.learn(state.arm, 0, toy_round([LONG], V, temperature=0.0).requests[0], 4, 4)  # type: ignore[attr-defined]
+        recipe.drafter.arm.learn(state.arm, 0, request.requests[0], right, [5] * 5, (4, 4))  # type: ignore[attr-defined]
     tree = proposed(recipe, [LONG, NEW], state)[0].tree
     assert set(tree.source[0, tree.live[0]].tolist()[1:]) == {0, 1}
     assert set(tree.source[1, tree.live[1]].tolist()[1:]) == {1}

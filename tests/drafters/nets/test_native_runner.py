@@ -423,7 +423,7 @@ def by_steps(runner: Int8Runner, x: ForwardInput, temperature: float, steps: int
 def in_one_call(runner: Int8Runner, x: ForwardInput, temperature: float, steps: int, only: Tensor | None) -> Any:
     found = runner.best_chains(x, [temperature], steps, only)
     assert found is not None
-    return tuple(each.tolist() for each in found)
+    return tuple(each[..., 0].tolist() for each in found)
 
 
 @pytest.mark.parametrize("trimmed", [False, True])
@@ -443,6 +443,21 @@ def test_a_chain_in_one_call_is_that_of_single_passes_to_the_bit(name: str, trim
 
 
 @pytest.mark.parametrize("name", HEADS)
+def test_the_next_best_tokens_of_every_step_are_those_that_ranking_its_logits_gives(name: str) -> None:
+    runner = ours(name)
+    hidden = features(runner)
+    x = chain(hidden[DONE : DONE + 3], first=DONE, done=DONE)
+    alone, three = (begun(runner, hidden)[0].best_chains(x, [1.0], 4, k=k) for k in (1, 3))
+    assert alone is not None and three is not None
+    for one, several in zip(alone, three, strict=True):
+        assert several.shape == (1, 4, 3) and torch.equal(several[..., :1], one), "the chain is the same"
+    fresh = begun(runner, hidden)[0]
+    _, logits = fresh.execute(replace(x, want=torch.tensor([x.size - 1])))
+    prob, tokens = fresh.ranked(logits, [1.0], 3)
+    assert torch.equal(three[0][:, 0], tokens) and torch.equal(three[1][:, 0], prob)
+
+
+@pytest.mark.parametrize("name", HEADS)
 def test_a_chain_ends_behind_the_first_path_that_is_too_improbable(name: str) -> None:
     runner = ours(name)
     hidden = features(runner)
@@ -450,7 +465,7 @@ def test_a_chain_ends_behind_the_first_path_that_is_too_improbable(name: str) ->
     whole = begun(runner, hidden)[0].best_chains(x, [1.0], 5)
     assert whole is not None
     tokens, prob = whole
-    paths = prob[0].cumprod(0).tolist()
+    paths = prob[0, :, 0].cumprod(0).tolist()
     for bound in (1.001 * path for path in paths[:4]):
         ran = 1 + next(i for i, path in enumerate(paths) if path < bound)  # the step below the bound is the last
         found = begun(runner, hidden)[0].best_chains(x, [1.0], 5, None, bound)

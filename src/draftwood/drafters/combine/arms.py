@@ -1,12 +1,12 @@
 """Arms: how large a draft of the model would be if it were made now, and how many tokens a second it would bring.
 
-ConfidentChain   one chain, ended where the drafter grows uncertain: where its probabilities can be looked at
+ConfidentChain   one chain, ended where the drafter grows uncertain, with the next best tokens beside it: where its
+                 probabilities can be looked at
 SizedTree        a tree of a fixed size from a measured table: where they cannot, on an accelerator
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass, replace
 from math import exp
 from typing import Any, Protocol
 
@@ -24,8 +24,11 @@ from draftwood.core.round import Round
 from draftwood.drafters.combine.fusion import Drafted
 
 # Of the embedded model's head: what a first draft brings, and the log-odds by which it is more often right than it says.
-GREEDY, SAMPLED = Yield(1.7, 3.5, 2.5), Yield(0.4, 1.5, 1.0)
+GREEDY, SAMPLED = Yield(1.4, 2.9, 3.1), Yield(0.4, 1.5, 1.5)
 MORE_GREEDY, MORE_SAMPLED = 0.85, -0.25
+
+
+Counts = tuple[int, int]
 
 
 class Arm(Protocol):
@@ -33,7 +36,7 @@ class Arm(Protocol):
 
     @property
     def nodes(self) -> int:
-        """Of the largest draft."""
+        """Of the largest draft that is scored."""
         ...
 
     def init(self) -> Any: ...
@@ -45,16 +48,19 @@ class Arm(Protocol):
         """Of each sequence, if all of them are drafted: accepted tokens, scored nodes, and seconds of the draft."""
         ...
 
-    def limit(self, state: Any, rnd: Round) -> Limit:
-        """Of a draft for these sequences."""
+    def limit(self, state: Any, rnd: Round, room: Limit) -> Limit:
+        """Of a draft for these sequences, of which no more than `room` is scored."""
         ...
 
     def drafted(self, state: Any, rnd: Round, made: Proposal) -> list[Drafted] | None:
-        """The model's chains with their chances; None if they cannot be looked at."""
+        """The model's nodes with their chances; None if they cannot be looked at."""
         ...
 
-    def learn(self, state: Any, slot: int, request: Request, accepted: int, levels: int) -> None:
-        """One draft of which so many levels were scored."""
+    def learn(
+        self, state: Any, slot: int, request: Request, scored: Drafted | None, emitted: Sequence[int], counts: Counts
+    ) -> None:
+        """One draft: the nodes of it that were scored, if they were looked at, and what was emitted. `counts`: levels that
+        were accepted, and scored."""
         ...
 
     def rest(self, state: Any, slot: int) -> None:
@@ -69,7 +75,7 @@ class _Kind:
     """What is known of greedy requests, or of sampled ones."""
 
     yields: Yields
-    survival: Survival
+    ranks: tuple[Survival, ...]  # of the best token, the next one, and all others
 
 
 @dataclass(slots=True)
@@ -77,9 +83,6 @@ class _Chains:
     kinds: tuple[_Kind, _Kind]  # greedy, sampled
     start: float = 0.0  # seconds of a draft, and of each of its levels
     level: float = 0.0
-    said: dict[int, list[float]] = field(
-        default_factory=dict[int, list[float]]
-    )  # by slot: the last draft's probabilities
 
     def kind(self, request: Request) -> _Kind:
         return self.kinds[not request.params.greedy]
@@ -87,21 +90,21 @@ class _Chains:
 
 @dataclass(frozen=True, slots=True)
 class ConfidentChain:
-    """At most `depth` tokens; none behind a path with less than `least` chance. The chance of a token is what the model
-    says, corrected by how often it was right so far. `passes`: of the longest draft, where it takes less than one for each
-    token."""
+    """At most `depth` tokens; none behind a path with less than `least` chance. Each has up to `children` - 1 other tokens
+    beside it, if the policy reads so many. The chance of a token is what the model says, corrected by how often it was right
+    so far. `passes`: of the longest draft, where it takes less than one for each token."""
 
     depth: int = 8
-    least: float = 0.35
+    least: float = 0.5
     passes: int | None = None
+    children: int = 1
 
     @property
     def nodes(self) -> int:
         return self.depth
 
     def init(self) -> _Chains:
-        greedy = _Kind(Yields(GREEDY), Survival(offset=MORE_GREEDY))
-        return _Chains((greedy, _Kind(Yields(SAMPLED), Survival(offset=MORE_SAMPLED))))
+        return _Chains((_kind(GREEDY, MORE_GREEDY), _kind(SAMPLED, MORE_SAMPLED)))
 
     def price(self, state: _Chains, cost: CostEstimate, seconds: Sequence[float], batch: int) -> None:
         most = self.depth if self.passes is None else min(self.passes, self.depth)
@@ -116,42 +119,92 @@ class ConfidentChain:
             found.append((one.accepted, one.nodes, state.start + one.levels * state.level))
         return found
 
-    def limit(self, state: _Chains, rnd: Round) -> Limit:
-        """One threshold for all sequences: the lowest of them."""
+    def limit(self, state: _Chains, rnd: Round, room: Limit) -> Limit:
+        """One threshold for all sequences: the lowest of them. More nodes than are scored: which ones is chosen later."""
         both = zip(rnd.host_slots, rnd.requests, strict=True)
-        least = min(state.kind(r).survival.estimate(slot, self.least) for slot, r in both)
-        size = [self.depth] * rnd.batch
-        return Limit.of(size, size, rnd.device, least=least)
+        least = min(state.kind(r).ranks[0].estimate(slot, self.least) for slot, r in both)
+        depths = [min(self.depth, deep, nodes) for deep, nodes in zip(room.depths, room.budgets, strict=True)]
+        return Limit.of(depths, [deep * self.children for deep in depths], rnd.device, least=least)
 
     def drafted(self, state: _Chains, rnd: Round, made: Proposal) -> list[Drafted] | None:
         tree = made.tree
-        found: list[Drafted] = []
-        each = zip(rnd.host_slots, rnd.requests, *(host(x) for x in (tree.tokens, tree.score, tree.live)), strict=True)
-        for slot, request, tokens, score, live in each:
-            size = sum(live)
-            said = [exp(b - a) for a, b in pairwise(score[:size])]
-            state.said[slot] = said
-            survival = state.kind(request).survival
-            found.append(Drafted(tokens[1:size], [survival.chance(slot, x) for x in said]))
-        return found
+        columns = (host(x) for x in (tree.tokens, tree.parents, tree.score, tree.live))
+        each = zip(rnd.host_slots, rnd.requests, *columns, strict=True)
+        return [_drafted(state.kind(request).ranks, slot, *lists) for slot, request, *lists in each]
 
-    def learn(self, state: _Chains, slot: int, request: Request, accepted: int, levels: int) -> None:
-        kind, said = state.kind(request), state.said.pop(slot, [])
-        accepted = min(accepted, levels)
-        kind.yields.learn(slot, Yield(accepted, len(said), levels))
-        for i, estimate in enumerate(said[: min(accepted + 1, levels)]):
-            kind.survival.learn(slot, estimate, i < accepted)
+    def learn(
+        self,
+        state: _Chains,
+        slot: int,
+        request: Request,
+        scored: Drafted | None,
+        emitted: Sequence[int],
+        counts: Counts,
+    ) -> None:
+        if scored is None:
+            return
+        kind, at, accepted = state.kind(request), 0, 0
+        for token in emitted:
+            hit = 0
+            for i, parent in enumerate(scored.parents):
+                if parent == at:
+                    right = scored.tokens[i] == token
+                    _of_rank(kind.ranks, scored.ranks[i]).learn(slot, scored.said[i], right)
+                    hit = i + 1 if right else hit
+            if not hit:
+                break
+            at, accepted = hit, accepted + 1
+        kind.yields.learn(slot, Yield(accepted, scored.levels, len(scored.tokens)))
 
     def rest(self, state: _Chains, slot: int) -> None:
         for each in state.kinds:
             each.yields.rest(slot)
-            each.survival.rest(slot)
+            for survival in each.ranks:
+                survival.rest(slot)
 
     def free(self, state: _Chains, slot: int) -> None:
-        state.said.pop(slot, None)
         for each in state.kinds:
             each.yields.free(slot)
-            each.survival.free(slot)
+            for survival in each.ranks:
+                survival.free(slot)
+
+
+def _kind(prior: Yield, more: float) -> _Kind:
+    return _Kind(Yields(prior), (Survival(offset=more), Survival(), Survival()))
+
+
+def _of_rank(ranks: tuple[Survival, ...], rank: int) -> Survival:
+    return ranks[min(rank, len(ranks) - 1)]
+
+
+def _drafted(
+    ranks: tuple[Survival, ...],
+    slot: int,
+    tokens: list[int],
+    parents: list[int],
+    score: list[float],
+    live: list[bool],
+) -> Drafted:
+    """The live nodes of one tree. Siblings share the chance that those before them leave."""
+    number, taken, count = {0: 0}, {0: 0.0}, {0: 0}
+    depth = {0: 0}
+    found = Drafted([], [], [], [], [], 0)
+    for i in range(1, len(tokens)):
+        if not live[i]:
+            continue
+        above = number[parents[i]]
+        said = exp(score[i] - score[parents[i]])
+        chance = min(_of_rank(ranks, count[above]).chance(slot, said), max(1 - taken[above], 0.0))
+        found.tokens.append(tokens[i])
+        found.parents.append(above)
+        found.said.append(said)
+        found.chances.append(chance)
+        found.ranks.append(count[above])
+        taken[above] += chance
+        count[above] += 1
+        number[i] = own = len(found.tokens)
+        taken[own], count[own], depth[own] = 0.0, 0, depth[above] + 1
+    return replace(found, levels=max(depth.values()))
 
 
 @dataclass(slots=True)
@@ -189,16 +242,18 @@ class SizedTree:
         nodes, draft = self.sizes[best][1], float(state.draft[best])
         return [(float(each), nodes, draft) for each in accepted[:, best]]
 
-    def limit(self, state: _Trees, rnd: Round) -> Limit:
+    def limit(self, state: _Trees, rnd: Round, room: Limit) -> Limit:
         depth, nodes = self.sizes[state.best]
-        return Limit.of([depth] * rnd.batch, [nodes] * rnd.batch, rnd.device)
+        return Limit.of([depth] * rnd.batch, [nodes] * rnd.batch, rnd.device).at_most(room.depths, room.budgets)
 
     def drafted(self, state: _Trees, rnd: Round, made: Proposal) -> None:
         return None
 
-    def learn(self, state: _Trees, slot: int, request: Request, accepted: int, levels: int) -> None:
-        if levels:
-            state.shifts.learn(slot, state.best, request.params.temperature, accepted, levels)
+    def learn(
+        self, state: _Trees, slot: int, request: Request, scored: Drafted | None, emitted: Sequence[int], counts: Counts
+    ) -> None:
+        if counts[1]:
+            state.shifts.learn(slot, state.best, request.params.temperature, *counts)
 
     def rest(self, state: _Trees, slot: int) -> None:
         state.shifts.fade([slot])

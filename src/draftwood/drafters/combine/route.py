@@ -17,8 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
-
 from draftwood.controllers.survival import Survival
 from draftwood.core import host
 from draftwood.core.forward import ForwardOutput, Needs
@@ -32,7 +30,7 @@ from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome
 from draftwood.drafters.combine.arms import Arm, ConfidentChain
 from draftwood.drafters.combine.costs import RoundSeconds, judge, paying_nodes
-from draftwood.drafters.combine.fusion import Drafted, beside_unseen, fused
+from draftwood.drafters.combine.fusion import Drafted, beside_unseen, fused, joined
 from draftwood.drafters.combine.merge import merge
 from draftwood.drafters.combine.several import with_source
 from draftwood.drafters.retrieval.retrieved import NOTHING, Retrieved, Retriever, as_given
@@ -41,6 +39,7 @@ from draftwood.errors import DrafterError
 CHAIN = ConfidentChain()
 SAMPLED = -0.7  # log-odds by which a copied token is less often right where the target samples, on the embedded model
 HOTTEST = 0.5  # temperature above which a model's best tokens are too seldom the emitted ones
+UNDRAFTED = Drafted([], [], [], [], [], 0)
 MARGIN = 1.02  # times as fast as plain decoding: what a draft must be expected to be
 
 
@@ -51,7 +50,7 @@ class _Choice:
     model: bool = False
     retriever: int = -1
     found: Retrieved = NOTHING
-    chain: list[int] | None = None  # the model's tokens that are scored, where they were looked at
+    scored: Drafted | None = None  # the model's nodes that are scored, where they were looked at
     accepted: float = 0.0  # what is expected of the model: accepted tokens, scored nodes, seconds of the draft
     nodes: float = 0.0
     draft: float = 0.0
@@ -172,12 +171,14 @@ class Route:
         some = len(asked) < rnd.batch
         part, own_base = (rnd.take(asked), base.take(put(asked, rnd.device))) if some else (rnd, base)
         ours, room = [chosen[b] for b in asked], limit.take(asked)
-        own = self.arm.limit(state.arm, part).at_most(room.depths, room.budgets)
-        made = with_source(self.model.propose(state.model, part, own_base, own, policy), len(self.retrievers))
+        own = self.arm.limit(state.arm, part, room)
+        made = self.model.propose(state.model, part, own_base, own, policy)
         looked = self.arm.drafted(state.arm, part, made) if host.on_host(rnd.device) else None
         if looked is not None:
-            made = self._as_much_as_pays(state, part, room, made, looked, ours)
-        elif self.fuse:
+            self._as_much_as_pays(state, part, room, looked, ours)
+            return self._from_lists(base, chosen, made)
+        made = with_source(made, len(self.retrievers))
+        if self.fuse:
             for choice, most in zip(ours, room.budgets, strict=True):
                 seconds = state.seconds[int(choice.nodes) : most + 1]
                 if seconds:
@@ -185,6 +186,14 @@ class Route:
         if any(choice.found.tokens for choice in ours):
             made = merge(made, self._given(part, own_base, room, ours))
         return made if not some else made.scatter(asked, self._given(rnd, base, limit, chosen, without=asked))
+
+    def _from_lists(self, base: Proposal, chosen: list[_Choice], made: Proposal) -> Proposal:
+        """What is scored of the model's draft, and what was retrieved: one tree for each sequence."""
+        model = len(self.retrievers)
+        trees = [joined(choice.scored or UNDRAFTED, choice.found, (model, choice.retriever)) for choice in chosen]
+        tokens, parents, score, source = (list(column) for column in zip(*trees, strict=True))
+        given = base.with_given(tokens, parents, score, source=source)
+        return replace(given, passes=made.passes, pass_seconds=made.pass_seconds, fault=made.fault)
 
     def _given(
         self, rnd: Round, base: Proposal, limit: Limit, chosen: list[_Choice], without: Sequence[int] = ()
@@ -197,24 +206,16 @@ class Route:
         return as_given(base, found, min(least, limit.tier.nodes - 1), source)
 
     def _as_much_as_pays(
-        self, state: _State, rnd: Round, limit: Limit, made: Proposal, looked: list[Drafted], chosen: list[_Choice]
-    ) -> Proposal:
-        """The model's chains cut where they stop to pay, and the retrieved nodes that pay beside them."""
+        self, state: _State, rnd: Round, limit: Limit, looked: list[Drafted], chosen: list[_Choice]
+    ) -> None:
+        """The model's nodes that pay, and the retrieved ones that pay beside them."""
         for b, (drafted, choice) in enumerate(zip(looked, chosen, strict=True)):
             chances: list[float] = []
             if choice.found.tokens:
                 survival = state.survival[choice.retriever][not rnd.requests[b].params.greedy]
                 chances = [survival.chance(rnd.host_slots[b], x) for x in choice.found.chances()]
             both = fused(drafted, choice.found, chances, state.seconds[: limit.budgets[b] + 1], choice.draft)
-            choice.chain, choice.found = drafted.tokens[: both.chain], both.found
-        counts = [len(choice.chain or []) for choice in chosen]
-        width = max(counts)
-        if width < made.tree.num_nodes - 1:
-            made = replace(made, tree=made.tree.resize(width + 1), q_index=None, max_depth=width, depths=None)
-        if min(counts) < width:
-            index = torch.arange(made.tree.num_nodes, device=rnd.device)
-            made = made.keep(index <= put(counts, rnd.device)[:, None])
-        return made
+            choice.scored, choice.found = both.drafted, both.found
 
     def commit(self, state: _State, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
         for each, own in zip(self.retrievers, state.retrievers, strict=True):
@@ -235,9 +236,7 @@ class Route:
                 )
             if choice.model:
                 counts = len(paths[b]) - 1, outcome.deepest[b]
-                if choice.chain is not None:  # a path may also lead through retrieved nodes
-                    counts = _common(choice.chain, outcome.emitted[b]), len(choice.chain)
-                self.arm.learn(state.arm, slot, request, *counts)
+                self.arm.learn(state.arm, slot, request, choice.scored, outcome.emitted[b], counts)
             else:
                 self.arm.rest(state.arm, slot)
 
@@ -257,8 +256,3 @@ def _between(seconds: list[float], nodes: float) -> float:
     """Seconds of a round for a mean number of nodes."""
     low = min(int(nodes), len(seconds) - 2)
     return seconds[low] + (nodes - low) * (seconds[low + 1] - seconds[low])
-
-
-def _common(chain: list[int], text: list[int]) -> int:
-    """How many tokens both begin with."""
-    return next((i for i, (a, b) in enumerate(zip(chain, text, strict=False)) if a != b), min(len(chain), len(text)))

@@ -98,7 +98,8 @@ class DeviceRunner(FeatureNet, Rectangles):
         steps: int,
         only: Int[Tensor, "W"] | None = None,
         least: float = 0.0,
-    ) -> tuple[Int[Tensor, "B steps"], Float[Tensor, "B steps"]] | None:
+        k: int = 1,
+    ) -> tuple[Int[Tensor, "B steps k"], Float[Tensor, "B steps k"]] | None:
         """All steps in one captured pass: one token after another, each would wait for its launches."""
         if any(t != 1 for t in temperature):  # a captured pass cannot read them
             return None
@@ -118,15 +119,15 @@ class DeviceRunner(FeatureNet, Rectangles):
             for step in range(steps):
                 # Each guess is staged as known text behind the one before it: nothing branches.
                 logits = F.linear(self.net.read(a), rows).float()
-                prob, column = logits.softmax(-1).max(-1)
+                prob, column = logits.softmax(-1).topk(min(k, logits.shape[-1]), dim=-1)
                 tokens.append(column if ids is None else ids[column])
                 probs.append(prob)
                 if step + 1 < steps:
                     meta = torch.stack([slot, done, line + step, line + step + 1, torch.ones_like(line)])
                     at = (position + step + 1)[:, None]
-                    one = Buffers(size, tokens[-1][:, None], at, at, meta, a[:, None])
+                    one = Buffers(size, tokens[-1][:, :1], at, at, meta, a[:, None])
                     a, _ = self._pass(one, self.attention(one), None)
             return torch.stack(tokens, dim=1), torch.stack(probs, dim=1)
 
-        (tokens, prob), _ = self.rectangle(x, spans, ("best_chains", steps, id(rows)), run, more=steps)
+        (tokens, prob), _ = self.rectangle(x, spans, ("best_chains", steps, k, id(rows)), run, more=steps)
         return tokens[: len(spans)].clone(), prob[: len(spans)].clone()

@@ -94,7 +94,8 @@ class Int8Runner(WithCache):
         steps: int,
         only: Int[Tensor, "W"] | None = None,
         least: float = 0.0,
-    ) -> tuple[Int[Tensor, "B steps"], Float[Tensor, "B steps"]] | None:
+        k: int = 1,
+    ) -> tuple[Int[Tensor, "B steps k"], Float[Tensor, "B steps k"]] | None:
         """Of one text; None for several, or if the cache would have to grow for them."""
         if len(temperature) > 1:
             return None
@@ -111,11 +112,12 @@ class Int8Runner(WithCache):
         ids, hidden = x.ids.contiguous(), x.hidden.contiguous()
         words = self.ids if only is None else only.contiguous()
         out, logits = torch.empty_like(hidden), torch.empty(reader.head.rows)
-        prob, tokens = torch.empty(1, steps), torch.empty(1, steps, dtype=torch.int64)
+        k = min(k, reader.head.rows)
+        prob, tokens = torch.empty(1, steps, k), torch.empty(1, steps, k, dtype=torch.int64)
         outside = library.calls.draftwood_line(
             byref(self._shape), byref(reader), byref(native_pass.pointers), ids.data_ptr(), hidden.data_ptr(),
             out.data_ptr(), logits.data_ptr(), temperature[0], None if words is None else words.data_ptr(), steps,
-            least, prob.data_ptr(), tokens.data_ptr(),
+            k, least, prob.data_ptr(), tokens.data_ptr(),
         )  # fmt: skip
         self._check(outside, ids)
         return tokens, prob

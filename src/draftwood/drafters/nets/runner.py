@@ -80,10 +80,12 @@ class FeatureModel(Protocol):
         steps: int,
         only: Int[Tensor, "W"] | None = None,
         least: float = 0.0,
-    ) -> tuple[Int[Tensor, "B steps"], Float[Tensor, "B steps"]] | None:
+        k: int = 1,
+    ) -> tuple[Int[Tensor, "B steps k"], Float[Tensor, "B steps k"]] | None:
         """The known pairs of each text, then `steps` tokens one behind the other, each the most probable after those before
-        it, in one call and without a host read; with their probabilities. Steps behind a path whose probability is below
-        `least` need not be run; they have probability 0. None if it cannot."""
+        it, in one call and without a host read. Of every step its `k` most probable tokens, the chain's first, with their
+        probabilities; fewer if the head has fewer. Steps behind a path whose probability is below `least` need not be run;
+        they have probability 0. None if it cannot."""
         ...
 
 
@@ -157,6 +159,7 @@ class FloatRunner(FeatureNet, WithCache):
         steps: int,
         only: Int[Tensor, "W"] | None = None,
         least: float = 0.0,
+        k: int = 1,
     ) -> None:
         """Step by step: a call of several steps would save nothing here."""
 

@@ -67,4 +67,7 @@ def as_given(
     """These continuations below bare roots. `least`: columns at least, where shapes must not follow the text. `source`: the
     drafter of each sequence's nodes."""
     tokens, parents, score = ([getattr(each, name) for each in found] for name in ("tokens", "parents", "score"))
-    return base.with_given(tokens, parents, score, least=least, source=source)
+    numbers = None
+    if source is not None and any(source):
+        numbers = [[number] * len(each) for number, each in zip(source, tokens, strict=True)]
+    return base.with_given(tokens, parents, score, least=least, source=numbers)

@@ -89,6 +89,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
             c_float,
             c_void_p,
             c_int,
+            c_int,
             c_float,
             *2 * [c_void_p],
         ],

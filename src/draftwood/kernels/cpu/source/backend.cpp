@@ -474,12 +474,13 @@ extern "C" int draftwood_beside(int count, int columns, int most, int children, 
 }
 
 // A drafted chain of one sequence: the tokens of `pass`, then the most probable token, `steps` times. Each is the next staged
-// entry and attends to all before it. y: memory for the logits of one token. The cache must have room for the entries.
+// entry and attends to all before it. Of every step the k most probable tokens are told, prob and tokens [steps][k]; the first
+// is the chain's. y: memory for the logits of one token. The cache must have room for the entries.
 // No step follows a path whose probability is below `least`; the probabilities of the steps left out are 0.
 // Returns 0, or 1 as above.
 extern "C" int draftwood_line(const Shape* shape, const Reader* reader, const Pass* pass, const int64_t* ids,
                               const float* features, float* out, float* y, float temperature, const int64_t* words, int steps,
-                              float least, float* prob, int64_t* tokens) {
+                              int k, float least, float* prob, int64_t* tokens) {
   const int n = shape->hidden, columns = reader->head.rows;
   int64_t want = pass->tokens - 1, entry = pass->cache.entries[want], position = pass->positions[want];
   if (draftwood_features(shape, reader, pass, ids, features, out, &want, 1, y, columns)) return 1;
@@ -491,16 +492,18 @@ extern "C" int draftwood_line(const Shape* shape, const Reader* reader, const Pa
   want = 0;
   float path = 1.0f;
   for (int j = 0;; j++) {
-    rank(y, columns, temperature, 1, prob + j, tokens + j);
-    if (words != nullptr) tokens[j] = words[tokens[j]];
-    path *= prob[j];
+    float* chance = prob + (size_t)j * k;
+    int64_t* token = tokens + (size_t)j * k;
+    rank(y, columns, temperature, k, chance, token);
+    for (int i = 0; words != nullptr && i < k; i++) token[i] = words[token[i]];
+    path *= chance[0];
     if (j + 1 == steps || path < least) {
-      std::fill(prob + j + 1, prob + steps, 0.0f);
+      std::fill(chance + k, prob + (size_t)steps * k, 0.0f);
       return 0;
     }
     entry++, position++;
     own.staged = (int32_t)entry + 1;
-    if (draftwood_features(shape, reader, &one, tokens + j, read.data(), next.data(), &want, 1, y, columns)) return 1;
+    if (draftwood_features(shape, reader, &one, token, read.data(), next.data(), &want, 1, y, columns)) return 1;
     std::swap(read, next);
   }
 }
