@@ -30,18 +30,25 @@ from draftwood.drafters.nets.runner import FeatureModel
 from draftwood.trees.grow import grow
 
 MARGIN = 1024  # staged entries beyond the longest text
+MANY = 64  # features that may wait to be fused
 
 
 @dataclass(slots=True)
 class _Slot:
-    """One slot: its request, and fused features that have no cache entry yet, from index `cache.length` on."""
+    """One slot: its request, and features that have no cache entry yet, from index `cache.length` on: fused ones, then the
+    target's own, one tensor for each tap, which are fused together when they are needed."""
 
     owner: Request
     waiting: Float[Tensor, "k d"] | None = None
+    apart: list[list[Float[Tensor, "k H"]]] = field(default_factory=list[list[Tensor]])
+
+    @property
+    def unfused(self) -> int:
+        return sum(len(each[0]) for each in self.apart)
 
     @property
     def held(self) -> int:
-        return 0 if self.waiting is None else len(self.waiting)
+        return (0 if self.waiting is None else len(self.waiting)) + self.unfused
 
     def add(self, fused: Float[Tensor, "k d"]) -> None:
         self.waiting = fused if self.waiting is None else torch.cat([self.waiting, fused])
@@ -95,13 +102,27 @@ class Features:
                 counts[slot] = len(new)
         if not counts:
             return
-        fused = self._fused(output, put(places, rnd.device)).split(list(counts.values()))
+        self._fuse(state, list(counts))
+        shown = self._shown(output, put(places, rnd.device))
+        fused = self.model.fuse(shown).split(list(counts.values()))
         for slot, part in zip(counts, fused, strict=True):
             state.slots[slot].add(part)
         self._run(state, [slot for slot in counts if state.slots[slot].held > 1])
 
-    def _fused(self, output: ForwardOutput, places: Int[Tensor, "k"]) -> Float[Tensor, "k d"]:
-        return self.model.fuse([output.features[tap].index_select(0, places) for tap in self.model.taps])
+    def _shown(self, output: ForwardOutput, places: Int[Tensor, "k"]) -> list[Float[Tensor, "k H"]]:
+        return [output.features[tap].index_select(0, places) for tap in self.model.taps]
+
+    def _fuse(self, state: _State, slots: Sequence[int]) -> None:
+        """Fuse what these slots hold apart, in one call."""
+        held = {slot: state.slots[slot].apart for slot in slots if state.slots[slot].apart}
+        parts = [part for each in held.values() for part in each]
+        if not parts:
+            return
+        taps = parts[0] if len(parts) == 1 else [torch.cat(list(tap)) for tap in zip(*parts, strict=True)]
+        fused, sizes = self.model.fuse(taps), [sum(len(part[0]) for part in each) for each in held.values()]
+        for slot, own in zip(held, fused.split(sizes), strict=True):
+            state.slots[slot].apart = []
+            state.slots[slot].add(own)
 
     @staticmethod
     def _whole_pairs(state: _State, slot: int) -> int:
@@ -162,6 +183,7 @@ class Features:
         only = self._only(state, rnd)
         if not counts or (only is not None and not len(only)):
             return base
+        self._fuse(state, list(counts))
         staged = limit.tier.depth * limit.tier.nodes  # at most: a level's frontier is never wider than the budget
         state.runner.reserve(list(counts), [count + min(staged, MARGIN) for count in counts.values()])
         # A model ranks faster than its logits become distributions. `proceed` may want to see those whole.
@@ -223,11 +245,13 @@ class Features:
             taken.append((own, len(nodes)))
         if not places:
             return
-        fused = self._fused(output, put(places, rnd.device))
-        at = 0
-        for own, count in taken:
-            own.add(fused[at : at + count])
-            at += count
+        # Fused when the next draft needs them: a text that is not drafted for some rounds costs less.
+        shown = self._shown(output, put(places, rnd.device))
+        counts = [count for _, count in taken]
+        for (own, count), *parts in zip(taken, *(tap.split(counts) for tap in shown), strict=True):
+            if count:
+                own.apart.append(parts)
+        self._fuse(state, [slot for slot in rnd.host_slots if slot in state.slots and state.slots[slot].unfused > MANY])
 
     def free(self, state: _State, slots: Sequence[int]) -> None:
         """Waiting pairs become entries first: a later request may begin with this text, and what has no entry here must be
@@ -235,6 +259,7 @@ class Features:
         pairs = {slot: self._whole_pairs(state, slot) for slot in slots if slot in state.slots}
         pairs = {slot: count for slot, count in pairs.items() if count > 0}
         if pairs:
+            self._fuse(state, list(pairs))
             state.runner.execute(self._chains(state, pairs, wanted=False))
             self._keep(state, pairs)
         for slot in slots:

@@ -139,7 +139,7 @@ def test_every_text_is_plain_decodings_and_every_drafter_has_its_part(
 
 
 def test_requests_at_a_high_temperature_are_not_shown_to_the_model() -> None:
-    options = [replace(p, temperature=0.0 if i % 2 else 1.0) for i, p in enumerate(params(1.0))]
+    options = [replace(p, temperature=0.0 if i % 2 else 1.1) for i, p in enumerate(params(1.0))]
     known = answers(options)
 
     class Shown(NoisyOracle):

@@ -24,7 +24,7 @@ from draftwood.core.round import Round
 from draftwood.drafters.combine.fusion import Drafted
 
 # Of the embedded model's head: what a first draft brings, and the log-odds by which it is more often right than it says.
-GREEDY, SAMPLED = Yield(1.4, 2.9, 3.1), Yield(0.4, 1.5, 1.5)
+GREEDY, SAMPLED = Yield(1.4, 2.9, 3.1), Yield(0.5, 1.3, 2.4)
 MORE_GREEDY, MORE_SAMPLED = 0.85, -0.25
 
 
