@@ -84,5 +84,5 @@ def test_and_at_the_reported_time_of_drafting(side):
 
 
 def test_where_the_head_does_not_follow_the_text_nothing_is_said_of_it():
-    found = outlook(*priced(temperature=0.9))
+    found = outlook(*priced(temperature=1.1))
     assert found is not None and found.model is None and found.most_draft_seconds() is None
