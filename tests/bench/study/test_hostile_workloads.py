@@ -55,6 +55,7 @@ def test_every_workload_has_as_many_groups_as_are_asked_for(loaded: Loaded, name
     assert found == workload(name, loaded, 3, 16, seed=5)
     assert (len(found.groups), found.batch) == (3, BATCH if name == "one-token-batch" else 1)
     assert found.params.temperature == (HOT if name == "creative-writing" else 0.0)
+    assert (found.params.repetition_penalty > 1.0) == (name == "random-answers")
     assert found.params.max_tokens == (1 if name.startswith("one-token") else 16)
     assert (found.fault, found.stays) == FAULTS.get(name, (None, False))
     seeds = [found.of(group, place).seed for group in range(3) for place in range(found.batch)]

@@ -14,6 +14,9 @@ Prompt = tuple[int, ...]
 RANDOM_TOKENS = 96  # of a prompt
 BATCH = 8
 HOT = 1.2  # temperature
+PENALTY = (
+    1.5  # of repetitions: without it a greedy answer to random text soon repeats itself, and that is easy to draft
+)
 
 FORMS = (
     "Write the beginning of a strange story about {}.",
@@ -97,15 +100,16 @@ FAULTS = {
     "slow-drafts": (Fault.SLOW_DRAFTS, False),
     "slow-drafts-stays": (Fault.SLOW_DRAFTS, True),
 }
-NAMES = ("random-text", "creative-writing", "one-token", "one-token-batch", *FAULTS)
+NAMES = ("random-text", "random-answers", "creative-writing", "one-token", "one-token-batch", *FAULTS)
 
 
 def workload(name: str, loaded: Loaded, count: int, max_tokens: int, seed: int) -> Workload:
     """One of NAMES with `count` groups. Prompts of text go through the chat template, random ones do not."""
     params = SamplingParams(max_tokens=max_tokens, seed=seed)
-    if name == "random-text":
-        info = loaded.info
-        return Workload(name, _alone(random_prompts(info.vocab_size, info.eos_token_ids, count, seed)), params)
+    if name in ("random-text", "random-answers"):
+        info, penalty = loaded.info, PENALTY if name == "random-answers" else 1.0
+        prompts = random_prompts(info.vocab_size, info.eos_token_ids, count, seed)
+        return Workload(name, _alone(prompts), replace(params, repetition_penalty=penalty))
     if name == "creative-writing":
         hot = replace(params, temperature=HOT)
         return Workload(name, _alone(_asked(loaded, mixed(FORMS, SUBJECTS, count))), hot)
