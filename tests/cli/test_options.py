@@ -118,6 +118,7 @@ RUNS = {
     "bench quality": ["bench", "quality", "--model", "{model}"],
     "datastore build": ["datastore", "build", "{questions}", "--dense", "--model", "{model}", "--out", "{out}"],
     "bench edits": ["bench", "edits", "--model", "{model}"],
+    "bench hostile": ["bench", "hostile", "--model", "{model}"],
 }
 
 
