@@ -86,3 +86,22 @@ def test_drafts_that_looked_too_dear_become_as_cheap_as_timed_while_none_is_made
     assert ratio(state) > 3
     updated(controller, state, 1, 0.010, rounds=300)
     assert ratio(state) == pytest.approx(1.6, rel=0.1)
+
+
+def test_where_trials_fail_again_and_again_the_next_one_comes_later() -> None:
+    controller = Priced(4, 6, (timed(1, 0.010), timed(4, 0.016)))
+    state = controller.init(1)
+    waits: list[int] = []
+    for _ in range(4):  # a trial of five rounds, too dear again; then plain rounds until drafts look cheaper
+        updated(controller, state, 4, 0.064, rounds=5)
+        before, plain = ratio(state), 0
+        while ratio(state) >= before and plain < 2000:
+            updated(controller, state, 1, 0.010, rounds=1)
+            plain += 1
+        waits.append(plain)
+        updated(controller, state, 1, 0.010, rounds=100)
+    assert waits == sorted(waits) and waits[-1] >= 4 * waits[0], waits
+    updated(controller, state, 4, 0.016, rounds=20)  # and now they pay
+    assert state.drafted >= 16
+    updated(controller, state, 1, 0.010, rounds=600)
+    assert state.patience == 8

@@ -3,7 +3,8 @@
 Only the ratios of costs matter to a choice, and plain rounds are what they are ratios to. So a plain round sets the unit, a
 second of the model in seconds of now, and a drafted round corrects the model in that unit. A machine that slows down as a
 whole changes the unit alone. While nothing is drafted nothing corrects the model, so plain rounds lead it back to what was
-timed: drafts that looked too dear for a while are tried again.
+timed: drafts that looked too dear for a while are tried again. Where they soon look too dear again, the next trial comes
+later.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,8 @@ from draftwood.core.verdict import Outcome, Times
 from draftwood.errors import need_size
 
 _WEIGHT, _FORGET = 20, 0.98  # rounds that each timed one counts as; weight of the past per round
-_PATIENCE = 8  # plain rounds before the model is led back
+_PATIENCE, _LONGEST = 8, 512  # plain rounds before the model is led back; after trials that failed
+_TRIAL = 16  # drafted rounds of a trial that succeeded
 _FOLLOW, _JUMP = 0.2, 4.0  # share of a round's surprise that the unit follows, and the most that one round counts
 
 
@@ -26,6 +28,8 @@ class _State:
     model: CostModel
     unit: float = 1.0  # a second of the model, in seconds of now
     plain: int = 0  # rounds without drafts since the last one with some
+    patience: int = _PATIENCE
+    drafted: int = 0  # rounds with drafts since the model was led back
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +62,15 @@ class Priced:
             return
         if times.draft_nodes:
             state.plain = 0
+            state.drafted += 1
             state.model.observe(replace(times, seconds={part: s / state.unit for part, s in times.seconds.items()}))
         else:
             state.unit *= min(max(seconds / expected / state.unit, 1 / _JUMP), _JUMP) ** _FOLLOW
             state.plain += 1
-            if self.times and state.plain > _PATIENCE:
+            if state.plain == state.patience and state.drafted:
+                failed = state.drafted < _TRIAL
+                state.patience, state.drafted = min(2 * state.patience, _LONGEST) if failed else _PATIENCE, 0
+            if self.times and state.plain > state.patience:
                 state.model.observe(self.times[state.plain % len(self.times)])
 
     def free(self, state: _State, slots: Sequence[int]) -> None:

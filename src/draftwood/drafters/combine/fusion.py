@@ -29,6 +29,10 @@ class Drafted:
             found.append(chance * found[parent])
         return found
 
+    def nodes(self) -> "zip[tuple[int, int, float]]":
+        """Token, parent and corrected chance of each."""
+        return zip(self.tokens, self.parents, self.chances, strict=True)
+
     def only(self, nodes: Sequence[int]) -> "Drafted":
         """These nodes, in rising order and with their parents, renumbered."""
         number = {0: 0} | {old: new for new, old in enumerate(nodes, 1)}

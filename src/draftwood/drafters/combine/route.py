@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from draftwood.controllers.doubt import Doubt
 from draftwood.controllers.survival import Survival
 from draftwood.core import host
 from draftwood.core.forward import ForwardOutput, Needs
@@ -40,6 +41,7 @@ CHAIN = ConfidentChain()
 SAMPLED = -0.7  # log-odds by which a copied token is less often right where the target samples, on the embedded model
 HOTTEST = 1.0  # temperature above which a model's best tokens are too seldom the emitted ones
 UNDRAFTED = Drafted([], [], [], [], [], 0)
+SHORTEST = 3  # tokens of the shortest answer that a draft may make faster
 MARGIN = 1.02  # times as fast as plain decoding: what a draft must be expected to be
 
 
@@ -62,6 +64,7 @@ class _State:
     model: Any
     survival: list[tuple[Survival, Survival]]  # of each retriever: greedy requests, sampled ones
     arm: Any
+    doubts: list[Doubt]  # of each retriever, and of the model
     costs: RoundSeconds = field(default_factory=RoundSeconds)
     followed: set[int] = field(default_factory=set[int])  # slots whose text the model is shown
     choices: dict[int, _Choice] = field(default_factory=dict[int, _Choice])  # of this round, by slot
@@ -102,13 +105,16 @@ class Route:
             None if self.model is None else self.model.init(slots),
             [(Survival(), Survival(offset=SAMPLED)) for _ in self.retrievers],
             self.arm.init(),
+            [Doubt() for _ in range(len(self.retrievers) + 1)],
         )
 
     def admit(self, state: _State, slot: int, request: Request) -> int:
-        """A request at a high temperature is not shown to the model: to follow its text costs more than drafts bring."""
+        """A request at a high temperature, or of a token or two, is not shown to the model: to follow its text costs more
+        than drafts bring."""
         shared = [each.admit(own, slot, request) for each, own in zip(self.retrievers, state.retrievers, strict=True)]
         state.followed.discard(slot)
-        if self.model is not None and request.params.temperature <= HOTTEST:
+        params = request.params
+        if self.model is not None and params.temperature <= HOTTEST and params.max_tokens >= SHORTEST:
             state.followed.add(slot)
             shared.append(self.model.admit(state.model, slot, request))
         return min(shared, default=request.num_known)
@@ -135,7 +141,7 @@ class Route:
         chosen: list[_Choice] = []
         for b, slot in enumerate(rnd.host_slots):
             choice, rate = self._best_retrieved(state, rnd, b, [each[b] for each in found], plain)
-            if drafts and slot in state.followed:
+            if drafts and slot in state.followed and not state.doubts[-1].pauses(slot):
                 accepted, nodes, draft = drafts[b]
                 if (1 + accepted) / (_between(state.seconds, nodes) + draft) > rate:
                     choice = _Choice(True, choice.retriever, choice.found) if self.fuse else _Choice(True)
@@ -155,7 +161,7 @@ class Route:
         slot, sampled = rnd.host_slots[b], not rnd.requests[b].params.greedy
         best, most = _Choice(), plain
         for i, each in enumerate(found):
-            if not each.tokens:
+            if not each.tokens or state.doubts[i].pauses(slot):
                 continue
             kept, rate = paying_nodes(each, state.survival[i][sampled], slot, state.seconds, most)
             if kept.tokens:
@@ -227,16 +233,25 @@ class Route:
             choice = state.choices.pop(slot, None)
             if choice is None:
                 continue
+            sampled, emitted = not request.params.greedy, outcome.emitted[b]
             for i, each in enumerate(state.survival):
                 if i != choice.retriever:
-                    each[not request.params.greedy].rest(slot)
+                    each[sampled].rest(slot)
+                    state.doubts[i].rest(slot)
             if choice.found.tokens:
-                judge(
-                    state.survival[choice.retriever][not request.params.greedy], slot, choice.found, outcome.emitted[b]
-                )
+                survival = state.survival[choice.retriever][sampled]
+                first = {t: c for t, p, c in choice.found.nodes() if not p}
+                hit = sum(survival.chance(slot, c) for c in first.values())
+                state.doubts[choice.retriever].learn(slot, hit, emitted[0] in first)
+                judge(survival, slot, choice.found, emitted)
+            if choice.scored is not None and choice.scored.tokens:
+                first = {t: c for t, p, c in choice.scored.nodes() if not p}
+                state.doubts[-1].learn(slot, sum(first.values()), emitted[0] in first)
+            elif not choice.model:
+                state.doubts[-1].rest(slot)
             if choice.model:
                 counts = len(paths[b]) - 1, outcome.deepest[b]
-                self.arm.learn(state.arm, slot, request, choice.scored, outcome.emitted[b], counts)
+                self.arm.learn(state.arm, slot, request, choice.scored, emitted, counts)
             else:
                 self.arm.rest(state.arm, slot)
 
@@ -249,6 +264,8 @@ class Route:
             for each in state.survival:
                 for survival in each:
                     survival.free(slot)
+            for each in state.doubts:
+                each.free(slot)
             self.arm.free(state.arm, slot)
 
 

@@ -27,6 +27,10 @@ class Retrieved:
         above = [0.0, *self.score]
         return [exp(score - above[parent]) for score, parent in zip(self.score, self.parents, strict=True)]
 
+    def nodes(self) -> "zip[tuple[int, int, float]]":
+        """Token, parent and chance of each."""
+        return zip(self.tokens, self.parents, self.chances(), strict=True)
+
     def best(self, nodes: int, score: Sequence[float] | None = None) -> "Retrieved":
         """The `nodes` best ones, by these scores instead of its own if given. Scores fall along a path and of equal ones the
         earlier node is taken, so no node loses its parent."""
