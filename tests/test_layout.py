@@ -69,6 +69,7 @@ NOT_MIRRORED = frozenset(
         "test_docs.py",
         "test_oracle.py",
         "engine/test_one_read.py",
+        "drafters/test_combinations.py",
     }
 )
 

@@ -12,7 +12,7 @@ RESULT = Result(
     num_prompt_tokens=2,
     text="ab",
     token_ids=(5, 6),
-    pieces=(Piece("a", 5, -1), Piece("b", 6, 0)),
+    pieces=(Piece("a", 5, -1, "target"), Piece("b", 6, 0, "NGram")),
     finish_reason="length",
     finish_detail="context",
     error=None,
@@ -23,6 +23,7 @@ RESULT = Result(
     stats=Stats(target_passes=1, disabled="propose: x"),
     seconds=0.5,
     backend="int8",
+    source_names=("NGram", "Features"),
 )
 
 
@@ -31,6 +32,7 @@ def test_record_is_json_and_whole() -> None:
     assert record["prompt"] == [1, 2] and record["token_ids"] == [5, 6] and record["sources"] == [-1, 0]
     assert (record["finish_reason"], record["finish_detail"], record["seed"]) == ("length", "context", 3)
     assert record["stats"]["tokens_per_pass"] == 2 and record["stats"]["disabled"] == "propose: x"
+    assert record["source_names"] == ["NGram", "Features"] and RESULT.num_tokens_by_source == {"target": 1, "NGram": 1}
     assert {"error", "samples"}.isdisjoint(record)
 
 

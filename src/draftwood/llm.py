@@ -23,6 +23,7 @@ from draftwood.core.protocols import Recorder
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
+from draftwood.drafters.combine.source_names import source_names
 from draftwood.drafters.retrieval.datastore import open_store
 from draftwood.drafters.superposed.beam import softmax
 from draftwood.drafters.superposed.completions import complete
@@ -34,7 +35,7 @@ from draftwood.errors import OptionError
 from draftwood.models.loading.load import Loaded, loaded_on
 from draftwood.progress import progress_bar
 from draftwood.prompts import Conversation, as_list, messages_of, split_conversations, split_prompts, token_ids
-from draftwood.results import Alternative, Alternatives, Chunk, Logprob, Piece, Prompt, Result, pieces_of
+from draftwood.results import Alternative, Alternatives, Chunk, Logprob, Piece, Prompt, Result, piece_of, pieces_of
 from draftwood.runners.open import runner_of
 from draftwood.sizing.choose_drafter import SLOW
 
@@ -87,6 +88,7 @@ class LLM:
         ):  # a Recipe object was built with its verifier on purpose
             named = ":".join((recipe, *(f"{key}={value}" for key, value in options.items())))
             log.warning("%s is LOSSY: its texts do not follow the model's distribution", named)
+        self.source_names = source_names(self.recipe.drafter)  # of `Piece.source`, by number
         self.cost_model = CostModel()
         self._shared = SharedEngine(self._new_engine)
         self._ids = count()
@@ -306,7 +308,7 @@ class LLM:
                 pieces: list[Piece] = []
                 while given < len(r.output) and (r.finished or r.marks[given] <= visible):
                     end = visible if r.finished and given == len(r.output) - 1 else min(r.marks[given], visible)
-                    pieces.append(Piece(r.settled[shown:end], r.output[given], r.sources[given]))
+                    pieces.append(piece_of(r, given, shown, end, self.source_names))
                     given, shown = given + 1, max(shown, end)
                 if pieces or r.finished:
                     result = self._result(running) if r.finished else None
@@ -322,7 +324,8 @@ class LLM:
             num_prompt_tokens=len(r.prompt),
             text=r.settled,
             token_ids=tuple(r.output),
-            pieces=pieces_of(r),
+            pieces=pieces_of(r, self.source_names),
+            source_names=self.source_names,
             finish_reason=r.finish_reason,
             finish_detail=r.finish_detail,
             error=r.error,

@@ -1,6 +1,7 @@
 """What a model returns: pieces of text while it generates, then a result with the whole answer and its statistics."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -17,11 +18,13 @@ STATS = (  # of `Stats`, in a result's record
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The text of one token, and its source: -1 is the target itself, otherwise the drafter's number."""
+    """The text of one token, and its source: -1 is the target itself, otherwise the drafter's number. `source_name`: the
+    drafter's class, or "target"."""
 
     text: str
     token_id: int
     source: int
+    source_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,8 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A finished answer. `token_ids` do not include the prompt; `pieces` hold the source of each."""
+    """A finished answer. `token_ids` do not include the prompt; `pieces` hold the source of each. `source_names`: of the
+    drafters that the recipe has, by number."""
 
     prompt: Prompt
     num_prompt_tokens: int
@@ -74,6 +78,7 @@ class Result:
     finish_detail: FinishDetail | None = None
     backend: str = ""  # what computed: precision and instruction set
     notes: tuple[str, ...] = ()  # what was not used of the request, one sentence each; never a difference in the text
+    source_names: tuple[str, ...] = ()
     more_samples: "tuple[Result, ...]" = ()  # of the same prompt, with SamplingParams.n above 1
 
     @property
@@ -84,6 +89,11 @@ class Result:
     @property
     def num_tokens(self) -> int:
         return len(self.token_ids)
+
+    @property
+    def num_tokens_by_source(self) -> dict[str, int]:
+        """How many tokens the target wrote itself, and how many of each drafter were accepted. Names as in `pieces`."""
+        return dict(Counter(piece.source_name for piece in self.pieces))
 
     @property
     def tokens_per_pass(self) -> float:
@@ -101,6 +111,7 @@ class Result:
             "text": self.text,
             "token_ids": list(self.token_ids),
             "sources": [piece.source for piece in self.pieces],
+            "source_names": list(self.source_names),
             "finish_reason": self.finish_reason,
             "finish_detail": self.finish_detail,
             "seed": self.seed,
@@ -165,11 +176,17 @@ class Alternatives:
         return {**asdict(self), "prompt": prompt, "alternatives": each}
 
 
-def pieces_of(request: Request) -> tuple[Piece, ...]:
+def piece_of(request: Request, index: int, start: int, end: int, names: Sequence[str]) -> Piece:
+    """Output token `index` with its part of the text. `names`: of sources, by number."""
+    source = request.sources[index]
+    name = "target" if source < 0 else names[source] if source < len(names) else f"drafter {source}"
+    return Piece(request.settled[start:end], request.output[index], source, name)
+
+
+def pieces_of(request: Request, names: Sequence[str] = ()) -> tuple[Piece, ...]:
     """The text of a finished request, split at its tokens."""
-    ends = [*request.marks[:-1], len(request.settled)][: len(request.marks)]
-    starts = [0, *ends][: len(request.marks)]
+    count = len(request.marks)
+    ends = [*request.marks[:-1], len(request.settled)][:count]
     return tuple(
-        Piece(request.settled[a:b], token, source)
-        for a, b, token, source in zip(starts, ends, request.output, request.sources, strict=True)
+        piece_of(request, i, a, b, names) for i, (a, b) in enumerate(zip([0, *ends][:count], ends, strict=True))
     )

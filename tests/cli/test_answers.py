@@ -61,11 +61,11 @@ def test_turn_is_written_before_the_next_is_asked(llm, monkeypatch):
         events.append(f"line {record['turn']}")
         written.set()
 
-    def answer(self, talk, text, show=None):
+    def answer(self, talk, question, turn):
         if talk.turns:
             assert written.wait(10)  # would never come if lines were kept back
-        events.append(text)
-        return asked(self, talk, text, show)
+        events.append(question.turns[turn])
+        return asked(self, talk, question, turn)
 
     monkeypatch.setattr(answers, "emit", emit)
     monkeypatch.setattr(answers.Task, "answer", answer)

@@ -25,7 +25,8 @@ def test_recipe_of_the_demo_can_be_chosen(draftwood):
 
 def test_colours_come_with_a_legend(draftwood):
     done = draftwood("demo", "--max-tokens", "4", "--times", "1", "--color")
-    assert "\x1b[32mgreen\x1b[0m: drafted and accepted" in done.stdout
+    drafters = "\x1b[32mgreen\x1b[0m (NGram), \x1b[36mcyan\x1b[0m (Prediction), \x1b[33myellow\x1b[0m (Features)"
+    assert f"{drafters}: drafted and accepted" in done.stdout
 
 
 def test_texts_that_differ_are_a_failure(draftwood, monkeypatch):

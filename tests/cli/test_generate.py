@@ -13,6 +13,7 @@ import pytest
 
 from draftwood.cli import comparison, open_llm
 from draftwood.drafters.retrieval.ngram import NGram
+from draftwood.llm import LLM
 
 CATS = "The cat sat on the mat. The dog lay by the door. "
 COPY = CATS * 2 + "The cat sat on"
@@ -226,3 +227,33 @@ def test_a_prediction_that_cannot_be_read_is_refused(draftwood, tmp_path):
     assert "no.txt is not UTF-8" in draftwood("generate", "Hi", "--prediction", str(file)).stderr
     done = draftwood("generate", "Hi", "--prediction", str(file), "--prediction-text", "x")
     assert "as a text and in" in done.stderr
+
+
+def test_a_question_of_a_file_may_have_a_prediction_and_a_tenant(draftwood, plain, opened, tmp_path, monkeypatch):
+    seen: list[tuple[str, bool]] = []
+    stream = LLM.stream
+
+    def noted(self: LLM, prompt: Any, params: Any, **given: Any) -> Any:
+        seen.append((params.tenant, params.prediction is not None))
+        return stream(self, prompt, params, **given)
+
+    monkeypatch.setattr(LLM, "stream", noted)
+    text, file = plain.chat("Name a fruit.", max_tokens=12).text, tmp_path / "q.jsonl"
+    entries = [
+        {"prompt": "Name a fruit.", "prediction": text, "tenant": "a"},
+        {"turns": ["Name a fruit.", "Another."], "prediction": [None, "An apple"]},
+        {"prompt": "Name a fruit."},
+        {"prompt": "Name a fruit.", "tenant": 3},
+        {"prompt": "Name a fruit.", "prediction": ["a", "b"]},
+    ]
+    file.write_text("\n".join(map(json.dumps, entries)))
+    words = ("--max-tokens", "12", "--json", "--recipe", "prediction:nodes=8", "--prediction-text", "for the others")
+    done = draftwood("generate", "--file", str(file), *words)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert seen == [("a", True), ("", False), ("", True), ("", True)]
+    assert found[0]["text"] == text and found[0]["stats"]["accepted_prediction_tokens"] > 6
+    assert found[1]["text"] == text and found[1]["stats"]["accepted_prediction_tokens"] == 0
+    assert [line.get("error") for line in found[4:]] == [
+        'line 4: "tenant" must be a text',
+        'line 5: "prediction" must be a text, or a list with a text or null for each turn',
+    ]

@@ -6,6 +6,7 @@ import pytest
 
 from draftwood import recipes
 from draftwood.cli import catalog, open_llm
+from draftwood.errors import DraftwoodError
 from draftwood.models.loading.load import Loaded
 from draftwood.runners.open import runner_of
 
@@ -64,6 +65,14 @@ def test_the_example_can_be_typed_as_it_stands(draftwood, tmp_path: Path, weight
     text.write_text("some plain text")
     chosen = open_llm.recipe_options(name, words.replace("FILE", str(text)).split()[1::2])
     assert recipes.build(name, runner_of(weights), **chosen).lossless
+
+
+@pytest.mark.parametrize(("name", "option"), [("rest", "store"), ("dresd", "store"), ("hydra", "weights")])
+def test_the_example_has_the_option_that_a_recipe_cannot_do_without(draftwood, weights: Loaded, name: str, option: str):
+    assert recipes.paper(name).needs == option
+    assert f"--recipe {name} --option {option}=FILE ..." in draftwood("papers", name).stdout
+    with pytest.raises(DraftwoodError):
+        recipes.build(name, runner_of(weights))
 
 
 def test_tree_names_the_file_of_every_part(draftwood):

@@ -55,6 +55,9 @@ def test_lines_of_a_file_are_turns_and_labels(tmp_path):
         (b'{"prompt": ' + b"9" * 5000 + b"}", "line 4"),
         (b"[" * 100_000, "line 4"),
         (b'{"turns": ["a"], "question_id": 1e999}', "the number 1e999 is too large"),
+        (b'{"turns": ["a"], "tenant": ["b"]}', '"tenant" must be a text'),
+        (b'{"turns": ["a"], "prediction": 5}', '"prediction" must be a text'),
+        (b'{"turns": ["a", "b"], "prediction": "c"}', "a list with a text or null for each turn"),
     ],
 )
 def test_bad_line_is_a_question_with_an_error(line, said):

@@ -58,13 +58,28 @@ def test_flag_then_no_color_then_terminal_decide(monkeypatch, stream, flag, env,
     assert wants_color(stream, flag) is colored
 
 
-def test_drafted_tokens_are_green_and_the_targets_own_are_not(monkeypatch):
+def test_drafted_tokens_have_the_colour_of_their_drafter_and_the_targets_own_have_none(monkeypatch):
     out = Terminal()
     monkeypatch.setattr(sys, "stdout", out)
     screen = Screen()
-    screen.piece(Piece(" drafted", 1, 0))
-    screen.piece(Piece(" own", 2, -1))
-    assert out.getvalue() == "\x1b[32m drafted\x1b[0m own"
+    for text, source in ((" drafted", 0), (" own", -1), (" second", 1), (" sixth", 5)):
+        screen.piece(Piece(text, 1, source))
+    assert out.getvalue() == "\x1b[32m drafted\x1b[0m own\x1b[36m second\x1b[0m\x1b[32m sixth\x1b[0m"
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ((), "\x1b[32mgreen\x1b[0m"),
+        (("NGram",), "\x1b[32mgreen\x1b[0m (NGram)"),
+        (("NGram", "Features"), "\x1b[32mgreen\x1b[0m (NGram), \x1b[36mcyan\x1b[0m (Features)"),
+    ],
+)
+def test_legend_names_the_drafter_of_each_colour(monkeypatch, names, said):
+    out = Terminal()
+    monkeypatch.setattr(sys, "stdout", out)
+    Screen().legend(names)
+    assert out.getvalue() == f"{said}: drafted and accepted; uncoloured: written by the model itself\n"
 
 
 def test_model_cannot_steer_the_terminal_but_a_file_gets_its_bytes(monkeypatch):
@@ -95,6 +110,9 @@ def test_stats_line_says_what_a_reader_needs():
     assert "the drafter was disabled (propose: x)" in stats_line(result(stats=Stats(disabled="propose: x")))
     counted = Stats(accepted_prediction_tokens=3, rejected_prediction_tokens=4)
     assert "3 prediction tokens accepted, 4 rejected" in stats_line(result(stats=counted))
+    pieces = (Piece("a", 1, -1, "target"), Piece("b", 2, 1, "Features"))
+    assert "recipe auto, 1 from Features]" in stats_line(result(pieces=pieces, source_names=("NGram", "Features")))
+    assert stats_line(result(pieces=pieces, source_names=("Features",))).endswith("recipe auto]"), "there is no other"
     assert stats_line(result(notes=("it was not used",))).endswith("recipe auto, it was not used]")
 
 

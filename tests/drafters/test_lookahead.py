@@ -14,10 +14,14 @@ from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Loop, Recipe
 from draftwood.core.request import Request
+from draftwood.core.round import Round
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.tree import PROBE, SCORED
+from draftwood.drafters import lookahead
+from draftwood.drafters.combine.first_of import FirstOf
 from draftwood.drafters.lookahead import Lookahead
 from draftwood.drafters.phrase_tree import merged
+from draftwood.drafters.retrieval.ngram import NGram
 from draftwood.errors import DrafterError, OptionError
 from draftwood.runners.cpu import CpuRunner
 from draftwood.runners.cuda import CudaRunner
@@ -124,6 +128,35 @@ def test_the_text_is_that_of_plain_decoding_and_the_cache_holds_the_text(way: st
     assert {r.stats.disabled for r in done} == {None}
     if way == "greedy":
         assert sum(r.stats.rounds_all + r.stats.rounds_some for r in done) > 0
+
+
+def test_beside_other_drafters_it_learns_from_rounds_in_which_it_was_asked_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, judged, wrong = set[int](), list[int](), list[int]()
+    propose = Lookahead.propose
+
+    def noted(self: Lookahead, state: Any, rnd: Round, *given: Any) -> Proposal:
+        asked.update(rnd.host_slots)
+        return propose(self, state, rnd, *given)
+
+    def learned(survival: Any, slot: int, *given: Any) -> None:
+        judged.append(slot)
+        wrong.extend({slot} - asked)
+
+    monkeypatch.setattr(Lookahead, "propose", noted)
+    monkeypatch.setattr(lookahead, "judge", learned)
+    both = Recipe(
+        drafter=FirstOf((NGram(n_min=1),), SMALL),
+        policy=POLICY,
+        verifier=Match(),
+        controller=Fixed(SMALL.depth, SMALL.nodes),
+        watch=(lambda rnd, outcome, output: asked.clear(),),
+    )
+    each = params(temperature=0.0)
+    done = serve(make_engine(MODEL, both), PROMPTS, each)
+    assert [r.output for r in done] == plain(each) and {r.stats.disabled for r in done} == {None}
+    assert judged and not wrong
 
 
 def test_cancelled_and_preempted_requests_leave_no_trace() -> None:

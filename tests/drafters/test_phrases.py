@@ -1,8 +1,11 @@
 """A pool keeps the newest phrases of each token, never more than it may, and those of tenants apart."""
 
 import random
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from draftwood.drafters.phrases import Phrasebook, PhrasePool
 
@@ -47,6 +50,34 @@ def test_no_bound_is_ever_exceeded(most: int) -> None:
         assert pool.size == sum(map(len, pool.phrases.values())) <= most
         assert all(1 <= len(own) <= 3 for own in pool.phrases.values())
     assert pool.size == most
+
+
+PHRASES = st.integers(0, 2).map(lambda token: (token,))
+EVENTS = st.lists(st.tuples(st.integers(0, 3), PHRASES, st.none() | PHRASES), max_size=40)
+
+
+@given(EVENTS, st.integers(1, 3), st.integers(1, 6))
+def test_a_pool_is_that_of_plain_lists(events: list[tuple[int, Any, Any]], per_key: int, most: int) -> None:
+    """A phrase enters, or (with another one behind it) is corrected; then every key is compared. Of the lists the first are
+    the oldest."""
+    pool, lists = PhrasePool(per_key, most), list[tuple[int, list[Any]]]()
+    for key, phrase, new in events:
+        own = next((found for k, found in lists if k == key), [])
+        if new is None:
+            pool.add(key, phrase)
+            kept = [*(each for each in own if each != phrase), phrase][-per_key:]
+            lists = [*((k, found) for k, found in lists if k != key), (key, kept)]
+            while sum(len(found) for _, found in lists) > most:
+                lists[0][1].pop(0)
+                lists = [(k, found) for k, found in lists if found]
+        else:
+            pool.correct(key, phrase, new)
+            if phrase in own and phrase != new:
+                own[:] = [new if each == phrase else each for each in own if each != new]
+        assert [pool.newest(k, 9) for k in range(4)] == [
+            next((found[::-1] for other, found in lists if other == k), []) for k in range(4)
+        ]
+        assert pool.size == sum(len(found) for _, found in lists)
 
 
 def test_tenants_have_pools_of_their_own_and_the_one_unused_for_longest_goes() -> None:

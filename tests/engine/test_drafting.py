@@ -16,7 +16,7 @@ from draftwood.core.verdict import Outcome
 from draftwood.engine import engine as engines
 from draftwood.engine import step as steps
 from draftwood.testing.runs import make_engine, serve
-from noisy_drafts import V, drafted, options, plain, prompts, rounds
+from noisy_drafts import MODEL, V, drafted, options, plain, prompts, rounds
 
 PARTS = ("plan", "update", "free")
 GUARDS = {"plan": (steps, "plan_limit"), "update": (steps, "update_controller"), "free": (engines, "free_controller")}
@@ -77,6 +77,54 @@ def test_slot_that_a_controller_fails_to_free_is_not_drafted_until_it_is_freed()
     assert [r.stats.disabled for r in got] == [None, "controller's free: RuntimeError: no idea", None]
     assert [r.stats.draft_tokens > 0 for r in got] == [True, False, True] and not engine.disabled
     assert min(rounds(got)) > 0, rounds(got)
+
+
+class Unfreed:
+    """A drafter whose `free` fails so many times, and which notes when it is admitted to a slot that it still holds."""
+
+    def __init__(self, inner: Any, times: int, broken: bool = False) -> None:
+        self.inner, self.times, self.broken = inner, times, broken
+        self.held, self.twice = set[int](), 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def admit(self, state: Any, slot: int, request: Any) -> int:
+        self.twice += slot in self.held
+        self.held.add(slot)
+        return self.inner.admit(state, slot, request)
+
+    def commit(self, state: Any, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
+        if self.broken:
+            raise RuntimeError("no idea")
+        self.inner.commit(state, rnd, outcome, output)
+
+    def free(self, state: Any, slots: Sequence[int]) -> None:
+        if self.times > 0:
+            self.times -= 1
+            raise RuntimeError("not now")
+        self.held.difference_update(slots)
+
+
+@pytest.mark.parametrize(("times", "undrafted"), [(1, []), (2, [1]), (3, [1, 2]), (99, [1, 2, 3])])
+def test_slot_that_a_drafter_fails_to_free_is_drafted_again_once_it_is_freed(times: int, undrafted: list[int]) -> None:
+    """One slot and four requests: the drafter is asked again before each, and never admitted to a slot that it holds."""
+    engine = drafted(4, Fixed(4, 8), slots=1)
+    drafter: Any = Unfreed(engine.recipe.drafter, times)
+    engine = make_engine(MODEL, replace(engine.recipe, drafter=drafter), slots=1)
+    got = serve(engine, prompts(4), options(4))
+    assert [r.output for r in got] == plain(4) and not drafter.twice
+    assert [i for i, r in enumerate(got) if r.stats.disabled == "free: not now"] == undrafted
+    assert [i for i, r in enumerate(got) if r.stats.draft_tokens == 0] == undrafted
+
+
+def test_drafter_that_was_disabled_and_not_freed_is_asked_again_too() -> None:
+    engine = drafted(2, Fixed(4, 8), slots=1)
+    drafter: Any = Unfreed(engine.recipe.drafter, 1, broken=True)
+    engine = make_engine(MODEL, replace(engine.recipe, drafter=drafter), slots=1)
+    got = serve(engine, prompts(2), options(2))
+    assert [r.output for r in got] == plain(2) and not drafter.twice
+    assert [r.stats.disabled for r in got] == ["commit: no idea"] * 2, "the second one was drafted once, too"
 
 
 @pytest.mark.parametrize("where", PARTS)

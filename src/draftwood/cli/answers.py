@@ -37,13 +37,17 @@ class Task:
     def talk(self) -> Talk:
         return Talk(self.llm, system=self.system, raw=self.raw)
 
-    def answer(self, talk: Talk, text: str, show: Show | None = None) -> "tuple[Result, Comparison | None]":
-        """The next turn, and the same turn by plain decoding if there is a `plain` model and no interrupt came."""
+    def answer(
+        self, talk: Talk, question: Question, turn: int, show: Show | None = None
+    ) -> "tuple[Result, Comparison | None]":
+        """The next turn, and the same turn by plain decoding if there is a `plain` model and no interrupt came. What the
+        question gives replaces what the command does."""
+        text, params = question.turns[turn], replace(self.params, **question.options(turn))
         prompt = talk.prompt(text)
-        result = talk.ask(text, self.params, until=self.until, show=show)
+        result = talk.ask(text, params, until=self.until, show=show)
         if self.plain is None or result.error is not None or self.until.is_set():
             return result, None
-        params = replace(self.params, seed=result.seed)
+        params = replace(params, seed=result.seed)
         twin = run(self.plain, prompt, params, until=self.until)
         if self.until.is_set():
             return result, None
@@ -75,10 +79,10 @@ def _answer(task: Task, question: Question, lines: "SimpleQueue[Line | None]") -
         if question.error is not None:
             lines.put((failed(question, 0, recipe, question.error), False))
         talk = task.talk()
-        for turn, text in enumerate(question.turns):
+        for turn in range(len(question.turns)):
             if task.until.is_set():
                 break
-            result, comparison = task.answer(talk, text)
+            result, comparison = task.answer(talk, question, turn)
             record = answered(question, turn, result)
             if comparison is not None:
                 record["compare"] = comparison.record()
@@ -133,13 +137,13 @@ def _print_turns(task: Task, question: Question, screen: Screen, several: bool) 
         report(question.error)
         return False
     talk, good = task.talk(), True
-    for text in question.turns:
+    for turn, text in enumerate(question.turns):
         if task.until.is_set():
             break
         if several:
             screen.line(f"> {text}", DIM)
         printer = AnswerPrinter(screen)
-        result, comparison = task.answer(talk, text, printer.piece)
+        result, comparison = task.answer(talk, question, turn, printer.piece)
         printer.end(result)
         if result.error is not None:
             report(result.error)

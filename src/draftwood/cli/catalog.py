@@ -40,6 +40,7 @@ class Entry:
     arxiv: str
     lossless: bool
     lossy_with: str  # an option that changes this
+    needs: str  # an option that it cannot do without
     claim: str  # the authors' headline
     options: tuple[tuple[str, str, str], ...]  # name, what fits it, default
     parts: tuple[Part, ...]
@@ -62,7 +63,7 @@ def entry(name: str) -> Entry:
         tree = ast.parse(path.read_text("utf-8"))
     except (ImportError, ValueError, SyntaxError, OSError) as error:
         # One broken plug-in must not hide the other recipes.
-        return Entry(name, "", "", f"broken plug-in: {type(error).__name__}: {error}", "", False, "", "", (), ())
+        return Entry(name, "", "", f"broken plug-in: {type(error).__name__}: {error}", "", False, "", "", "", (), ())
     return _read(name, path, tree)
 
 
@@ -76,6 +77,7 @@ def _read(name: str, path: Path, tree: ast.Module) -> Entry:
         arxiv=str(paper.get("arxiv", "")),
         lossless=bool(paper.get("lossless", True)),
         lossy_with=str(paper.get("lossy_with", "")),
+        needs=str(paper.get("needs", "")),
         claim=str(paper.get("claim", "")),
         options=_options(tree),
         parts=tuple(_parts(tree)),

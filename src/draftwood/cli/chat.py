@@ -138,7 +138,7 @@ def chat(
         banner(llm)
     if screen.terminal and not quiet:
         screen.line(f"{model} with {recipe}; /help for commands, Ctrl-D ends", DIM)
-        screen.legend()
+        screen.legend(llm.source_names)
     conversation, next_line = Chat(Talk(llm, system=system), params, screen), _lines(screen)
     from draftwood.bench.trace.attach import traced
 

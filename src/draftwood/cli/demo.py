@@ -46,7 +46,7 @@ def demo(
     prompt = llm.chat_prompt(PROMPT)
     with until_interrupted() as until:
         screen.line(f"{PROMPT}\n", DIM)
-        screen.legend()
+        screen.legend(llm.source_names)
         screen.line(f"{model}, recipe {recipe}:\n", DIM)
         # Both read the prompt and run once before anything is timed.
         for each in (plain, llm):

@@ -53,7 +53,7 @@ def generate(
 ) -> None:
     """Answer prompts: arguments, stdin, or a file of questions.
 
-    Green tokens were drafted and accepted, the others written by the model itself. Drafting changes neither the text at
+    Coloured tokens were drafted and accepted, the others written by the model itself. Drafting changes neither the text at
     temperature 0 nor the distribution above it, except with recipes that are marked LOSSY.
     """
     if batch < 1:

@@ -73,8 +73,8 @@ def _details(screen: Screen, entry: catalog.Entry) -> None:
 def _example(entry: catalog.Entry) -> str:
     """Options that can be typed as they stand: those the recipe cannot do without, else the first one that has a value."""
     defaults = {name: default.strip("'\"") for name, _, default in entry.options}
-    chosen = {name: "FILE" for name, default in defaults.items() if default == "()"}  # an empty list has to be filled
-    chosen = chosen or dict([next((each for each in defaults.items() if each[1] != "None"), ("", ""))])
+    usual = next((each for each in defaults.items() if each[1] != "None"), ("", ""))
+    chosen = dict([(entry.needs, "FILE") if entry.needs else usual])
     return " ".join(f"--option {name}={value}" for name, value in chosen.items())
 
 

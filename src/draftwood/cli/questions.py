@@ -16,11 +16,19 @@ from draftwood.errors import OptionError
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """User messages to be answered in turn. `labels` come from the file and go into every answer's record."""
+    """User messages to be answered in turn. `labels` come from the file and go into every answer's record. `predictions`: of
+    the answers, one for each turn; None: the file has none."""
 
     turns: tuple[str, ...] = ()
     labels: dict[str, Any] = field(default_factory=dict[str, Any])
     error: str | None = None
+    tenant: str | None = None
+    predictions: tuple[str | None, ...] | None = None
+
+    def options(self, turn: int) -> dict[str, Any]:
+        """Sampling options of one turn that the file gives."""
+        tenant = {} if self.tenant is None else {"tenant": self.tenant}
+        return tenant if self.predictions is None else {**tenant, "prediction": self.predictions[turn]}
 
 
 def gather(prompts: Sequence[str], file: Path | None, *, raw: bool = False) -> list[Question]:
@@ -74,7 +82,8 @@ def parse(line: bytes, number: int) -> Question:
         if not isinstance(entry, dict):
             raise OptionError(f"it is no object but a {type(entry).__name__}")
         labels = {key: entry[key] for key in ("question_id", "category") if key in entry}
-        return Question(_turns(entry), labels)
+        turns = _turns(entry)
+        return Question(turns, labels, tenant=_tenant(entry), predictions=_predictions(entry, len(turns)))
     except json.JSONDecodeError as error:
         problem = f"it is not JSON: {error.msg} at column {error.colno}"
     except RecursionError:
@@ -101,3 +110,21 @@ def _turns(entry: dict[str, Any]) -> tuple[str, ...]:
     if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) for turn in turns):
         raise OptionError('"turns" must be a list of texts, "prompt" a text')
     return tuple(_checked(turn) for turn in turns)
+
+
+def _tenant(entry: dict[str, Any]) -> str | None:
+    tenant = entry.get("tenant")
+    if tenant is not None and not isinstance(tenant, str):
+        raise OptionError('"tenant" must be a text')
+    return tenant
+
+
+def _predictions(entry: dict[str, Any], turns: int) -> tuple[str | None, ...] | None:
+    """A text where there is one turn, or a list with a text or null for each."""
+    given = entry.get("prediction")
+    if given is None:
+        return None
+    each = given if isinstance(given, list) else [given]
+    if len(each) != turns or not all(text is None or isinstance(text, str) for text in each):
+        raise OptionError('"prediction" must be a text, or a list with a text or null for each turn')
+    return tuple(each)

@@ -1,13 +1,14 @@
 """Screen: output of commands as text, tables and errors, with colours on a terminal only.
 
-On a terminal, tokens that were drafted and accepted are green. A file or a pipe gets the text byte by byte, without
-control codes.
+On a terminal, tokens that were drafted and accepted have the colour of their source: green where there is one. A file or a
+pipe gets the text byte by byte, without control codes.
 """
 
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import cycle
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rich import box
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from draftwood.results import Piece, Result
 
 GREEN, RED, DIM, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[2m", "\x1b[0m"
+COLORS = {"green": GREEN, "cyan": "\x1b[36m", "yellow": "\x1b[33m", "magenta": "\x1b[35m", "blue": "\x1b[34m"}
 WIDE = 160  # columns of a table in a file, where nothing needs wrapping
 
 # Text of a model must not control the user's terminal; line feed and tab are text.
@@ -80,14 +82,19 @@ class Screen:
             print(text, file=sys.stderr, flush=True)
 
     def piece(self, piece: "Piece") -> None:
-        """One token of an answer: green if it was drafted."""
-        self.write(piece.text, GREEN if piece.source >= 0 else "")
+        """One token of an answer, in the colour of its drafter."""
+        styles = [*COLORS.values()]
+        self.write(piece.text, styles[piece.source % len(styles)] if piece.source >= 0 else "")
 
-    def legend(self) -> None:
-        """What the colours mean; nothing where there are none."""
-        if self.color:
-            self.write("green", GREEN)
-            self.line(": drafted and accepted; uncoloured: written by the model itself")
+    def legend(self, names: Sequence[str] = ()) -> None:
+        """What the colours mean; nothing where there are none. `names`: of the drafters, by number."""
+        if not self.color:
+            return
+        for i, (name, (color, style)) in enumerate(zip(names or ("",), cycle(COLORS.items()), strict=False)):
+            self.write(", " if i else "")
+            self.write(color, style)
+            self.write(f" ({name})" if name else "")
+        self.line(": drafted and accepted; uncoloured: written by the model itself")
 
     def show(self, renderable: Any) -> None:
         """A table, or anything else rich can draw."""
@@ -123,6 +130,9 @@ def stats_line(result: "Result", *, cache: bool = False) -> str:
     ]
     if cache:
         parts.append(f"{result.stats.cached_tokens} of {result.num_prompt_tokens} prompt tokens from the cache")
+    if len(result.source_names) > 1:
+        counts = result.num_tokens_by_source
+        parts += [f"{counts[name]} from {name}" for name in dict.fromkeys(result.source_names) if name in counts]
     if not result.lossless:
         parts.append("LOSSY")
     if result.finish_reason == "length":

@@ -34,6 +34,7 @@ class Paper:
     arxiv: str = ""
     lossless: bool = True
     lossy_with: str = ""  # KEY=VALUE of an option that makes a lossless recipe lossy
+    needs: str = ""  # an option that it cannot do without
     claim: str = ""  # the authors' own headline, on their models and machines; empty: they make none
 
 

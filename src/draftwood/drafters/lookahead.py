@@ -54,6 +54,7 @@ class _Sequence:
     others: list[Phrase] = field(default_factory=list[Phrase])  # of `copied`
     found: Retrieved = NOTHING
     branches: list[list[int]] = field(default_factory=list[list[int]])  # of the window in this round's pass
+    asked: bool = False  # in this round: beside other drafters it is not asked in every one
 
 
 @dataclass(slots=True)
@@ -108,7 +109,7 @@ class Lookahead(Stateless):
         trees: list[PhraseTree] = []
         for slot, request, depth, nodes in zip(rnd.host_slots, rnd.requests, limit.depths, limit.budgets, strict=True):
             own = self._sequence(state, slot, request)
-            own.found, own.branches = NOTHING, []
+            own.found, own.branches, own.asked = NOTHING, [], True
             if depth and nodes:
                 own.found = self._phrases(state, own, slot, depth, nodes)
             tree = PhraseTree.of(own.found)
@@ -159,8 +160,9 @@ class Lookahead(Stateless):
         moving: list[int] = []
         for b, (slot, path) in enumerate(zip(rnd.host_slots, paths, strict=True)):
             own = state.sequences.get(slot)
-            if own is None:
+            if own is None or not own.asked:
                 continue
+            own.asked = False
             emitted, sampled = outcome.emitted[b], not own.request.params.greedy
             if own.found.tokens:
                 judge(state.survival[sampled], slot, own.found, emitted)

@@ -115,7 +115,13 @@ def _selected(e: "Engine", proposal: Proposal, limit: Limit) -> Proposal:
 
 def admit_draft(e: "Engine", slot: int, request: Request) -> int | None:
     """How many tokens of a shared prefix the drafter's state already covers. A drafter that fails here is disabled. A slot
-    that a part failed to free goes on without drafts; the statistics of its next request give the reason."""
+    that a part failed to free, the drafter twice, goes on without drafts; the statistics of its next request give the
+    reason."""
+    if slot in e.unfreed:
+        e.free_draft(slot)
+        if slot in e.unfreed:
+            e.disabled[slot] = e.unfreed[slot]
+            log.warning("request %d goes on without drafts: %s", request.id, e.unfreed[slot])
     if slot in e.disabled:
         request.stats.disabled = e.disabled[slot]
         return None

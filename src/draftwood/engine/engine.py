@@ -51,6 +51,7 @@ class Engine:
         self.overlapped = recipe.loop is Loop.OVERLAPPED
         self.carried: dict[int, Carried] = {}  # slot -> what was drafted ahead for its next round
         self.disabled: dict[int, str] = {}  # slot -> why its request goes on without drafts
+        self.unfreed: dict[int, str] = {}  # slot -> why the drafter did not free it
         self.slow_rounds = 0  # rounds in a row whose draft took far longer than the target's pass
         self.totals = Times()
         self.rounds = 0
@@ -164,11 +165,12 @@ class Engine:
         free_controller(self, slots)
 
     def free_draft(self, slot: int) -> None:
-        """Free a slot of the drafter. A drafter that fails in this is disabled for the slot."""
+        """Free a slot of the drafter. Where it fails, it is asked again before the next request is admitted there."""
+        self.unfreed.pop(slot, None)
         try:
             self.recipe.drafter.free(self.drafter_state, [slot])
         except Exception as error:
-            self.disabled[slot] = f"free: {error}"
+            self.unfreed[slot] = f"free: {error}"
 
     def close(self) -> None:
         """Cancel everything."""

@@ -18,6 +18,7 @@ from draftwood.verifiers.match import Match
 PAPER = Paper(
     title="DReSD: Dense Retrieval for Speculative Decoding",
     arxiv="2502.15572",
+    needs="store",
     claim="+19 % speed over REST on average",
 )
 

@@ -11,6 +11,7 @@ from draftwood.recipes.vocab_trim import trimmed
 PAPER = Paper(
     title="FR-Spec: Accelerating Large-Vocabulary Language Models via Frequency-Ranked Speculative Sampling",
     arxiv="2502.14856",
+    needs="texts",
     claim="1.12x over EAGLE-2",
 )
 

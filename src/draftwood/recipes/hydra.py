@@ -19,6 +19,7 @@ from draftwood.verifiers.match import Match
 PAPER = Paper(
     title="Hydra: Sequentially-Dependent Draft Heads for Medusa Decoding",
     arxiv="2402.05109",
+    needs="weights",
     claim="2.5x-2.7x, 1.3x over Medusa",
 )
 

@@ -18,6 +18,7 @@ from draftwood.verifiers.match import Match
 PAPER = Paper(
     title="REST: Retrieval-Based Speculative Decoding",
     arxiv="2311.08252",
+    needs="store",
     claim="1.62x-2.36x",
 )
 

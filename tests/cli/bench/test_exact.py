@@ -40,6 +40,26 @@ def row(done: Any, name: str) -> list[str]:
     return found
 
 
+@pytest.mark.parametrize("temperature", ["0", "1"])
+def test_penalties_change_the_texts_of_all_alike(exact, monkeypatch, temperature: str):
+    from draftwood.bench.study import same_text
+
+    seen: list[list[int]] = []
+    real = same_text._compared
+
+    def noted(loaded: Any, setting: Any, name: str, against: str, got: Any, wanted: Any) -> Any:
+        seen.extend(r.output for r in got[:1])
+        return real(loaded, setting, name, against, got, wanted)
+
+    monkeypatch.setattr(same_text, "_compared", noted)
+    words = ("--temperature", temperature, "--recipes", "prompt_lookup", "--batch", "8")
+    for given in ((), ("--repetition-penalty", "1.5", "--presence-penalty", "1", "--frequency-penalty", "0.5")):
+        done = exact(*words, *given)
+        assert done.exit_code in (0, 3) and row(done, "prompt_lookup")[2] == "8/8", done.output
+        assert (" with penalties, temperature" in done.stdout) == bool(given)
+    assert seen[0] == seen[1] != seen[2] == seen[3]
+
+
 def test_an_exact_rule_that_draws_for_itself_is_not_compared(exact):
     done = exact("--temperature", "1", "--recipes", f"{DRAWN},prompt_lookup")
     assert done.exit_code == 0, done.output

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from draftwood.cli.bench.shared import recipe_names, whole_numbers, writable
+from draftwood.cli.bench.shared import read_questions, recipe_names, whole_numbers, writable
 from draftwood.errors import OptionError
 
 
@@ -46,3 +46,11 @@ def test_place_that_cannot_be_written_is_refused(tmp_path: Path):
         writable(tmp_path / "nowhere" / "r.json")
     with pytest.raises(OptionError, match="cannot be written"):
         writable(tmp_path)
+
+
+def test_tenants_and_predictions_of_questions_are_said_to_be_unused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = tmp_path / "q.jsonl"
+    for entry, said in (('{"prompt": "a"}', ""), ('{"prompt": "a", "tenant": "b"}', "not used here: the tenants and")):
+        file.write_text(entry)
+        assert [q.turns for q in read_questions(file)] == [("a",)]
+        assert capsys.readouterr().err.startswith(said) and (said or not capsys.readouterr().err)

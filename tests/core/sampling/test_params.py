@@ -53,7 +53,6 @@ from draftwood.errors import OptionError
         ("logit_bias", {5: 3.5e38}),
         ("repetition_penalty", 1e-38),
         ("frequency_penalty", -1e38),
-        ("tenant", None),
         ("tenant", 7),
         ("prediction", 7),
         ("prediction", b"text"),
@@ -70,6 +69,11 @@ def test_a_senseless_option_is_refused_with_its_name_and_a_hint(name: str, value
 def test_a_single_stop_string_is_one_stop_string() -> None:
     options: dict[str, Any] = {"stop": "END"}
     assert SamplingParams(**options).stop == ("END",)
+
+
+def test_no_tenant_is_the_empty_name() -> None:
+    nobody: Any = None
+    assert SamplingParams(tenant=nobody).tenant == SamplingParams().tenant == ""
 
 
 def test_minus_one_keeps_every_token_as_zero_does() -> None:

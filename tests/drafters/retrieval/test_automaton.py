@@ -1,6 +1,7 @@
 """The longest end of a list that occurs in a text and is followed by something is found where it occurs first."""
 
-import random
+from hypothesis import given
+from hypothesis import strategies as st
 
 from draftwood.drafters.retrieval.automaton import TextAutomaton
 
@@ -16,19 +17,20 @@ def longest(text: list[int], path: list[int]) -> tuple[int, int]:
     return 0, 0
 
 
-def test_it_agrees_with_a_search_however_text_and_path_grow() -> None:
-    rng = random.Random(3)
-    for vocab_size in (2, 3, 8):
-        text, automaton = list[int](), TextAutomaton()
-        for _ in range(60):
-            new = [rng.randrange(vocab_size) for _ in range(rng.randrange(1, 4))]
-            text += new
-            automaton.extend(new)
-            path = [rng.randrange(vocab_size) for _ in range(rng.randrange(5))]
-            match = automaton.follow(automaton.end(), path)
-            size, end = longest(text, path)
-            assert match.length == size
-            assert automaton.after(match, 4) == (text[end : end + 4] if size else [])
+def some(vocab_size: int, least: int, most: int) -> st.SearchStrategy[list[int]]:
+    return st.lists(st.integers(0, vocab_size - 1), min_size=least, max_size=most)
+
+
+@given(st.sampled_from([2, 3, 8]).flatmap(lambda v: st.lists(st.tuples(some(v, 1, 6), some(v, 0, 5)), max_size=12)))
+def test_it_agrees_with_a_search_however_text_and_path_grow(grown: list[tuple[list[int], list[int]]]) -> None:
+    text, automaton = list[int](), TextAutomaton()
+    for new, path in grown:
+        text += new
+        automaton.extend(new)
+        match = automaton.follow(automaton.end(), path)
+        size, end = longest(text, path)
+        assert match.length == size
+        assert automaton.after(match, 4) == (text[end : end + 4] if size else [])
 
 
 def test_an_empty_text_matches_nothing() -> None:

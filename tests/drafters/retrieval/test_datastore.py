@@ -1,6 +1,7 @@
 """A draft from a datastore is what followed in it, within its limits, and never changes what is emitted."""
 
 import math
+import os
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -168,3 +169,13 @@ def test_a_store_that_is_damaged_while_it_is_open_costs_the_draft_and_not_the_te
         file.write(b"\xff" * 4 * store.info.size)
     found = ran(CpuRunner(MODEL), lambda _: recipe(store, Match()), PROMPTS, params)
     assert found.texts == texts and sum(found.accepted) == 0
+
+
+@pytest.mark.parametrize("left", [0, 100])
+def test_a_store_that_is_cut_while_it_is_open_costs_the_draft_and_not_the_process(tmp_path: Path, left: int) -> None:
+    params, texts = plain({"temperature": 0.0})
+    store = made_store(tmp_path / "s", [p + t for p, t in zip(PROMPTS, texts, strict=True)] * 99, CONFIG.vocab_size)
+    os.truncate(tmp_path / "s", left)
+    found = ran(CpuRunner(MODEL), lambda _: recipe(store, Match()), PROMPTS, params)
+    assert found.texts == texts and sum(found.accepted) == 0
+    assert all(f"s is damaged: it was cut to {left} bytes" in (reason or "") for reason in found.disabled)

@@ -1,6 +1,7 @@
 """A draft is what followed the root where the hidden state was alike, and never changes what is emitted."""
 
 import math
+import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -275,3 +276,17 @@ def test_a_store_that_is_damaged_while_it_is_open_costs_the_draft_and_not_the_te
         file.write(b"\xff" * size)
     found = ran(CpuRunner(MODEL), lambda _: recipe(store, Match()), PROMPTS, params)
     assert found.texts == texts and sum(found.accepted) == 0
+
+
+@pytest.mark.parametrize("searched", ["graph", "every key"])
+def test_a_store_that_is_cut_while_it_is_open_costs_the_draft_and_not_the_process(
+    tmp_path: Path, searched: str
+) -> None:
+    params = SamplingParams(temperature=0.0, max_tokens=16)
+    texts = ran(CpuRunner(MODEL), autoregressive.build, PROMPTS, params).texts
+    store = spoiled_store(tmp_path / "s", texts)
+    store = store if searched == "graph" else replace(store, neighbours=EveryKey(store.keys))
+    os.truncate(tmp_path / "s", 0)
+    found = ran(CpuRunner(MODEL), lambda _: recipe(store, Match()), PROMPTS, params)
+    assert found.texts == texts and sum(found.accepted) == 0
+    assert all("s is damaged: it was cut to 0 bytes" in (reason or "") for reason in found.disabled)

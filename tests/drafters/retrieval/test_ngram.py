@@ -1,8 +1,8 @@
 """Copying finds what stood in the text before, and nothing else."""
 
-import random
-
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
@@ -22,17 +22,13 @@ def brute_force(text: list[int], n_min: int, n_max: int) -> list[tuple[int, int]
     return found
 
 
-def test_the_growing_index_equals_a_search_from_scratch() -> None:
-    rng = random.Random(0)
-    for _ in range(30):
-        text = [rng.randrange(4) for _ in range(rng.randrange(1, 60))]
-        index = Index(1, 3)
-        done = 0
-        while done < len(text):
-            step = rng.randrange(1, 8)
-            index.extend(text[done : done + step])
-            done = min(done + step, len(text))
-            assert index.matches(1000) == brute_force(text[:done], 1, 3)
+@given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=8), max_size=9), st.integers(1, 3), st.integers(0, 2))
+def test_the_growing_index_equals_a_search_from_scratch(parts: list[list[int]], n_min: int, more: int) -> None:
+    index, text = Index(n_min, n_min + more), list[int]()
+    for part in parts:
+        index.extend(part)
+        text += part
+        assert index.matches(1000) == brute_force(text, n_min, n_min + more)
 
 
 def propose(text: list[int], drafter: NGram, depth: int = 4, nodes: int = 16) -> set[tuple[int, ...]]:

@@ -10,7 +10,7 @@ from draftwood.bench.cells import NONE
 from draftwood.cli.bench import shared
 from draftwood.cli.bench.progress import once_per_method
 from draftwood.cli.bench.table_cells import compact
-from draftwood.cli.options import Device, Dtype
+from draftwood.cli.options import Device, Dtype, Frequency, Presence, Repetition
 from draftwood.cli.screen import Screen
 from draftwood.errors import OptionError
 
@@ -29,6 +29,9 @@ def exact(
     against: Annotated[str | None, typer.Option(help="Also compare plain decoding with 'transformers'.")] = None,
     temperature: shared.Temperature = 0.0,
     seed: int = 0,
+    repetition_penalty: Repetition = 1.0,
+    presence_penalty: Presence = 0.0,
+    frequency_penalty: Frequency = 0.0,
     batch: Annotated[int, typer.Option(min=1, max=shared.MOST_SEQUENCES, help=BATCH_HELP)] = 1,
     dtype: Dtype = "auto",
     device: Device = "auto",
@@ -43,7 +46,14 @@ def exact(
 
     shared.writable(out)
     names = shared.recipe_names(recipes)
-    params = SamplingParams(temperature=temperature, seed=seed, max_tokens=max_tokens)
+    params = SamplingParams(
+        temperature=temperature,
+        seed=seed,
+        max_tokens=max_tokens,
+        repetition_penalty=repetition_penalty,
+        presence_penalty=presence_penalty,
+        frequency_penalty=frequency_penalty,
+    )
     loaded = load(model, dtype=dtype, device=device)
     if against is not None and loaded.info.backend.startswith("int8"):
         raise OptionError(
@@ -56,7 +66,7 @@ def exact(
         found.append(each)
         screen.lines(differences(each))
     rule = " (rule match where a recipe offers it)" if temperature else ""
-    asked = f"{len(setting.prompts)} questions, {max_tokens} tokens"
+    asked = f"{len(setting.prompts)} questions, {max_tokens} tokens{' with penalties' if params.counts_history else ''}"
     screen.line(f"{asked}, temperature {temperature:g}{rule}, {loaded.info.backend}")
     show(screen, found)
     screen.line(json.dumps(source))

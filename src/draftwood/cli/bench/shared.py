@@ -47,6 +47,8 @@ def read_questions(file: Path) -> list[Question]:
         if q.error is not None:
             say(f"left out: {q.error}")
     asked = [q for q in asked if q.error is None]
+    if any(q.tenant is not None or q.predictions is not None for q in asked):
+        say("not used here: the tenants and predictions of the questions")
     if not asked:
         raise OptionError(f"{file} holds no question that can be read")
     return asked

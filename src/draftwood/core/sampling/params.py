@@ -92,6 +92,8 @@ class SamplingParams:
         for name in ("n", "top_k", "min_tokens", "max_tokens", "seed", "logprobs"):
             value = getattr(self, name)
             _need(_whole(value) or (name in ("seed", "logprobs") and value is None), name, value, "a whole number")
+        tenant: Any = self.tenant
+        object.__setattr__(self, "tenant", "" if tenant is None else tenant)
         for name, kind, hint in (
             ("ignore_eos", bool, "True or False"),
             ("include_stop_str_in_output", bool, "True or False"),

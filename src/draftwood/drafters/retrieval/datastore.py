@@ -56,6 +56,7 @@ class Datastore(Stateless):
         return as_given(base, found := self.retrieve(state, rnd, limit), columns(found, rnd, limit))
 
     def retrieve(self, state: None, rnd: Round, limit: Limit) -> list[Retrieved]:
+        self.store.need_whole()
         sequences = zip(rnd.requests, limit.depths, limit.budgets, strict=True)
         return [self._continued(request, depth, nodes) for request, depth, nodes in sequences]
 

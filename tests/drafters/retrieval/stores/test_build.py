@@ -16,7 +16,7 @@ from draftwood.errors import OptionError, StoreError
 from full_disk import fail_write
 from small_stores import made_store
 
-SRC = Path(__file__).resolve().parents[3] / "src"
+SRC = Path(__file__).resolve().parents[4] / "src"
 NAMED: dict[str, Any] = {"vocab_size": 8, "tokenizer": "t"}
 
 

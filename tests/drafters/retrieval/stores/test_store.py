@@ -1,5 +1,7 @@
 """An open store is what was written, or it is refused: cut short, changed, of another tokenizer."""
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +16,7 @@ from draftwood.drafters.retrieval.stores.store import Store
 from draftwood.errors import StoreError
 from small_stores import TOKENIZER, made_store
 
-SRC = Path(__file__).resolve().parents[3] / "src"
+SRC = Path(__file__).resolve().parents[4] / "src"
 CORPUS = [np.random.default_rng(i).integers(0, 8, 90).tolist() for i in range(4)]
 
 
@@ -129,3 +131,32 @@ def test_two_processes_read_one_store_and_keep_it_while_it_is_replaced(tmp_path:
     assert [reader.stdout.readline() for reader in readers if reader.stdout] == ["open\n"] * 2
     assert made_store(path, [[1, 2, 3]]).info.num_tokens == 3
     assert [reader.communicate("\n")[0].strip() for reader in readers] == [str(expected)] * 2
+
+
+CUT = """
+import os, sys
+from draftwood.drafters.retrieval.stores.search import longest_match
+from draftwood.drafters.retrieval.stores.store import Store
+from draftwood.errors import StoreError
+store = Store.open(sys.argv[1])
+os.truncate(sys.argv[1], 0)
+try:
+    if sys.argv[2] == "asked":
+        store.need_whole()
+    longest_match(store, [1, 2], 2, 16)
+except StoreError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a mapped file cannot be cut")
+def test_a_file_that_is_cut_while_it_is_open_would_end_a_process_that_does_not_ask(tmp_path: Path) -> None:
+    ended: list[tuple[int, str]] = []
+    for asks in ("asked", "not asked"):
+        made_store(tmp_path / "s", CORPUS * 20)
+        words = [sys.executable, "-c", CUT, str(tmp_path / "s"), asks]
+        done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(SRC)})
+        ended.append((done.returncode, done.stdout))
+        (tmp_path / "s").unlink()
+    said = f"datastore {tmp_path / 's'} is damaged: it was cut to 0 bytes while it is open\nhint: build it again\n"
+    assert ended == [(0, said), (-signal.SIGBUS, "")]

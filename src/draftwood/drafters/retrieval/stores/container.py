@@ -101,6 +101,13 @@ def damaged(path: Path, how: str) -> StoreError:
     return StoreError(f"datastore {path} is damaged: {how}\nhint: build it again")
 
 
+def need_whole(path: Path, data: mmap.mmap) -> None:
+    """StoreError if the file has become shorter since it was opened: the system ends a process that reads beyond the end of
+    a mapped file. A file that is replaced by another one stays whole for those who have it open."""
+    if data.size() < len(data):
+        raise damaged(path, f"it was cut to {data.size()} bytes while it is open")
+
+
 def mapped(path: Path, kind: Kind, read: Callable[[BinaryIO, Path], Info]) -> tuple[Info, mmap.mmap]:
     """What `read` finds at the ends of a file, and the file in memory. StoreError if it cannot be opened."""
     try:

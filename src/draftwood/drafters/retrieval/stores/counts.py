@@ -16,6 +16,7 @@ def followers(store: Store, context: Sequence[int], tokens: Sequence[int]) -> tu
     total, found = 0, [0] * len(tokens)
     if not context or max(context) >= store.info.separator:
         return total, found
+    store.need_whole()
     width, span = store.info.width, len(context)
     pattern = np.array(context, dtype=f">u{width}").tobytes()
     for chunk in store.chunks:

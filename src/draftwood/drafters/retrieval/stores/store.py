@@ -1,7 +1,8 @@
 """Store: an open datastore. Memory-mapped and read-only, so processes share its pages and opening takes no time.
 
 Opening compares the length of the file, the checksum of its ends and some suffixes. `check` reads everything. Damage that
-neither has seen cannot lead out of the file: whoever follows a suffix tests it first.
+neither has seen cannot lead out of the file: whoever follows a suffix tests it first, and whoever looks something up asks
+whether the file still has its length.
 """
 
 import hashlib
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from draftwood.drafters.retrieval.stores.container import BLOCK, HEAD, SUFFIXES, damaged, mapped
+from draftwood.drafters.retrieval.stores.container import BLOCK, HEAD, SUFFIXES, damaged, mapped, need_whole
 from draftwood.drafters.retrieval.stores.file_format import SUFFIX_BYTES, StoreInfo, read_info
 from draftwood.errors import StoreError
 
@@ -66,8 +67,14 @@ class Store:
                 "hint: build one for this target: `draftwood datastore build FILES... --model NAME --out STORE`"
             )
 
+    def need_whole(self) -> None:
+        """StoreError if the file was cut while it is open. Whoever looks something up asks first."""
+        if self.chunks:
+            need_whole(self.path, self.chunks[0].data)
+
     def check(self) -> None:
         """StoreError names the first chunk whose bytes do not match their checksum. Reads the whole file."""
+        self.need_whole()
         for number, (chunk, told) in enumerate(zip(self.chunks, self.info.chunks, strict=True)):
             if digest_of(chunk) != told.sha256:
                 raise self.damaged(f"chunk {number + 1} of {len(self.chunks)} does not match its checksum")

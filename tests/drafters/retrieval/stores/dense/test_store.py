@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from draftwood.drafters.retrieval.stores.container import HEAD
 from draftwood.drafters.retrieval.stores.dense.format import backend_of
+from draftwood.drafters.retrieval.stores.dense.neighbours import EveryKey
 from draftwood.drafters.retrieval.stores.dense.store import FOLLOWED, DenseStore
 from draftwood.drafters.retrieval.stores.store import Store
 from draftwood.errors import StoreError
@@ -38,6 +41,39 @@ def test_what_was_written_is_read(tmp_path: Path, vocab_size: int, width: int) -
     assert store.info.width == width
     assert store.tokens.tolist() == [t for text in TEXTS for t in (*text, vocab_size - 1, vocab_size)]
     store.check()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 6), max_size=14), min_size=1, max_size=5).filter(lambda c: max(map(len, c)) > 2),
+    st.lists(st.integers(0, 6), min_size=1, max_size=6),
+    st.integers(1, 9),
+    st.sampled_from([4, 1024]),
+)
+def test_a_search_in_what_was_saved_finds_what_a_comparison_with_every_state_finds(
+    tmp_path_factory: pytest.TempPathFactory, corpus: list[list[int]], text: list[int], count: int, window: int
+) -> None:
+    store = made_dense(tmp_path_factory.mktemp("s") / "s", corpus, 7, window=window)
+    store = replace(store, neighbours=EveryKey(store.keys))
+    documents = [document for document in corpus if document]
+    found: list[tuple[int, np.ndarray]] = []  # where a token stands, and the state that produced it
+    first = 0
+    for document in documents:
+        parts = [document[at : at + window] for at in range(0, len(document), window)]
+        states = [h for part in fading(parts) for h in part]
+        found += [(first + i, states[i - 1]) for i in range(1, len(document) - 1) if i % window]
+        first += len(document) + 1
+    assert store.tokens.tolist() == [t for document in documents for t in (*document, 7)]
+    assert store.places.tolist() == [place for place, _ in found]
+    (query,) = store.projection.keys(fading([text])[0][-1:]).astype(np.float32)
+    near = store.projection.keys(np.array([h for _, h in found])).astype(np.float32) @ query
+    places, cosines = store.nearest(fading([text])[0][-1:], count)
+    best = np.sort(near)[::-1][:count]
+    np.testing.assert_allclose(cosines[0, : len(best)], best, atol=4e-3)
+    by_place = dict(zip([place for place, _ in found], near.tolist(), strict=True))
+    kept = places[0][places[0] >= 0].tolist()
+    assert len(set(kept)) == len(kept) == min(count, len(found))
+    np.testing.assert_allclose([by_place[place] for place in kept], best, atol=4e-3)
 
 
 def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:

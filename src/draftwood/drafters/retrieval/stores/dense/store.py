@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Integer
 
 from draftwood.core.model_info import ModelInfo
-from draftwood.drafters.retrieval.stores.container import BLOCK, DENSE, damaged, mapped
+from draftwood.drafters.retrieval.stores.container import BLOCK, DENSE, damaged, mapped, need_whole
 from draftwood.drafters.retrieval.stores.dense.format import SECTIONS, DenseInfo, backend_of, read_info
 from draftwood.drafters.retrieval.stores.dense.neighbours import EveryKey, Neighbours, open_graph
 from draftwood.drafters.retrieval.stores.dense.projection import Projection
@@ -81,13 +81,15 @@ class DenseStore:
         self, hidden: Float[np.ndarray, "B H"], count: int
     ) -> tuple[Integer[np.ndarray, "B count"], Float[np.ndarray, "B count"]]:
         """Where the tokens stand that the most similar hidden states produced, most similar first, with their cosines; -1
-        where there are no more."""
+        where there are no more. StoreError if the file was cut while it is open."""
+        need_whole(self.path, self.data)
         numbers, near = self.neighbours.search(self.projection.keys(hidden), count)
         places = self.places[np.maximum(numbers, 0)].astype(np.int64)
         return np.where((numbers >= 0) & (places < self.info.size), places, -1), near
 
     def check(self) -> None:
         """StoreError names the first section whose bytes do not match their checksum. Reads the whole file."""
+        need_whole(self.path, self.data)
         _compare(self.path, self.info, self.data, SECTIONS)
 
     def _look_at_some(self) -> None:
