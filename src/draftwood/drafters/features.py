@@ -258,13 +258,15 @@ class Features:
         shown again by the target."""
         pairs = {slot: self._whole_pairs(state, slot) for slot in slots if slot in state.slots}
         pairs = {slot: count for slot, count in pairs.items() if count > 0}
-        if pairs:
-            self._fuse(state, list(pairs))
-            state.runner.execute(self._chains(state, pairs, wanted=False))
-            self._keep(state, pairs)
-        for slot in slots:
-            if state.slots.pop(slot, None) is not None:
-                state.runner.free([slot])
+        try:
+            if pairs:
+                self._fuse(state, list(pairs))
+                state.runner.execute(self._chains(state, pairs, wanted=False))
+                self._keep(state, pairs)
+        finally:  # a pass that fails must not keep the slot
+            for slot in slots:
+                if state.slots.pop(slot, None) is not None:
+                    state.runner.free([slot])
 
 
 def _best_tokens_alone(policy: TreePolicy, rnd: Round, limit: Limit) -> bool:
