@@ -174,19 +174,19 @@ static void attention(const Team& team, const Shape& s, const Layer& layer, cons
   for (int i = 0; i < pass.segments; i++) {
     const int here = pass.segment[i].stop - pass.segment[i].start;
     owned += here;
-    units += (here + NODES - 1) / NODES * kv;
+    units += (here + MOST_NODES - 1) / MOST_NODES * kv;
   }
   if (owned < T) memset(mixed, 0, sizeof(float) * T * flat);  // padding gets zeros
   team.each(units, [&](int unit, int worker) {
     int i = 0, first = 0;
     for (;; i++) {
-      const int here = (pass.segment[i].stop - pass.segment[i].start + NODES - 1) / NODES * kv;
+      const int here = (pass.segment[i].stop - pass.segment[i].start + MOST_NODES - 1) / MOST_NODES * kv;
       if (unit < first + here) break;
       first += here;
     }
     const Segment& g = pass.segment[i];
-    const int from = g.start + (unit - first) / kv * NODES;
-    attend(s, g, store_, pass.cache, room.paths, (unit - first) % kv, from, std::min(from + NODES, g.stop), qkv, wide,
+    const int from = g.start + (unit - first) / kv * MOST_NODES;
+    attend(s, g, store_, pass.cache, room.paths, (unit - first) % kv, from, std::min(from + MOST_NODES, g.stop), qkv, wide,
            mixed, flat, room.scratches[worker]);
   });
   quantised(team, mixed, flat, T, (int)flat, room.activations);
