@@ -25,7 +25,7 @@ struct Cache {
   const int64_t* entries;            // staged entry of every token
 };
 
-constexpr int MOST_NODES = 16;  // tokens that share converted KV entries
+constexpr int LEAST_NODES = 4, MOST_NODES = 16;  // tokens that share converted KV entries
 struct Paths {  // the staged entries that each token attends to, in order
   Buffer memory;
   int32_t *from = nullptr, *entries = nullptr;
