@@ -4,7 +4,7 @@
 // or on how the prompt was divided into chunks.
 #pragma once
 #include <type_traits>
-#include "product.hpp"
+#include "keys.hpp"
 
 struct Segment {  // tokens of one slot inside a pass
   int32_t slot, start, stop, committed, staged;
@@ -25,10 +25,7 @@ struct Cache {
   const int64_t* entries;            // staged entry of every token
 };
 
-constexpr int KEYS = 16;   // KV entries converted together
-constexpr int NODES = 8;   // tokens that share them
-constexpr int WIDEST = 256;
-
+constexpr int LEAST_NODES = 4, MOST_NODES = 16;  // tokens that share converted KV entries
 struct Paths {  // the staged entries that each token attends to, in order
   Buffer memory;
   int32_t *from = nullptr, *entries = nullptr;
@@ -54,127 +51,128 @@ struct Paths {  // the staged entries that each token attends to, in order
 };
 
 struct Scratch {  // memory of one worker
-  Buffer scores, weights, mixed;
+  Buffer queries, scores, mixed;
 };
 
-// Sixteen keys transposed: out[d][key].
-static inline void transpose(const uint16_t* keys, int count, int width, int step, float* out) {
-  float one[WIDEST + LANES];
-  for (int k = 0; k < KEYS; k++) {
-    if (k < count) {
-      for (int d = 0; d < width; d += LANES) {
-        if (width - d >= LANES) store(one + d, load_half(keys + (size_t)k * step + d));
-        else {
-          uint16_t tail[LANES] = {0};
-          memcpy(tail, keys + (size_t)k * step + d, 2 * (width - d));
-          store(one + d, load_half(tail));
-        }
-      }
-      for (int d = 0; d < width; d++) out[d * KEYS + k] = one[d];
-    } else {
-      for (int d = 0; d < width; d++) out[d * KEYS + k] = 0.0f;
-    }
-  }
-}
-
-#if defined(__AVX512F__)
-// The same by shuffles, 16 x 16 at a time.
-static inline void transpose16(const uint16_t* keys, int step, float* out) {
-  __m512 r[16], t[16];
-  for (int i = 0; i < 16; i++) r[i] = load_half(keys + (size_t)i * step).v;
-  for (int i = 0; i < 16; i += 2) {
-    t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
-    t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
-  }
-  for (int i = 0; i < 16; i += 4) {
-    r[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(t[i]), _mm512_castps_pd(t[i + 2])));
-    r[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(t[i]), _mm512_castps_pd(t[i + 2])));
-    r[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(t[i + 1]), _mm512_castps_pd(t[i + 3])));
-    r[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(t[i + 1]), _mm512_castps_pd(t[i + 3])));
-  }
-  for (int i = 0; i < 4; i++) {
-    t[i] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0x88);
-    t[i + 4] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0xdd);
-    t[i + 8] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0x88);
-    t[i + 12] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0xdd);
-  }
-  for (int i = 0; i < 8; i++) {
-    _mm512_storeu_ps(out + i * KEYS, _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88));
-    _mm512_storeu_ps(out + (i + 8) * KEYS, _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd));
-  }
-}
-#endif
-
-static inline void transpose_block(const uint16_t* keys, int count, int width, float* out) {
-#if defined(__AVX512F__)
-  if (count == KEYS && width % LANES == 0) {
-    for (int d = 0; d < width; d += LANES) transpose16(keys + d, width, out + d * KEYS);
+// V vectors of an entry whose width ends `left` numbers on.
+template <int V>
+static inline void load_entry(const uint16_t* entry, int left, F* out) {
+  if (left >= V * LANES) {
+#pragma GCC unroll 4
+    for (int v = 0; v < V; v++) out[v] = load_half(entry + v * LANES);
     return;
   }
+  uint16_t tail[V * LANES] = {0};
+  memcpy(tail, entry, 2 * left);
+  for (int v = 0; v < V; v++) out[v] = load_half(tail + v * LANES);
+}
+
+// Keeps a vector that several products read in a register. The compiler would load it again for each of them, and the
+// processor loads one vector in the time of one product.
+static inline F kept(F a) {
+#if defined(__AVX512F__)
+  asm("" : "+v"(a.v));
 #endif
-  transpose(keys, count, width, width, out);
+  return a;
 }
 
-static inline void load_entry(const uint16_t* entry, int width, int vectors, F* out) {
-  for (int v = 0; v < vectors; v++) {
-    if (width - v * LANES >= LANES) out[v] = load_half(entry + v * LANES);
-    else {
-      uint16_t tail[LANES] = {0};
-      memcpy(tail, entry + v * LANES, 2 * (width - v * LANES));
-      out[v] = load_half(tail);
-    }
+// How many queries, blocks of keys and vectors of a value an inner loop takes: as many as have sums in registers.
+#if defined(__AVX512F__)
+constexpr int QUERIES = 6, BLOCKS = 2, VECTORS = 4;
+#elif defined(__AVX2__)
+constexpr int QUERIES = 3, BLOCKS = 1, VECTORS = 2;
+#else
+constexpr int QUERIES = 3, BLOCKS = 1, VECTORS = 4;
+#endif
+constexpr int VALUES = 32;  // entries whose values are converted together
+
+// f(first, std::integral_constant<int, some>) for all of `count`, MOST or fewer at a time.
+template <int MOST, class Do>
+static inline void by_parts(int first, int count, const Do& f) {
+  for (; count >= MOST; first += MOST, count -= MOST) f(first, std::integral_constant<int, MOST>());
+  if constexpr (MOST > 1)
+    if (count > 0) by_parts<MOST - 1>(first, count, f);
+}
+
+// Scores of N queries with B blocks of transposed keys: sums over the head's columns in order, even and odd ones apart.
+template <int N, int B, class Key>
+static inline void score_keys(const float* const* queries, const Key* transposed, int width, float* scores,
+                              size_t pitch) {
+  F even[N][B], odd[N][B];
+  const float* q[N];
+#pragma GCC unroll 8
+  for (int j = 0; j < N; j++) {
+    q[j] = queries[j];
+    for (int b = 0; b < B; b++) even[j][b] = odd[j][b] = set1(0.0f);
   }
-}
-
-// Scores of HEADS queries with sixteen transposed keys: sums over the head's columns in order, even and odd ones apart.
-template <int HEADS>
-static inline void score_keys(const float* q, const float* transposed, int width, float* scores, size_t pitch) {
-  F even[HEADS], odd[HEADS];
-  for (int g = 0; g < HEADS; g++) even[g] = odd[g] = set1(0.0f);
   for (int d = 0; d + 1 < width; d += 2) {
-    const F a = load(transposed + d * KEYS), b = load(transposed + (d + 1) * KEYS);
-#pragma GCC unroll 4
-    for (int g = 0; g < HEADS; g++) {
-      even[g] = fma(set1(q[(size_t)g * width + d]), a, even[g]);
-      odd[g] = fma(set1(q[(size_t)g * width + d + 1]), b, odd[g]);
+    F x[B], y[B];
+#pragma GCC unroll 8
+    for (int b = 0; b < B; b++) {
+      x[b] = kept(load_key(transposed + ((size_t)b * width + d) * KEYS));
+      y[b] = kept(load_key(transposed + ((size_t)b * width + d + 1) * KEYS));
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < N; j++) {
+      const F even_q = kept(set1(q[j][d])), odd_q = kept(set1(q[j][d + 1]));
+#pragma GCC unroll 8
+      for (int b = 0; b < B; b++) {
+        even[j][b] = fma(even_q, x[b], even[j][b]);
+        odd[j][b] = fma(odd_q, y[b], odd[j][b]);
+      }
     }
   }
-  for (int g = 0; g < HEADS; g++) store(scores + g * pitch, even[g] + odd[g]);
+#pragma GCC unroll 8
+  for (int j = 0; j < N; j++)
+    for (int b = 0; b < B; b++) store(scores + j * pitch + b * KEYS, even[j][b] + odd[j][b]);
 }
 
-// Adds weight * value for `count` entries, in order, to the sums of HEADS heads. w[g * pitch + i] belongs to entry i.
-template <int HEADS, int V>
-static inline void mix(const F (*value)[4], int from, int count, const float* w, size_t pitch, float* m, size_t m_pitch) {
-  F acc[HEADS][V];
-  for (int g = 0; g < HEADS; g++)
-    for (int v = 0; v < V; v++) acc[g][v] = load(m + g * m_pitch + v * LANES);
+// Adds weight * value for the entries [from, count), in order, to the sums of N queries. w[j * pitch + i] belongs to
+// entry i.
+template <int N, int V>
+static inline void mix(const F (*value)[VECTORS], int from, int count, const float* w, size_t pitch, float* m,
+                       size_t m_pitch) {
+  F acc[N][V];
+#pragma GCC unroll 8
+  for (int j = 0; j < N; j++)
+    for (int v = 0; v < V; v++) acc[j][v] = load(m + j * m_pitch + v * LANES);
   for (int i = from; i < count; i++) {
-#pragma GCC unroll 4
-    for (int g = 0; g < HEADS; g++) {
-      const F p = set1(w[g * pitch + i]);
-#pragma GCC unroll 4
-      for (int v = 0; v < V; v++) acc[g][v] = fma(p, value[i][v], acc[g][v]);
+    F x[V];
+#pragma GCC unroll 8
+    for (int v = 0; v < V; v++) x[v] = kept(value[i][v]);
+#pragma GCC unroll 8
+    for (int j = 0; j < N; j++) {
+      const F p = kept(set1(w[j * pitch + i]));
+#pragma GCC unroll 8
+      for (int v = 0; v < V; v++) acc[j][v] = fma(p, x[v], acc[j][v]);
     }
   }
-  for (int g = 0; g < HEADS; g++)
-    for (int v = 0; v < V; v++) store(m + g * m_pitch + v * LANES, acc[g][v]);
+#pragma GCC unroll 8
+  for (int j = 0; j < N; j++)
+    for (int v = 0; v < V; v++) store(m + j * m_pitch + v * LANES, acc[j][v]);
 }
 
-// f(first head, std::integral_constant<int, heads>) for all heads of a group, three or fewer at a time.
-template <class Do>
-static inline void by_heads(int group, const Do& f) {
-  int g = 0;
-  for (; g + 3 <= group; g += 3) f(g, std::integral_constant<int, 3>());
-  if (group - g == 2) f(g, std::integral_constant<int, 2>());
-  if (group - g == 1) f(g, std::integral_constant<int, 1>());
-}
-
-template <class Do>
-static inline void by_vectors(int some, const Do& f) {
-  if (some == 4) f(std::integral_constant<int, 4>());
-  else if (some == 3) f(std::integral_constant<int, 3>());
-  else if (some == 2) f(std::integral_constant<int, 2>());
-  else f(std::integral_constant<int, 1>());
+// Scores -> weights, in place: w[0 .. size), zeros up to the end of the last vector.
+static inline void softmax(float* w, int size) {
+  const int whole = size / LANES * LANES, end = (size + LANES - 1) / LANES * LANES;
+  for (int j = size; j < end; j++) w[j] = -INFINITY;
+  F top = set1(-INFINITY);
+  for (int i = 0; i < end; i += LANES) top = max(top, load(w + i));
+  const F peak = set1(greatest(top));
+  F total = set1(0.0f);
+  for (int i = 0; i < whole; i += LANES) {
+    const F e = exponential(load(w + i) - peak);
+    store(w + i, e);
+    total = total + e;
+  }
+  if (whole < end) {
+    // Weights behind the end must be exactly zero; `exponential` returns e^-87 there.
+    store(w + whole, exponential(load(w + whole) - peak));
+    for (int j = size; j < end; j++) w[j] = 0.0f;
+    total = total + load(w + whole);
+  }
+  const F by = set1(1.0f / sum(total));
+  for (int i = 0; i < end; i += LANES) store(w + i, load(w + i) * by);
 }
 
 // One key/value head for the tokens [from, to) of a segment. q: rotated and scaled, [token][heads][width].
@@ -182,106 +180,103 @@ static void attend(const Shape& shape, const Segment& s, const Store& store_, co
                    int kv, int from, int to, const float* q, size_t q_stride, float* out, size_t out_stride,
                    Scratch& scratch) {
   const int width = shape.head_dim, group = shape.heads / shape.kv_heads, vectors = (width + LANES - 1) / LANES;
+  const int count = to - from, n = s.committed;
   const uint16_t* keys = store_.keys + s.slot * cache.slot_stride + kv * cache.head_stride;
   const uint16_t* values = store_.values + s.slot * cache.slot_stride + kv * cache.head_stride;
-  int last = 0;  // staged entries [0, last) are visible to some of these tokens
-  for (int t = from; t < to; t++)
-    if (paths.from[t + 1] > paths.from[t]) last = std::max(last, paths.entries[paths.from[t + 1] - 1] + 1);
-  const int n = s.committed, reach = n + last;
-  const int pitch = (reach + 2 * KEYS) / KEYS * KEYS + KEYS;
-  float* scores = scratch.scores.get<float>((size_t)(to - from) * group * pitch);
-  float* weights = scratch.weights.get<float>((size_t)(to - from) * group * pitch);
-  float* mixed = scratch.mixed.get<float>((size_t)(to - from) * group * vectors * LANES);
-  alignas(64) float transposed[WIDEST * KEYS];
 
-  int lowest = 0;  // first committed entry that is visible to some of these tokens
-  if (shape.window > 0) {
-    lowest = n;
-    for (int t = from; t < to; t++) {
-      const int path = paths.from[t + 1] - paths.from[t];
-      lowest = std::min(lowest, std::max(0, n + path - shape.window));
-    }
+  struct Token {
+    const int32_t* path;  // its staged entries
+    int steps;            // how many they are
+    int first;            // the first position it attends to
+    int reach;            // the first entry behind those
+  } tokens[MOST_NODES];
+  int lowest = n, highest = 0, reach = n;  // least and greatest `first`, greatest `reach`
+  int shared = INT32_MAX;                  // staged entries with which all paths begin
+  for (int i = 0; i < count; i++) {
+    Token& t = tokens[i];
+    t.path = paths.entries + paths.from[from + i];
+    t.steps = paths.from[from + i + 1] - paths.from[from + i];
+    t.first = shape.window > 0 ? std::max(0, n + t.steps - shape.window) : 0;
+    t.reach = t.steps > 0 ? n + t.path[t.steps - 1] + 1 : n;
+    lowest = std::min(lowest, t.first);
+    highest = std::max(highest, t.first);
+    reach = std::max(reach, t.reach);
+    shared = std::min(shared, t.steps);
+    if (memcmp(t.path, tokens[0].path, sizeof(int32_t) * shared) != 0)
+      for (int p = 0; p < shared; p++)
+        if (t.path[p] != tokens[0].path[p]) shared = p;
   }
+  const int all = count * group;
+  const bool many = all > QUERIES;
+  const size_t pitch = (reach + 2 * KEYS) / KEYS * KEYS + KEYS, m_pitch = (size_t)vectors * LANES;
+  const float** queries = scratch.queries.get<const float*>(all);
+  float* scores = scratch.scores.get<float>(all * pitch);
+  float* mixed = scratch.mixed.get<float>(all * m_pitch);
+  memset(mixed, 0, sizeof(float) * all * m_pitch);
+  for (int j = 0; j < all; j++)
+    queries[j] = q + (from + j / group) * q_stride + (size_t)(kv * group + j % group) * width;
+
   // Committed and staged entries are adjacent, so one loop computes the scores of both.
-  for (int k = lowest / KEYS * KEYS; k < reach; k += KEYS) {
-    transpose_block(keys + (size_t)k * width, std::min(KEYS, reach - k), width, transposed);
-    for (int t = from; t < to; t++)
-      by_heads(group, [&](int g, auto heads) {
-        score_keys<heads>(q + t * q_stride + (size_t)(kv * group + g) * width, transposed, width,
-                       scores + ((size_t)(t - from) * group + g) * pitch + k, pitch);
-      });
+  alignas(64) float transposed[(BLOCKS * WIDEST + 32) * KEYS];
+  const auto score_blocks = [&](int k, auto blocks, auto* transposed) {
+    for (int b = 0; b < blocks; b++)
+      transpose(keys + (size_t)(k + b * KEYS) * width, reach - k - b * KEYS, width,
+                transposed + (size_t)b * width * KEYS);
+    by_parts<QUERIES>(0, all, [&](int j, auto some) {
+      int end = 0;  // tokens of a prompt reach less far than the last of them
+      for (int i = j / group; i <= (j + some - 1) / group; i++) end = std::max(end, tokens[i].reach);
+      if (k < end) score_keys<some, blocks>(queries + j, transposed, width, scores + j * pitch + k, pitch);
+    });
+  };
+  const auto score = [&](int k, auto blocks) {
+    if constexpr (TRANSPOSED_HALVES)
+      if (!many) return score_blocks(k, blocks, (uint16_t*)transposed);
+    score_blocks(k, blocks, transposed);
+  };
+  int k = lowest / KEYS * KEYS;
+  for (; k + (BLOCKS - 1) * KEYS < reach; k += BLOCKS * KEYS) score(k, std::integral_constant<int, BLOCKS>());
+  for (; k < reach; k += KEYS) score(k, std::integral_constant<int, 1>());
+
+  // Weights, in the order of the token's own sequence. Step p of a path is staged entry p or a later one, so scores can
+  // move to their positions in place.
+  for (int j = 0; j < all; j++) {
+    const Token& t = tokens[j / group];
+    float* w = scores + j * pitch;
+    if (t.reach > n + t.steps)  // in a chain they are there
+      for (int p = std::max(0, t.first - n); p < t.steps; p++) w[n + p] = w[n + t.path[p]];
+    softmax(w + t.first, n + t.steps - t.first);
   }
-  // Weights, in the order of the token's own sequence.
-  for (int t = from; t < to; t++) {
-    const int32_t* path = paths.entries + paths.from[t];
-    const int steps = paths.from[t + 1] - paths.from[t];
-    const int first = shape.window > 0 ? std::max(0, n + steps - shape.window) : 0;
-    const int size = n + steps - first;
-    for (int g = 0; g < group; g++) {
-      const float* s_ = scores + ((size_t)(t - from) * group + g) * pitch;
-      float* w = weights + ((size_t)(t - from) * group + g) * pitch;
-      const int old = std::max(0, n - first);
-      if (old > 0) memcpy(w, s_ + first, sizeof(float) * old);
-      for (int i = old; i < size; i++) w[i] = s_[n + path[first + i - n]];
-      F top = set1(-INFINITY);
-      for (int i = 0; i < size; i += LANES) {
-        if (size - i < LANES) for (int j = size; j < i + LANES; j++) w[j] = -INFINITY;
-        top = max(top, load(w + i));
+
+  // Values: the entries that all tokens have at the same positions first; then the rest of each token's path.
+  alignas(64) F value[VALUES][VECTORS];
+  const auto add = [&](const int32_t* path, int p, int entries, int token, int behind) {  // for tokens [token, behind)
+    by_parts<VECTORS>(0, vectors, [&](int part, auto v) {
+      for (int i = 0; i < entries; i++) {
+        const int entry = p + i < n ? p + i : n + path[p + i - n];
+        load_entry<v>(values + (size_t)entry * width + part * LANES, width - part * LANES, value[i]);
       }
-      const F peak = set1(greatest(top));
-      F total = set1(0.0f);
-      for (int i = 0; i < size; i += LANES) {
-        F e = exponential(load(w + i) - peak);
-        store(w + i, e);
-        // Weights behind the end must be exactly zero; `exponential` returns e^-87 there.
-        if (size - i < LANES) { for (int j = size; j < i + LANES; j++) w[j] = 0.0f; e = load(w + i); }
-        total = total + e;
-      }
-      const F by = set1(1.0f / sum(total));
-      for (int i = 0; i < size; i += LANES) store(w + i, load(w + i) * by);
-      memset(mixed + ((size_t)(t - from) * group + g) * vectors * LANES, 0, sizeof(float) * vectors * LANES);
-    }
-  }
-  // Values: committed entries first, sixteen at a time for all tokens; then each token's own path.
-  F value[KEYS][4];
-  for (int part = 0; part < vectors; part += 4) {
-    const int some = std::min(4, vectors - part);
-    for (int k = lowest; k < n; k += KEYS) {
-      const int count = std::min(KEYS, n - k);
-      for (int i = 0; i < count; i++)
-        load_entry(values + (size_t)(k + i) * width + part * LANES, width - part * LANES, some, value[i]);
-      for (int t = from; t < to; t++) {
-        const int steps = paths.from[t + 1] - paths.from[t];
-        const int first = shape.window > 0 ? std::max(0, n + steps - shape.window) : 0;
-        by_heads(group, [&](int g, auto heads) {
-          const size_t at = (size_t)(t - from) * group + g;
-          by_vectors(some, [&](auto v) {
-            mix<heads, v>(value, std::max(0, first - k), count, weights + at * pitch - first + k, pitch,
-                          mixed + (at * vectors + part) * LANES, (size_t)vectors * LANES);
-          });
+      if (many)
+        for (int i = 0; i < entries; i++)
+          for (int x = 0; x < v; x += 2)
+            __builtin_prefetch(values + (size_t)(p + i + NEXT_ENTRIES) * width + (part + x) * LANES);
+      const auto mix_all = [&](int first, int count, int low) {
+        by_parts<QUERIES>(first, count, [&](int j, auto some) {
+          mix<some, v>(value, low, entries, scores + j * pitch + p, pitch, mixed + j * m_pitch + part * LANES, m_pitch);
         });
-      }
-    }
-    for (int t = from; t < to; t++) {
-      const int32_t* path = paths.entries + paths.from[t];
-      const int steps = paths.from[t + 1] - paths.from[t];
-      const int first = shape.window > 0 ? std::max(0, n + steps - shape.window) : 0;
-      for (int p = std::max(0, first - n); p < steps; p += KEYS) {
-        const int count = std::min(KEYS, steps - p);
-        for (int i = 0; i < count; i++)
-          load_entry(values + (size_t)(n + path[p + i]) * width + part * LANES, width - part * LANES, some, value[i]);
-        by_heads(group, [&](int g, auto heads) {
-          const size_t at = (size_t)(t - from) * group + g;
-          by_vectors(some, [&](auto v) {
-            mix<heads, v>(value, 0, count, weights + at * pitch + n + p - first, pitch,
-                          mixed + (at * vectors + part) * LANES, (size_t)vectors * LANES);
-          });
-        });
-      }
-    }
+      };
+      if (highest <= p) mix_all(token * group, (behind - token) * group, 0);
+      else
+        for (int i = token; i < behind; i++) mix_all(i * group, group, std::max(0, tokens[i].first - p));
+    });
+  };
+  const int same = n + shared;
+  for (int p = lowest; p < same; p += VALUES) add(tokens[0].path, p, std::min(VALUES, same - p), 0, count);
+  for (int i = 0; i < count; i++) {
+    const int end = n + tokens[i].steps;
+    for (int p = std::max(same, tokens[i].first); p < end; p += VALUES)
+      add(tokens[i].path, p, std::min(VALUES, end - p), i, i + 1);
   }
-  for (int t = from; t < to; t++)
-    for (int g = 0; g < group; g++)
-      memcpy(out + t * out_stride + (size_t)(kv * group + g) * width,
-             mixed + ((size_t)(t - from) * group + g) * vectors * LANES, sizeof(float) * width);
+  for (int j = 0; j < all; j++)
+    memcpy(out + (from + j / group) * out_stride + (size_t)(kv * group + j % group) * width, mixed + j * m_pitch,
+           sizeof(float) * width);
 }

@@ -170,23 +170,27 @@ static void attention(const Team& team, const Shape& s, const Layer& layer, cons
 
   const size_t flat = (size_t)q_heads * d;
   float* mixed = room.mixed.get<float>(T * flat);
-  int units = 0, owned = 0;
-  for (int i = 0; i < pass.segments; i++) {
-    const int here = pass.segment[i].stop - pass.segment[i].start;
-    owned += here;
-    units += (here + NODES - 1) / NODES * kv;
-  }
+  int owned = 0;
+  for (int i = 0; i < pass.segments; i++) owned += pass.segment[i].stop - pass.segment[i].start;
   if (owned < T) memset(mixed, 0, sizeof(float) * T * flat);  // padding gets zeros
+  // Tokens that share converted entries: many, unless that leaves the threads with too few units to finish together.
+  int step = MOST_NODES, units = 0;
+  const auto units_of = [&](const Segment& g) { return (g.stop - g.start + step - 1) / step * kv; };
+  for (;; step /= 2) {
+    units = 0;
+    for (int i = 0; i < pass.segments; i++) units += units_of(pass.segment[i]);
+    if (step == LEAST_NODES || team.size == 1 || units >= 3 * team.size) break;
+  }
   team.each(units, [&](int unit, int worker) {
     int i = 0, first = 0;
     for (;; i++) {
-      const int here = (pass.segment[i].stop - pass.segment[i].start + NODES - 1) / NODES * kv;
+      const int here = units_of(pass.segment[i]);
       if (unit < first + here) break;
       first += here;
     }
     const Segment& g = pass.segment[i];
-    const int from = g.start + (unit - first) / kv * NODES;
-    attend(s, g, store_, pass.cache, room.paths, (unit - first) % kv, from, std::min(from + NODES, g.stop), qkv, wide,
+    const int from = g.start + (unit - first) / kv * step;
+    attend(s, g, store_, pass.cache, room.paths, (unit - first) % kv, from, std::min(from + step, g.stop), qkv, wide,
            mixed, flat, room.scratches[worker]);
   });
   quantised(team, mixed, flat, T, (int)flat, room.activations);

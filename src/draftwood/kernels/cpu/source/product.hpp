@@ -129,6 +129,7 @@ static void tile(const Matrix& m, int group, const Block* x, int blocks, const u
   const uint8_t* weights = m.data + group * m.group_bytes();
   const uint16_t* scales = (const uint16_t*)(weights + m.weights_bytes());
   F acc[NT];
+#pragma GCC unroll 16  // sums stay in registers; a loop would clear an array in memory first
   for (int t = 0; t < NT; t++) acc[t] = set1(0.0f);
   for (int b = 0; b < blocks; b++, x++) {
     prefetch_block<KIND>(weights, b, AHEAD);
@@ -156,6 +157,7 @@ static void tile(const Matrix& m, int group, const Block* x, int blocks, const u
       if (KIND == 4) acc[t] = fma(minimum, set1(x->total(t)), acc[t]);
     }
   }
+#pragma GCC unroll 16
   for (int t = 0; t < NT; t++) out[t] = acc[t];
 }
 
