@@ -8,7 +8,8 @@ from draftwood.drafters.combine.route import Route
 from draftwood.drafters.retrieval.ngram import NGram
 from draftwood.drafters.retrieval.prediction import Prediction
 from draftwood.option_parsing import Count, Size
-from draftwood.sizing.choose_route import drafter_and_costs, route_policy
+from draftwood.sizing.choose_route import beam_and_children, drafter_and_costs
+from draftwood.trees.best_first import BestFirst
 from draftwood.verifiers.match import Match
 
 PAPER = Paper(title="draftwood's default: of all drafts at hand the one that pays most, chosen in every round")
@@ -28,7 +29,7 @@ def build(target: Runner, *, depth: Count = 12, nodes: Size = 16) -> Recipe:
             (depth, nodes),
             fuse=not on_host(target.info.device),
         ),
-        policy=route_policy(target),
+        policy=BestFirst(*beam_and_children(target)),
         verifier=Match(),
         controller=Priced(max(depth, DEEPEST), max(nodes, arm.nodes), times),
     )

@@ -13,7 +13,7 @@ from draftwood.drafters.nets.make_drafter import feature_drafter
 from draftwood.drafters.retrieval.datastore import Datastore, open_store
 from draftwood.drafters.retrieval.ngram import NGram
 from draftwood.option_parsing import Count, OfDrafter, Size
-from draftwood.sizing.choose_route import HEAD, arm_and_costs, route_policy
+from draftwood.sizing.choose_route import HEAD, arm_and_costs, beam_and_children
 from draftwood.trees.best_first import BestFirst
 from draftwood.verifiers.match import Match
 
@@ -50,7 +50,7 @@ def build(
     arm, times = arm_and_costs(target, model, weights)
     return Recipe(
         drafter=Route(texts, model, arm, (depth, retrieved), fuse=True),
-        policy=route_policy(target),
+        policy=BestFirst(*beam_and_children(target)),
         verifier=Match(),
         controller=Priced(depth, max(MOST, arm.nodes), times),
     )

@@ -55,9 +55,9 @@ def arm_and_costs(target: Runner, model: Drafter, weights: str = "auto") -> tupl
     return arm, trials(target, Recipe(drafter=model, **_PARTS), f"route {weights}")
 
 
-def route_policy(target: Runner) -> BestFirst:
-    """The trees that the arm above sizes."""
-    return BestFirst(1, CHILDREN) if host.on_host(target.info.device) else BestFirst()
+def beam_and_children(target: Runner) -> tuple[int | None, int | None]:
+    """Of the trees that the arm above sizes: a chain with leaves beside it, or what the limit says."""
+    return (1, CHILDREN) if host.on_host(target.info.device) else (None, None)
 
 
 def draft_costs(target: Runner, drafter: Drafter, name: str) -> tuple[Times, ...]:
