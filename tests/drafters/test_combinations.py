@@ -2,7 +2,7 @@
 of 8, greedy and sampled, with penalties and a grammar.
 
 FirstOf takes retrievers, and one other drafter where none of them has found anything. Route takes retrievers and one drafter
-that runs a model, which it asks for requests up to a temperature of 1: above it only its retrievers draft. ConfidentChain
+that runs a model, which it asks for requests up to a temperature of 0.5: above it only its retrievers draft. ConfidentChain
 looks at one chain, so under Route drafters of trees have a SizedTree. Fuse takes all drafters here: it refuses only those
 that run the target's own layers. Lookahead, Lengthened, Cascade, Superposed and Features are no retrievers: they stand last.
 """

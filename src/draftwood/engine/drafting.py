@@ -103,10 +103,12 @@ def _selected(e: "Engine", proposal: Proposal, limit: Limit) -> Proposal:
     reserved for so many only."""
     policy, tree = e.recipe.policy, proposal.tree
     kept = node_budget.selected(policy, tree, limit) if limit.shared else policy.select(tree, limit)
-    if not bool((kept | ~tree.live).all()):
+    if kept is not tree.live and not bool((kept | ~tree.live).all()):
         proposal = proposal.keep(kept)
     if not bool(proposal.tree.live.all()):
         proposal = proposal.compact(int(proposal.tree.live.sum(1).max()))
+    if proposal.tree.num_nodes - 1 <= min(limit.budgets):
+        return proposal
     inside = proposal.tree.num_in_pass()
     if bool((inside > limit.nodes).any()):
         raise DrafterError(f"{host(inside)} nodes were kept, {list(limit.budgets)} allowed")

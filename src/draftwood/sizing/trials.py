@@ -25,7 +25,7 @@ from draftwood.engine.engine import Engine
 SECONDS = 0.35  # after which every size is tried at most once more
 LONGEST = 1.5  # seconds after which no round begins, for targets and trees that are slow
 SIZES: tuple[Size, ...] = ((0, 0), (2, 2), (2, 4), (5, 5), (4, 12), (5, 32))
-ROUNDS = 7  # of a size at most; the median counts
+ROUNDS = 7  # of a size at most; one below the median counts
 LENGTH = 256  # tokens of the text, one in eight of them prompt
 
 _DONE: WeakKeyDictionary[Any, dict[object, tuple[Times, ...]]] = WeakKeyDictionary()
@@ -51,7 +51,7 @@ class Record:
 
 
 def trials(target: Runner, recipe: Recipe, key: str, sizes: Sequence[Size] = SIZES) -> tuple[Times, ...]:
-    """The median round of each size, once per target, `key` (which drafter) and number of threads. A drafter that fails
+    """A fast round of each size, once per target, `key` (which drafter) and number of threads. A drafter that fails
     here leaves fewer rounds; the first request reports why."""
     known = of_target(_DONE, target)
     which = key, torch.get_num_threads(), tuple(sizes)
@@ -118,4 +118,5 @@ def _timed(target: Runner, recipe: Recipe, sizes: Sequence[Size]) -> list[Times]
             break
     engine.close()
     warm = [each[1:] or each for each in rounds.values() if each]  # the first of each warms up
-    return [sorted(each, key=lambda t: t.total)[len(each) // 2] for each in warm]
+    # Below the median: in the first rounds of a process everything takes longer than later.
+    return [sorted(each, key=lambda t: t.total)[(len(each) - 1) // 3] for each in warm]

@@ -95,7 +95,7 @@ class ConfidentChain:
     so far. `passes`: of the longest draft, where it takes less than one for each token."""
 
     depth: int = 8
-    least: float = 0.5
+    least: float = 0.45
     passes: int | None = None
     children: int = 1
 

@@ -39,7 +39,7 @@ from draftwood.errors import DrafterError
 
 CHAIN = ConfidentChain()
 SAMPLED = -0.7  # log-odds by which a copied token is less often right where the target samples, on the embedded model
-HOTTEST = 1.0  # temperature above which a model's best tokens are too seldom the emitted ones
+HOTTEST = 0.5  # temperature above which a model's best tokens are too seldom the emitted ones
 UNDRAFTED = Drafted([], [], [], [], [], 0)
 SHORTEST = 3  # tokens of the shortest answer that a draft may make faster
 MARGIN = 1.02  # times as fast as plain decoding: what a draft must be expected to be
