@@ -86,7 +86,9 @@ def test_a_report_is_written_with_the_run_and_again_from_its_log(spec, in_this_p
     out, html, again = tmp_path / "r.json", tmp_path / "report.html", tmp_path / "again.html"
     done = spec("--recipes", "prompt_lookup", "--per-task", "1", "--out", str(out), "--html", str(html))
     assert done.exit_code == 0, done.output
-    assert "hello hello" in html.read_text() and f"report: {html}" in done.stderr
+    # Which questions stand under the losing cases depends on the times of this run.
+    text = html.read_text()
+    assert "prompt_lookup" in text and 'id="losses"' in text and f"report: {html}" in done.stderr
     read = CliRunner().invoke(app, ["bench", "report", str(out.with_suffix(".jsonl")), "--html", str(again)])
     assert read.exit_code == 0 and again.read_text() == html.read_text()
 
