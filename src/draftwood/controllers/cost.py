@@ -18,13 +18,15 @@ _LEVEL = 64.0**2  # contexts that spread over fewer entries than this root say l
 
 @dataclass(slots=True)
 class _Knot:
-    """Weighted sums of what was observed near one number of tokens."""
+    """Weighted sums of what was observed near one number of tokens. They fade with every observation of any size, which is
+    made up for when this knot is looked at: means do not change by it."""
 
     weight: float = 0.0
     context: float = 0.0
     seconds: float = 0.0
     squares: float = 0.0  # of contexts
     products: float = 0.0  # of context and seconds
+    faded: int = 0  # observations that the sums have faded by
 
     def at(self, context: int) -> float:
         """The line of least squares, leaning towards a level one and never falling."""
@@ -33,7 +35,9 @@ class _Knot:
         slope = max(0.0, self.products / self.weight - x * y) / (spread + _LEVEL)
         return max(1e-9, y + slope * (context - x))
 
-    def fade(self, by: float) -> None:
+    def fade(self, forget: float, observed: int) -> None:
+        """To the weight that the sums have after so many observations."""
+        by, self.faded = forget ** (observed - self.faded), observed
         self.weight, self.context, self.seconds = by * self.weight, by * self.context, by * self.seconds
         self.squares, self.products = by * self.squares, by * self.products
 
@@ -57,12 +61,13 @@ class CostModel:
     draft: DraftCost = field(default_factory=DraftCost)
     rest: float = 0.0
     _rounds: float = 0.0
+    _observed: int = 0
 
     def pass_seconds(self, tokens: int, context: int = 0) -> float:
         """Expected seconds of a target pass over `tokens` tokens with `context` cache entries attended."""
         low, share = _between(tokens)
-        line = self._line(context)
-        return (1 - share) * line[low] + share * line[low + 1]
+        line = self._line(context, low + 1 if share > 0 else low)
+        return (1 - share) * line[low] + share * line[-1]
 
     def draft_seconds(self, passes: int, nodes: int | None = None) -> float:
         """Expected seconds of a draft of so many passes and nodes, a chain by default."""
@@ -88,33 +93,35 @@ class CostModel:
     def _observe_pass(self, tokens: int, context: int, seconds: float) -> None:
         low, share = _between(tokens)
         near = [(part, self.knots[i]) for i, part in ((low, 1 - share), (low + 1, share)) if part > 0]
+        for _, knot in near:
+            knot.fade(self.forget, self._observed)
         if all(knot.weight > 3 for _, knot in near):
             seconds = min(seconds, self.outlier * sum(part * knot.at(context) for part, knot in near))
-        for knot in self.knots:
-            if knot.weight:
-                knot.fade(self.forget)
+        self._observed += 1
         for part, knot in near:
+            knot.fade(self.forget, self._observed)
             knot.add(part, context, seconds)
 
-    def _line(self, context: int) -> list[float]:
-        """Seconds at every knot; unmeasured knots are filled from measured ones and never fall below a smaller pass."""
-        known = {i: knot.at(context) for i, knot in enumerate(self.knots) if knot.weight > 0}
-        if not known:
-            return [self.prior * (1 + i) for i in range(len(KNOTS))]
-        places = list(known)
+    def _line(self, context: int, upto: int) -> list[float]:
+        """Seconds at every knot up to this one; unmeasured knots are filled from measured ones and never fall below a
+        smaller pass."""
+        places = [i for i, knot in enumerate(self.knots) if knot.weight > 0]
+        if not places:
+            return [self.prior * (1 + i) for i in range(upto + 1)]
         line: list[float] = []
         after = 0  # the first measured knot that is not behind
-        for i in range(len(KNOTS)):
+        for i in range(upto + 1):
             while after < len(places) and places[after] < i:
                 after += 1
             if after == len(places):
                 # Beyond the largest pass ever seen, assume that time grows with the tokens: pessimism keeps trees small.
-                value = known[places[-1]] * KNOTS[i] / KNOTS[places[-1]]
+                value = self.knots[places[-1]].at(context) * KNOTS[i] / KNOTS[places[-1]]
             elif places[after] == i or after == 0:
-                value = known[places[after]]
+                value = self.knots[places[after]].at(context)
             else:
                 a, b = places[after - 1], places[after]
-                value = known[a] + (known[b] - known[a]) * (i - a) / (b - a)
+                below, above = self.knots[a].at(context), self.knots[b].at(context)
+                value = below + (above - below) * (i - a) / (b - a)
             line.append(max(value, line[-1]) if line else value)
         return line
 

@@ -20,6 +20,7 @@ from draftwood.core.score import KnownTokens
 from draftwood.core.tree import TokenTree
 from draftwood.drafters.levels import levels_of, rows_at
 from draftwood.drafters.nets.runner import FeatureModel
+from draftwood.drafters.retrieval.retrieved import Listed, Retrieved, as_given
 from draftwood.trees.grow import NO_NUMBERS
 
 
@@ -92,13 +93,14 @@ def chain_in_one_call(
     steps = min(limit.tier.depth, limit.tier.nodes - 1)
     if steps < 1 or base.tree.num_nodes > 1:
         return None
+    if hosts.on_host(base.tree.tokens.device):
+        listed = listed_chain(model, base, limit, chain, temperature, only, k)
+        return None if listed is None else _from_lists(base, listed, k)
     started = perf_counter()
     found = model.best_chains(chain, temperature, steps, only, limit.least, k)
     if found is None:
         return None
     seconds = perf_counter() - started
-    if hosts.on_host(base.tree.tokens.device):
-        return _from_lists(base, limit, hosts.host(found[0]), hosts.host(found[1]), seconds)
     tokens, prob = found
     k = tokens.shape[-1]
     path = prob[..., 0].log().cumsum(1)  # [B, steps]
@@ -114,14 +116,28 @@ def chain_in_one_call(
     return _with_costs(grown, steps, k, seconds)
 
 
-def _from_lists(
-    base: Proposal, limit: Limit, tokens: list[list[list[int]]], prob: list[list[list[float]]], seconds: float
-) -> Proposal:
-    """The same on the host, where a few numbers are faster in lists. [B][steps][k]"""
-    found: list[list[int]] = []
-    above: list[list[int]] = []
-    scores: list[list[float]] = []
-    ran, broken, k = 1, False, len(tokens[0][0])
+def listed_chain(
+    model: FeatureModel,
+    base: Proposal,
+    limit: Limit,
+    chain: ForwardInput,
+    temperature: list[float],
+    only: Int[Tensor, "W"] | None,
+    k: int = 1,
+) -> Listed | None:
+    """The same as lists, on the host, where a few numbers are faster so."""
+    steps = min(limit.tier.depth, limit.tier.nodes - 1)
+    if steps < 1 or base.tree.num_nodes > 1:
+        return None
+    started = perf_counter()
+    best = model.best_chains(chain, temperature, steps, only, limit.least, k)
+    if best is None:
+        return None
+    seconds = perf_counter() - started
+    tokens: list[list[list[int]]] = hosts.host(best[0])
+    prob: list[list[list[float]]] = hosts.host(best[1])
+    found: list[Retrieved] = []
+    ran, broken = 1, False
     for words, shares, depth, nodes in zip(tokens, prob, limit.depths, limit.budgets, strict=True):
         ids: list[int] = []
         parents: list[int] = []
@@ -141,11 +157,12 @@ def _from_lists(
                     parents.append(at)
                     score.append(path + log(chance))
             at, path = first, score[first - 1]
-        found.append(ids)
-        above.append(parents)
-        scores.append(score)
-    grown = base.with_given(found, above, scores)
-    return replace(_with_costs(grown, ran, k, seconds), fault=NO_NUMBERS if broken else base.fault)
+        found.append(Retrieved(ids, parents, score))
+    return Listed(found, ran, seconds, NO_NUMBERS if broken else base.fault)
+
+
+def _from_lists(base: Proposal, listed: Listed, k: int) -> Proposal:
+    return replace(_with_costs(as_given(base, listed.found), listed.passes, k, listed.seconds), fault=listed.fault)
 
 
 def _with_costs(grown: Proposal, steps: int, k: int, seconds: float) -> Proposal:

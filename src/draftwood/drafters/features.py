@@ -25,8 +25,9 @@ from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.score import KnownTokens
 from draftwood.core.verdict import Outcome
-from draftwood.drafters.feature_draft import Draft, chain_in_one_call
+from draftwood.drafters.feature_draft import Draft, chain_in_one_call, listed_chain
 from draftwood.drafters.nets.runner import FeatureModel
+from draftwood.drafters.retrieval.retrieved import Listed
 from draftwood.trees.grow import grow
 
 MARGIN = 1024  # staged entries beyond the longest text
@@ -41,10 +42,7 @@ class _Slot:
     owner: Request
     waiting: Float[Tensor, "k d"] | None = None
     apart: list[list[Float[Tensor, "k H"]]] = field(default_factory=list[list[Tensor]])
-
-    @property
-    def unfused(self) -> int:
-        return sum(len(each[0]) for each in self.apart)
+    unfused: int = 0  # features that are held apart
 
     @property
     def held(self) -> int:
@@ -52,6 +50,10 @@ class _Slot:
 
     def add(self, fused: Float[Tensor, "k d"]) -> None:
         self.waiting = fused if self.waiting is None else torch.cat([self.waiting, fused])
+
+    def add_apart(self, parts: list[Float[Tensor, "k H"]], count: int) -> None:
+        self.apart.append(parts)
+        self.unfused += count
 
 
 @dataclass(slots=True)
@@ -119,9 +121,9 @@ class Features:
         if not parts:
             return
         taps = parts[0] if len(parts) == 1 else [torch.cat(list(tap)) for tap in zip(*parts, strict=True)]
-        fused, sizes = self.model.fuse(taps), [sum(len(part[0]) for part in each) for each in held.values()]
+        fused, sizes = self.model.fuse(taps), [state.slots[slot].unfused for slot in held]
         for slot, own in zip(held, fused.split(sizes), strict=True):
-            state.slots[slot].apart = []
+            state.slots[slot].apart, state.slots[slot].unfused = [], 0
             state.slots[slot].add(own)
 
     @staticmethod
@@ -172,41 +174,71 @@ class Features:
         return ForwardInput.of(host_input, at, want if wanted else [], joined.device, joined)
 
     def propose(self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
-        slots, lengths = rnd.host_slots, rnd.host_lengths
-        # Before its first pass a text has no features to draft from.
-        held = {slot: state.slots[slot].held for slot in slots if slot in state.slots}
-        counts = {
-            slot: held[slot]
-            for slot, length in zip(slots, lengths, strict=True)
-            if held.get(slot) and state.runner.length(slot) + held[slot] == length - 1
-        }
-        only = self._only(state, rnd)
-        if not counts or (only is not None and not len(only)):
+        ready = self._ready(state, rnd, limit)
+        if ready is None:
             return base
-        self._fuse(state, list(counts))
-        staged = limit.tier.depth * limit.tier.nodes  # at most: a level's frontier is never wider than the budget
-        state.runner.reserve(list(counts), [count + min(staged, MARGIN) for count in counts.values()])
+        counts, only = ready
         # A model ranks faster than its logits become distributions. `proceed` may want to see those whole.
         reads = policy.reads(limit) if limit.proceed is always else None
         most, temperature = (0, None) if reads is None else (reads, rnd.temperature())
         chain, known = self._chains(state, counts), self._known(state, rnd, counts)
-        proposal = None
-        beside = most if most and policy.max_frontier(limit) == 1 else 0
-        divisor = rnd.temperature() if beside or _best_tokens_alone(policy, rnd, limit) else None
+        proposal, kept = None, list(counts.values())
+        beside = self._beside(rnd, limit, policy)
+        divisor = rnd.temperature() if beside else None
         if divisor and len(counts) == rnd.batch:
-            proposal = chain_in_one_call(state.runner, base, limit, chain, divisor, only, max(beside, 1))
-        kept = list(counts.values())
+            proposal = chain_in_one_call(state.runner, base, limit, chain, divisor, only, beside)
         if proposal is None:
             draft = Draft(state.runner, rnd, chain, known, policy.draw.ranked, temperature, most, only)
             grown = grow(base, limit, policy, rnd, draft.step)
             proposal = replace(grown, pass_seconds=draft.seconds)
             kept = kept if draft.outputs is not None else [0] * len(counts)
-        # Entries behind guesses go. The pairs of known tokens stay: their features are the target's own.
-        self._keep(state, dict(zip(counts, kept, strict=True)))
-        for slot, count in zip(counts, kept, strict=True):
+        self._keep_pairs(state, dict(zip(counts, kept, strict=True)))
+        return proposal
+
+    def listed(self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Listed | None:
+        """The same draft as lists, for a drafter on the host that chooses among its nodes; None: it can only be proposed."""
+        beside = self._beside(rnd, limit, policy)
+        divisor = rnd.temperature() if beside else None
+        ready = self._ready(state, rnd, limit) if divisor else None
+        if not divisor or ready is None or len(ready[0]) < rnd.batch:
+            return None
+        counts, only = ready
+        found = listed_chain(state.runner, base, limit, self._chains(state, counts), divisor, only, beside)
+        if found is not None:
+            self._keep_pairs(state, counts)
+        return found
+
+    def _ready(self, state: _State, rnd: Round, limit: Limit) -> tuple[dict[int, int], Int[Tensor, "W"] | None] | None:
+        """Waiting pairs by slot, fused, with room for a draft behind them, and the tokens that may be drafted. None: before
+        its first pass a text has no features to draft from, or no token is asked for."""
+        held = {slot: state.slots[slot].held for slot in rnd.host_slots if slot in state.slots}
+        counts = {
+            slot: held[slot]
+            for slot, length in zip(rnd.host_slots, rnd.host_lengths, strict=True)
+            if held.get(slot) and state.runner.length(slot) + held[slot] == length - 1
+        }
+        only = self._only(state, rnd)
+        if not counts or (only is not None and not len(only)):
+            return None
+        self._fuse(state, list(counts))
+        staged = limit.tier.depth * limit.tier.nodes  # at most: a level's frontier is never wider than the budget
+        state.runner.reserve(list(counts), [count + min(staged, MARGIN) for count in counts.values()])
+        return counts, only
+
+    @staticmethod
+    def _beside(rnd: Round, limit: Limit, policy: TreePolicy) -> int:
+        """Tokens of each level, where the draft is a chain of best tokens with the next best beside it; 0: it is not."""
+        reads = policy.reads(limit) if limit.proceed is always else None
+        if reads and policy.max_frontier(limit) == 1:
+            return reads
+        return 1 if _best_tokens_alone(policy, rnd, limit) else 0
+
+    def _keep_pairs(self, state: _State, counts: dict[int, int]) -> None:
+        """Entries behind guesses go. The pairs of known tokens stay: their features are the target's own."""
+        self._keep(state, counts)
+        for slot, count in counts.items():
             own = state.slots[slot]
             own.waiting = None if own.waiting is None or count == own.held else own.waiting[count:]
-        return proposal
 
     @staticmethod
     def _known(state: _State, rnd: Round, counts: dict[int, int]) -> list[KnownTokens | None]:
@@ -246,11 +278,15 @@ class Features:
         if not places:
             return
         # Fused when the next draft needs them: a text that is not drafted for some rounds costs less.
-        shown = self._shown(output, put(places, rnd.device))
+        every = output.tokens is not None and places == list(range(output.tokens.size))
+        shown = (
+            [output.features[tap] for tap in self.model.taps] if every else self._shown(output, put(places, rnd.device))
+        )
         counts = [count for _, count in taken]
-        for (own, count), *parts in zip(taken, *(tap.split(counts) for tap in shown), strict=True):
+        parted = [tap.split(counts) for tap in shown] if len(counts) > 1 else [[tap] for tap in shown]
+        for (own, count), *parts in zip(taken, *parted, strict=True):
             if count:
-                own.apart.append(parts)
+                own.add_apart(parts, count)
         self._fuse(state, [slot for slot in rnd.host_slots if slot in state.slots and state.slots[slot].unfused > MANY])
 
     def free(self, state: _State, slots: Sequence[int]) -> None:

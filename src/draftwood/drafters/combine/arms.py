@@ -6,8 +6,7 @@ SizedTree        a tree of a fixed size from a measured table: where they cannot
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from math import exp
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,12 +15,11 @@ from draftwood.controllers.acceptance import Acceptance, Outlook, Size
 from draftwood.controllers.shifts import Shifts
 from draftwood.controllers.survival import Survival
 from draftwood.controllers.yields import Yield, Yields
-from draftwood.core.host import host
 from draftwood.core.limit import CostEstimate, Limit
-from draftwood.core.proposal import Proposal
 from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.drafters.combine.fusion import Drafted
+from draftwood.drafters.retrieval.retrieved import Retrieved
 
 # Of the embedded model's head: what a first draft brings, and the log-odds by which it is more often right than it says.
 GREEDY, SAMPLED = Yield(1.4, 2.9, 3.1), Yield(0.5, 1.3, 2.4)
@@ -52,8 +50,13 @@ class Arm(Protocol):
         """Of a draft for these sequences, of which no more than `room` is scored."""
         ...
 
-    def drafted(self, state: Any, rnd: Round, made: Proposal) -> list[Drafted] | None:
-        """The model's nodes with their chances; None if they cannot be looked at."""
+    @property
+    def looks(self) -> bool:
+        """Whether it says which drafted nodes are worth to be scored, where they can be looked at."""
+        ...
+
+    def drafted(self, state: Any, rnd: Round, made: Sequence[Retrieved]) -> list[Drafted]:
+        """The model's nodes with their chances."""
         ...
 
     def learn(
@@ -126,11 +129,13 @@ class ConfidentChain:
         depths = [min(self.depth, deep, nodes) for deep, nodes in zip(room.depths, room.budgets, strict=True)]
         return Limit.of(depths, [deep * self.children for deep in depths], rnd.device, least=least)
 
-    def drafted(self, state: _Chains, rnd: Round, made: Proposal) -> list[Drafted] | None:
-        tree = made.tree
-        columns = (host(x) for x in (tree.tokens, tree.parents, tree.score, tree.live))
-        each = zip(rnd.host_slots, rnd.requests, *columns, strict=True)
-        return [_drafted(state.kind(request).ranks, slot, *lists) for slot, request, *lists in each]
+    @property
+    def looks(self) -> bool:
+        return True
+
+    def drafted(self, state: _Chains, rnd: Round, made: Sequence[Retrieved]) -> list[Drafted]:
+        each = zip(rnd.host_slots, rnd.requests, made, strict=True)
+        return [_drafted(state.kind(request).ranks, slot, found) for slot, request, found in each]
 
     def learn(
         self,
@@ -177,34 +182,22 @@ def _of_rank(ranks: tuple[Survival, ...], rank: int) -> Survival:
     return ranks[min(rank, len(ranks) - 1)]
 
 
-def _drafted(
-    ranks: tuple[Survival, ...],
-    slot: int,
-    tokens: list[int],
-    parents: list[int],
-    score: list[float],
-    live: list[bool],
-) -> Drafted:
-    """The live nodes of one tree. Siblings share the chance that those before them leave."""
-    number, taken, count = {0: 0}, {0: 0.0}, {0: 0}
-    depth = {0: 0}
-    found = Drafted([], [], [], [], [], 0)
-    for i in range(1, len(tokens)):
-        if not live[i]:
-            continue
-        above = number[parents[i]]
-        said = exp(score[i] - score[parents[i]])
-        chance = min(_of_rank(ranks, count[above]).chance(slot, said), max(1 - taken[above], 0.0))
-        found.tokens.append(tokens[i])
-        found.parents.append(above)
-        found.said.append(said)
-        found.chances.append(chance)
-        found.ranks.append(count[above])
+def _drafted(ranks: tuple[Survival, ...], slot: int, found: Retrieved) -> Drafted:
+    """The nodes of one tree. Siblings share the chance that those before them leave."""
+    size = len(found.tokens)
+    taken, count, depth = [0.0] * (size + 1), [0] * (size + 1), [0] * (size + 1)
+    chances: list[float] = []
+    places: list[int] = []
+    said = found.chances()
+    for i, above in enumerate(found.parents):
+        rank = count[above]
+        chance = min(_of_rank(ranks, rank).chance(slot, said[i]), max(1 - taken[above], 0.0))
+        chances.append(chance)
+        places.append(rank)
         taken[above] += chance
         count[above] += 1
-        number[i] = own = len(found.tokens)
-        taken[own], count[own], depth[own] = 0.0, 0, depth[above] + 1
-    return replace(found, levels=max(depth.values()))
+        depth[i + 1] = depth[above] + 1
+    return Drafted(found.tokens, found.parents, said, chances, places, max(depth))
 
 
 @dataclass(slots=True)
@@ -246,8 +239,12 @@ class SizedTree:
         depth, nodes = self.sizes[state.best]
         return Limit.of([depth] * rnd.batch, [nodes] * rnd.batch, rnd.device).at_most(room.depths, room.budgets)
 
-    def drafted(self, state: _Trees, rnd: Round, made: Proposal) -> None:
-        return None
+    @property
+    def looks(self) -> bool:
+        return False
+
+    def drafted(self, state: _Trees, rnd: Round, made: Sequence[Retrieved]) -> list[Drafted]:
+        raise NotImplementedError("a tree of a fixed size is scored whole")
 
     def learn(
         self, state: _Trees, slot: int, request: Request, scored: Drafted | None, emitted: Sequence[int], counts: Counts

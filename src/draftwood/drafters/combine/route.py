@@ -13,7 +13,7 @@ the host the model's probabilities decide how many of its nodes are scored. All 
 nodes are exact whatever the choice is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -34,7 +34,7 @@ from draftwood.drafters.combine.costs import RoundSeconds, judge, paying_nodes
 from draftwood.drafters.combine.fusion import Drafted, beside_unseen, fused, joined
 from draftwood.drafters.combine.merge import merge
 from draftwood.drafters.combine.several import with_source
-from draftwood.drafters.retrieval.retrieved import NOTHING, Retrieved, Retriever, as_given
+from draftwood.drafters.retrieval.retrieved import NOTHING, Listed, Retrieved, Retriever, as_given
 from draftwood.errors import DrafterError
 
 CHAIN = ConfidentChain()
@@ -56,6 +56,9 @@ class _Choice:
     accepted: float = 0.0  # what is expected of the model: accepted tokens, scored nodes, seconds of the draft
     nodes: float = 0.0
     draft: float = 0.0
+
+
+_PLAIN = _Choice()  # never changed: most rounds of a text that cannot be guessed share it
 
 
 @dataclass(slots=True)
@@ -133,11 +136,12 @@ class Route:
             raise DrafterError("Route needs a controller that supplies a cost model, such as Priced")
         self._price(state, rnd, limit, limit.cost_model)
         plain = MARGIN / state.seconds[0]
-        copies = limit
-        if self.copies is not None:
-            copies = limit.at_most([self.copies[0]] * rnd.batch, [self.copies[1]] * rnd.batch)
+        copies = self._copies(limit)
         found = [each.retrieve(own, rnd, copies) for each, own in zip(self.retrievers, state.retrievers, strict=True)]
         drafts = [] if self.model is None or not state.followed else self.arm.expected(state.arm, rnd)
+        if not drafts and not any(each.tokens for some in found for each in some):
+            state.choices.update(dict.fromkeys(rnd.host_slots, _PLAIN))
+            return base
         chosen: list[_Choice] = []
         for b, slot in enumerate(rnd.host_slots):
             choice, rate = self._best_retrieved(state, rnd, b, [each[b] for each in found], plain)
@@ -150,6 +154,15 @@ class Route:
             state.choices[slot] = choice
         return self._proposal(state, rnd, base, limit, policy, chosen)
 
+    def _copies(self, limit: Limit) -> Limit:
+        """Of what is retrieved."""
+        if self.copies is None:
+            return limit
+        depth, nodes = self.copies
+        if max(limit.depths) <= depth and max(limit.budgets) <= nodes:
+            return limit
+        return limit.at_most([depth] * len(limit.depths), [nodes] * len(limit.depths))
+
     def _price(self, state: _State, rnd: Round, limit: Limit, cost: CostEstimate) -> None:
         if state.costs.look_up(cost, rnd, max(self.arm.nodes, *limit.budgets)) and self.model is not None:
             self.arm.price(state.arm, cost, state.seconds, rnd.batch)
@@ -159,7 +172,7 @@ class Route:
     ) -> tuple[_Choice, float]:
         """The retriever and the number of its nodes with most tokens a second, if more than `plain`; and that rate."""
         slot, sampled = rnd.host_slots[b], not rnd.requests[b].params.greedy
-        best, most = _Choice(), plain
+        best, most = _PLAIN, plain
         for i, each in enumerate(found):
             if not each.tokens or state.doubts[i].pauses(slot):
                 continue
@@ -172,17 +185,19 @@ class Route:
         self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy, chosen: list[_Choice]
     ) -> Proposal:
         asked = [b for b, choice in enumerate(chosen) if choice.model]
+        if not asked and all(choice is _PLAIN for choice in chosen):
+            return base
         if not asked or self.model is None:
             return self._given(rnd, base, limit, chosen)
         some = len(asked) < rnd.batch
         part, own_base = (rnd.take(asked), base.take(put(asked, rnd.device))) if some else (rnd, base)
         ours, room = [chosen[b] for b in asked], limit.take(asked)
         own = self.arm.limit(state.arm, part, room)
+        if self.arm.looks and host.on_host(rnd.device):
+            listed = self._listed(state, part, own_base, own, policy)
+            self._as_much_as_pays(state, part, room, self.arm.drafted(state.arm, part, listed.found), ours)
+            return self._from_lists(base, chosen, listed)
         made = self.model.propose(state.model, part, own_base, own, policy)
-        looked = self.arm.drafted(state.arm, part, made) if host.on_host(rnd.device) else None
-        if looked is not None:
-            self._as_much_as_pays(state, part, room, looked, ours)
-            return self._from_lists(base, chosen, made)
         made = with_source(made, len(self.retrievers))
         if self.fuse:
             for choice, most in zip(ours, room.budgets, strict=True):
@@ -193,13 +208,20 @@ class Route:
             made = merge(made, self._given(part, own_base, room, ours))
         return made if not some else made.scatter(asked, self._given(rnd, base, limit, chosen, without=asked))
 
-    def _from_lists(self, base: Proposal, chosen: list[_Choice], made: Proposal) -> Proposal:
+    def _listed(self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Listed:
+        """The model's draft as lists. A drafter that has them need not make tensors of what may not be scored."""
+        assert self.model is not None
+        as_lists: Callable[..., Listed | None] | None = getattr(self.model, "listed", None)
+        listed = None if as_lists is None else as_lists(state.model, rnd, base, limit, policy)
+        return Listed.of(self.model.propose(state.model, rnd, base, limit, policy)) if listed is None else listed
+
+    def _from_lists(self, base: Proposal, chosen: list[_Choice], made: Listed) -> Proposal:
         """What is scored of the model's draft, and what was retrieved: one tree for each sequence."""
         model = len(self.retrievers)
         trees = [joined(choice.scored or UNDRAFTED, choice.found, (model, choice.retriever)) for choice in chosen]
         tokens, parents, score, source = (list(column) for column in zip(*trees, strict=True))
         given = base.with_given(tokens, parents, score, source=source)
-        return replace(given, passes=made.passes, pass_seconds=made.pass_seconds, fault=made.fault)
+        return replace(given, passes=made.passes, pass_seconds=made.seconds, fault=made.fault)
 
     def _given(
         self, rnd: Round, base: Proposal, limit: Limit, chosen: list[_Choice], without: Sequence[int] = ()
@@ -252,7 +274,7 @@ class Route:
             if choice.model:
                 counts = len(paths[b]) - 1, outcome.deepest[b]
                 self.arm.learn(state.arm, slot, request, choice.scored, emitted, counts)
-            else:
+            elif slot in state.followed:
                 self.arm.rest(state.arm, slot)
 
     def free(self, state: _State, slots: Sequence[int]) -> None:

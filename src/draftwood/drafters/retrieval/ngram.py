@@ -31,18 +31,27 @@ class Index:
 
     def extend(self, tokens: Sequence[int]) -> None:
         """Append tokens; the pattern that ends the text is entered only when something follows it."""
+        text, ends, n_min, n_max = self.text, self.ends, self.n_min, self.n_max
         for token in tokens:
-            size = len(self.text)
-            for n in range(self.n_min, min(self.n_max, size) + 1):
-                self.ends.setdefault(tuple(self.text[size - n :]), []).append(size)
-            self.text.append(token)
+            size = len(text)
+            last = tuple(text[-n_max:])
+            for n in range(n_min, len(last) + 1):
+                pattern = last[-n:]
+                if pattern in ends:
+                    ends[pattern].append(size)
+                else:
+                    ends[pattern] = [size]
+            text.append(token)
 
     def matches(self, most: int) -> list[tuple[int, int]]:
         """(pattern length, where its continuation starts), longest patterns first, the most recent first among equals."""
+        last = tuple(self.text[-self.n_max :])
+        if last[-self.n_min :] not in self.ends:
+            return []  # no longer pattern either: it would end with this one
         found: list[tuple[int, int]] = []
         seen: set[int] = set()
-        for n in range(min(self.n_max, len(self.text)), self.n_min - 1, -1):
-            for end in reversed(self.ends.get(tuple(self.text[-n:]), [])):
+        for n in range(len(last), self.n_min - 1, -1):
+            for end in reversed(self.ends.get(last[-n:], ())):
                 if end not in seen:
                     seen.add(end)
                     found.append((n, end))

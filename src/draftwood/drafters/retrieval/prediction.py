@@ -63,6 +63,8 @@ class Prediction(Stateless):
         return as_given(base, found := self.retrieve(state, rnd, limit), columns(found, rnd, limit))
 
     def retrieve(self, state: _State, rnd: Round, limit: Limit) -> list[Retrieved]:
+        if not any(request.prediction for request in rnd.requests):
+            return [NOTHING] * rnd.batch
         sequences = zip(rnd.host_slots, rnd.requests, limit.depths, limit.budgets, strict=True)
         return [self._found(state, *each) for each in sequences]
 
@@ -77,6 +79,8 @@ class Prediction(Stateless):
     def commit(self, state: _State, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
         """Count which nodes of the verified tree were found here, whoever put them there. The tree is read where a request
         has a prediction: one read more on an accelerator."""
+        if not state.slots:
+            return
         asked = [b for b, slot in enumerate(rnd.host_slots) if slot in state.slots and state.slots[slot].offers]
         if not asked or outcome.proposal.tree.num_nodes == 1:
             return

@@ -52,6 +52,32 @@ class Retrieved:
 NOTHING = Retrieved([], [], [])
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What a model drafted for each sequence, as lists; the passes and seconds that it took; why it broke off, if it did."""
+
+    found: list[Retrieved]
+    passes: int
+    seconds: float
+    fault: str | None = None
+
+    @staticmethod
+    def of(made: Proposal) -> "Listed":
+        """What a proposal on the host holds."""
+        tree = made.tree
+        columns = (host.host(x) for x in (tree.tokens, tree.parents, tree.score, tree.live))
+        return Listed(
+            [_listed(*lists) for lists in zip(*columns, strict=True)], made.passes, made.pass_seconds, made.fault
+        )
+
+
+def _listed(tokens: list[int], parents: list[int], score: list[float], live: list[bool]) -> Retrieved:
+    """The live nodes of one tree."""
+    nodes = [i for i in range(1, len(tokens)) if live[i]]
+    number = {0: 0} | {old: new for new, old in enumerate(nodes, 1)}
+    return Retrieved([tokens[i] for i in nodes], [number[parents[i]] for i in nodes], [score[i] for i in nodes])
+
+
 class Retriever(Drafter, Protocol):
     """A drafter that runs no model: what it finds lies on the host, so that a choice can be made before it is drafted."""
 

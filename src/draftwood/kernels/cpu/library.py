@@ -72,7 +72,19 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "draftwood_threads": (None, [c_int, c_int]),
     "draftwood_layers": (
         None,
-        [POINTER(Shape), POINTER(Layer), c_int, c_int, POINTER(c_uint8), POINTER(Pass), c_void_p, c_void_p],
+        [
+            POINTER(Shape),
+            POINTER(Layer),
+            c_int,
+            c_int,
+            POINTER(c_uint8),
+            POINTER(Pass),
+            c_void_p,
+            c_void_p,
+            POINTER(c_int32),
+            c_int,
+            c_void_p,
+        ],
     ),
     "draftwood_head": (None, [POINTER(Matrix), c_void_p, c_float, *2 * [c_void_p], c_int, c_void_p, c_int64, c_void_p]),
     "draftwood_features": (

@@ -4,7 +4,7 @@ It runs the same passes as the float decoder: taps, parts of the layers, skipped
 """
 
 import threading
-from ctypes import byref, c_uint8
+from ctypes import byref, c_int32, c_uint8
 
 import torch
 from jaxtyping import Float, Int
@@ -74,20 +74,20 @@ class NativeDecoder:
         stop = self.num_layers if layers.stop is None else layers.stop
         h = self.embed(x.ids) if x.hidden is None else x.hidden.float().clone(memory_format=torch.contiguous_format)
         features: dict[int, Tensor] = {layers.start: h.clone()} if layers.start in taps else {}
+        groups = sorted((r for r in layers.together if layers.start <= r.start < stop), key=lambda r: r.start)
+        inside = {i for group in groups for i in group[1:]}  # no residual stands between layers that run together
+        tapped = sorted(tap for tap in taps if layers.start < tap <= stop and tap not in inside)
         run = _Run(self, NativePass(x, cache, cache.stage(x), self.rotations, self._stores), layers)
-        together = {r.start: r for r in layers.together}
-        cuts = sorted({stop, *taps, *together} & set(range(layers.start + 1, stop + 1)))
+        if tapped:
+            features |= run.tap(tapped, h)
         at = layers.start
-        while at < stop:
-            if at in together:
-                self._run_together(together[at], h, run, layers)
-                at = together[at].stop
-            else:
-                upto = next(c for c in cuts if c > at)
-                run.layers(at, upto, h)
-                at = upto
-            if at in taps:
-                features[at] = h.clone()
+        for group in groups:
+            run.layers(at, group.start, h)
+            self._run_together(group, h, run, layers)
+            at = group.stop
+            if at in features:
+                features[at].copy_(h)
+        run.layers(at, stop, h)
         if FINAL in taps:
             features[FINAL] = self._final(h)
         if stop < self.num_layers or not x.want.shape[0]:
@@ -166,14 +166,24 @@ class _Run:
 
     def __init__(self, model: NativeDecoder, native_pass: NativePass, plan: LayerPlan) -> None:
         self.model, self.native_pass = model, native_pass
+        self.taps, self.num_taps, self.tapped = None, 0, None
         self.skip = None
         if plan.skip_attention or plan.skip_mlp:
             self.skip = (c_uint8 * model.num_layers)()
             for i in range(model.num_layers):
                 self.skip[i] = _NO_ATTENTION * (i in plan.skip_attention) | _NO_MLP * (i in plan.skip_mlp)
 
+    def tap(self, taps: list[int], h: Float[Tensor, "T H"]) -> dict[int, Float[Tensor, "T H"]]:
+        """Where the residuals after these many layers will stand."""
+        self.taps, self.num_taps = (c_int32 * len(taps))(*taps), len(taps)
+        room = h.new_empty(len(taps), *h.shape)
+        self.tapped = room.data_ptr()
+        return dict(zip(taps, room.unbind(0), strict=True))
+
     def layers(self, first: int, last: int, h: Tensor, flags: int = 0, apart: Tensor | None = None) -> None:
         """Layers [first, last) in place on h; `flags` replace the plan's, for a part of one layer."""
+        if first >= last:
+            return
         m = self.model
         skip = self.skip
         if flags:
@@ -181,7 +191,7 @@ class _Run:
             skip[first] = flags
         m.library.calls.draftwood_layers(
             byref(m._shape), m._layers, first, last, skip, byref(self.native_pass.pointers), h.data_ptr(),
-            None if apart is None else apart.data_ptr(),
+            None if apart is None else apart.data_ptr(), self.taps, 0 if flags else self.num_taps, self.tapped,
         )  # fmt: skip
 
 

@@ -212,12 +212,14 @@ static void mlp(const Team& team, const Shape& s, const Layer& layer, int T, Wor
 }
 
 // Layers [first, last), in place on h [tokens][hidden]. skip: flags by layer, or null.
+// taps[j]: after so many layers, rising; there h is copied to row j of `tapped` [count][tokens][hidden].
 extern "C" void draftwood_layers(const Shape* shape, const Layer* layers, int first, int last, const uint8_t* skip,
-                                 const Pass* pass, float* h, float* apart) {
+                                 const Pass* pass, float* h, float* apart, const int32_t* taps, int count, float* tapped) {
   if (pass->tokens == 0) return;
   Call call;
   Workspace& mine = workspace(call.team.size);
   mine.paths.build(pass->segment, pass->segments, pass->tokens);
+  const size_t size = (size_t)pass->tokens * shape->hidden;
   for (int i = first; i < last; i++) {
     const int flags = skip == nullptr ? 0 : skip[i];
     if (!(flags & ATTENTION)) {
@@ -226,6 +228,8 @@ extern "C" void draftwood_layers(const Shape* shape, const Layer* layers, int fi
       attention(call.team, *shape, layers[i], *pass, pass->stores[i], mine, aside ? apart : h, aside ? SET : ADD);
     }
     if (!(flags & MLP)) mlp(call.team, *shape, layers[i], pass->tokens, mine, h);
+    for (int j = 0; j < count; j++)
+      if (taps[j] == i + 1) memcpy(tapped + j * size, h, sizeof(float) * size);
   }
 }
 
