@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-SPIN_US = 400  # how long an idle worker thread spins: longer than the Python between two calls of a round
+SPIN_US = 1000  # how long an idle worker thread spins: longer than the Python between two calls of a round
 
 
 class Matrix(ctypes.Structure):
