@@ -119,6 +119,7 @@ RUNS = {
     "datastore build": ["datastore", "build", "{questions}", "--dense", "--model", "{model}", "--out", "{out}"],
     "bench edits": ["bench", "edits", "--model", "{model}"],
     "bench hostile": ["bench", "hostile", "--model", "{model}"],
+    "search layers": ["search", "layers", "--model", "{model}", "--out", "{out}"],
 }
 
 

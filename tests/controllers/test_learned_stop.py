@@ -43,8 +43,8 @@ class Telling(TableDrafter):
     """A table that shows hidden states."""
 
     def propose(self, state: Any, rnd: Round, base: Proposal, limit: Limit, policy: Any) -> Proposal:
-        def proceed(tree: TokenTree, frontier: Tensor, above: Any) -> Tensor:
-            return limit.proceed(tree, frontier, seen_of(tree, frontier))
+        def proceed(tree: TokenTree, frontier: Tensor, above: Any, own: Tensor) -> Tensor:
+            return limit.proceed(tree, frontier, seen_of(tree, frontier), own)
 
         return TableDrafter.propose(self, state, rnd, base, replace(limit, proceed=proceed), policy)
 
@@ -122,10 +122,10 @@ class Taking(TableDrafter):
     """Asks the judge about a level that is drawn, and takes the level back where it says no."""
 
     def propose(self, state: Any, rnd: Round, base: Proposal, limit: Limit, policy: Any) -> Proposal:
-        made = TableDrafter.propose(self, state, rnd, base, replace(limit, proceed=lambda t, f, a: f >= 0), policy)
+        made = TableDrafter.propose(self, state, rnd, base, replace(limit, proceed=lambda t, f, a, o: f >= 0), policy)
         tree = made.tree
         nodes = torch.arange(tree.num_nodes).expand(tree.batch, -1)
-        liked = limit.proceed(tree, nodes[:, 1:], seen_of(tree, nodes[:, 1:]))
+        liked = limit.proceed(tree, nodes[:, 1:], seen_of(tree, nodes[:, 1:]), torch.ones(1))
         return made.keep(torch.cat([tree.live[:, :1], liked], dim=1))
 
 
@@ -141,7 +141,7 @@ class Foreseeing(TableDrafter):
     """Lets the judge see the very tokens that are about to be drawn."""
 
     def propose(self, state: Any, rnd: Round, base: Proposal, limit: Limit, policy: Any) -> Proposal:
-        def proceed(tree: TokenTree, frontier: Tensor, above: Any) -> Tensor:
+        def proceed(tree: TokenTree, frontier: Tensor, above: Any, own: Tensor) -> Tensor:
             probs = torch.tensor(self.probs(())).expand(*frontier.shape, -1).double()  # the same after every text
             coming = rnd.draw(frontier.clamp_min(0), probs, 1, Draw.DISTINCT, frontier >= 0)[..., 0]
             return (tree.num_nodes == 1) | (coming == 1)

@@ -14,7 +14,7 @@ def test_nodes_get_children_as_far_as_the_limit_goes_unless_proceed_stops_them()
     assert limit.nodes.tolist() == [4, 0], "who is not drafted has no nodes"
     tree, frontier = TokenTree.roots(torch.tensor([5, 6])), torch.zeros(2, 1, dtype=torch.int64)
     assert limit.proceed is always
-    assert limit.proceed(tree, frontier, None).tolist() == [[True], [True]]
+    assert limit.proceed(tree, frontier, None, torch.ones(2, 1)).tolist() == [[True], [True]]
 
 
 def test_a_limit_takes_its_tensors_where_it_may_not_make_any() -> None:

@@ -57,7 +57,7 @@ class Wayward(Always):
     """Whether a node gets children depends on all that was drawn so far, in every branch."""
 
     def plan(self, state: None, rnd: Round, load: Load) -> Limit:
-        def proceed(tree: TokenTree, frontier: torch.Tensor, above: Any) -> torch.Tensor:
+        def proceed(tree: TokenTree, frontier: torch.Tensor, above: Any, own: torch.Tensor) -> torch.Tensor:
             total = (tree.tokens * tree.live)[:, 1:].sum(1, keepdim=True)
             return (tree.num_nodes == 1) | ((total + tree.tokens.gather(1, frontier.clamp_min(0))) % 3 != 1)
 

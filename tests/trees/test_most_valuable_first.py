@@ -90,7 +90,7 @@ def test_columns_are_mapped_to_their_tokens_and_silent_nodes_cost_nothing(each: 
 
 
 def test_where_a_limit_says_stop_nothing_more_is_drawn() -> None:
-    def not_below_c(tree: TokenTree, frontier: torch.Tensor, above: Any) -> torch.Tensor:
+    def not_below_c(tree: TokenTree, frontier: torch.Tensor, above: Any, own: torch.Tensor) -> torch.Tensor:
         return tree.tokens.gather(1, frontier.clamp_min(0)) != C
 
     limit = replace(Limit.of([3], [12]), proceed=not_below_c)

@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from draftwood._version import __version__
-from draftwood.cli import bench, datastore, train
+from draftwood.cli import bench, datastore, search, train
 from draftwood.cli.alternatives import alternatives
 from draftwood.cli.bench.command import MeasuringCommand
 from draftwood.cli.bounds import bounds
@@ -83,6 +83,7 @@ for name, measuring in {"eval": evaluate, "bounds": bounds, "profile": profile}.
 app.add_typer(bench.app, name="bench")
 app.add_typer(train.app, name="train")
 app.add_typer(datastore.app, name="datastore")
+app.add_typer(search.app, name="search")
 
 
 def _version(wanted: bool) -> None:

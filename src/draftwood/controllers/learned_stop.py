@@ -48,7 +48,11 @@ class LearnedStop:
         return Limit.of([self.depth] * rnd.batch, [self.nodes] * rnd.batch, rnd.device, self.proceed)
 
     def proceed(
-        self, tree: TokenTree, frontier: Int[Tensor, "B F"], above: Float[Tensor, "B F H"] | None
+        self,
+        tree: TokenTree,
+        frontier: Int[Tensor, "B F"],
+        above: Float[Tensor, "B F H"] | None,
+        own: Float[Tensor, "B F"],
     ) -> Bool[Tensor, "B F"]:
         if tree.num_nodes == 1:  # the first level is always drawn
             return frontier == 0

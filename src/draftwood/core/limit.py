@@ -1,6 +1,6 @@
 """Limit: how much a round may guess. Load: what a controller decides by."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
@@ -27,14 +27,22 @@ class Tier:
 
 class Proceed(Protocol):
     """May these frontier nodes get children? Asked before the draft pass over them, with the draft's hidden states of their
-    parents (None before the first pass). Sees only what is drawn, stops only future draws: exact by non-anticipation."""
+    parents (None before the first pass), and with the probability that the draft gave each node's own token (1 for a root).
+    Sees only what is drawn, stops only future draws: exact by non-anticipation. One that differs from sequence to sequence
+    has a method `take(sequences)`, for limits of some of them."""
 
     def __call__(
-        self, tree: TokenTree, frontier: Int[Tensor, "B F"], above: Float[Tensor, "B F H"] | None
+        self,
+        tree: TokenTree,
+        frontier: Int[Tensor, "B F"],
+        above: Float[Tensor, "B F H"] | None,
+        own: Float[Tensor, "B F"],
     ) -> Bool[Tensor, "B F"]: ...
 
 
-def always(tree: TokenTree, frontier: Int[Tensor, "B F"], above: Float[Tensor, "B F H"] | None) -> Bool[Tensor, "B F"]:
+def always(
+    tree: TokenTree, frontier: Int[Tensor, "B F"], above: Float[Tensor, "B F H"] | None, own: Float[Tensor, "B F"]
+) -> Bool[Tensor, "B F"]:
     """Grow to the limit."""
     return torch.ones_like(frontier, dtype=torch.bool)
 
@@ -97,7 +105,8 @@ class Limit:
         if len(sequences) == len(self.depths):
             return self
         depths, budgets = (tuple(x[b] for b in sequences) for x in (self.depths, self.budgets))
-        return replace(self, depths=depths, budgets=budgets)
+        part: Callable[[Sequence[int]], Proceed] | None = getattr(self.proceed, "take", None)
+        return replace(self, depths=depths, budgets=budgets, proceed=part(sequences) if part else self.proceed)
 
     def at_most(self, depth: Sequence[int], nodes: Sequence[int]) -> "Limit":
         """The same limit, no larger than this per sequence: what the request or the cache still has room for. On an

@@ -4,39 +4,35 @@ It has a cache of its own, which follows the texts of the requests. It can also 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from time import perf_counter
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.core.forward import ForwardInput, ForwardOutput, Needs
+from draftwood.core.forward import ALL, ForwardInput, ForwardOutput, LayerPlan, Needs
 from draftwood.core.legal_draws import Draw
-from draftwood.core.limit import Limit, always
+from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import Runner, TreePolicy
 from draftwood.core.request import Request
 from draftwood.core.round import Round
-from draftwood.core.sampling.draft_probs import DraftProbs
-from draftwood.core.score import assemble
-from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Outcome
 from draftwood.drafters.features import MARGIN
-from draftwood.drafters.levels import levels_of, rows_at
+from draftwood.drafters.level_passes import LevelPasses, wanted_logits
 from draftwood.drafters.review import Reviews
 from draftwood.drafters.text_cache import TextCache
-from draftwood.trees.grow import grow
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DraftModel:
     """`model` drafts, with a cache of its own. `ids`: token of each row of the model's head where it covers less than the
-    vocabulary."""
+    vocabulary. `plan`: how its layers run over guesses; known text is always run as the whole model runs it."""
 
     model: Runner
     ids: Int[Tensor, "W"] | None = None
+    plan: LayerPlan = ALL
     needs: Needs = Needs(trims=True)
     draws: frozenset[Draw] = frozenset(Draw)
 
@@ -57,29 +53,12 @@ class DraftModel:
         # At most: a level's frontier is never wider than the budget.
         staged = min(limit.tier.depth * limit.tier.nodes, MARGIN)
         state.runner.reserve([c.slot for c in chains], [len(c.tokens) + staged for c in chains])
-        levels, root, passes, seconds = levels_of(chains, rnd.device), base.tree.resize(1), 0, 0.0
-
-        def step(tree: TokenTree, frontier: Int[Tensor, "B F"]) -> tuple[DraftProbs, Float[Tensor, "B F H"] | None]:
-            nonlocal passes, seconds
-            started = perf_counter()
-            if passes:
-                level = levels.step(tree, frontier)
-                x, places = level.x, level.places
-            else:
-                x, places = assemble(chains, root)[0], list(range(len(chains)))
-            logits, hidden = (
-                rows_at(found, places, frontier.numel()).view(*frontier.shape, -1)
-                for found in self.logits(state, x, rows)
-            )
-            passes += 1
-            seconds += perf_counter() - started
-            probs = rnd.probs(logits, tree, frontier.clamp_min(0), ids, ranked=policy.draw.ranked)
-            return DraftProbs(probs.flatten(0, 1), ids), None if limit.proceed is always else hidden
-
-        proposal = grow(base, limit, policy, rnd, step)
-        # On an accelerator no entries of nodes are known here: accepted tokens are run again in the next first pass.
-        state.stage(chains, levels.children)
-        return replace(proposal, pass_seconds=seconds)
+        passes = LevelPasses(chains, rnd, limit, ids, lambda x, level: self.logits(state, x, rows, level))
+        proposal = passes.grow(base, policy)
+        # On an accelerator no entries of nodes are known here: accepted tokens are run again in the next first pass. So are
+        # those of a plan, whose entries are not what the whole model would write.
+        state.stage(chains, passes.levels.children if self.plan == ALL else [{} for _ in chains])
+        return proposal
 
     def columns(self, rnd: Round) -> tuple[Int[Tensor, "W"] | None, Int[Tensor, "W"] | None]:
         """(rows of the model's head to multiply, their tokens); None: all."""
@@ -89,18 +68,11 @@ class DraftModel:
         return rows, self.ids[rows]
 
     def logits(
-        self, state: TextCache, x: ForwardInput, rows: Int[Tensor, "W"] | None
+        self, state: TextCache, x: ForwardInput, rows: Int[Tensor, "W"] | None, level: int = 0
     ) -> tuple[Float[Tensor, "U W"], Float[Tensor, "U H"]]:
-        """Logits where the pass wants them, of these rows of the head, and the hidden states they come from."""
-        if rows is None:
-            output = state.runner.execute(x)
-            logits = output.logits
-            if logits.shape[0] > 1:  # copying a single distribution would wake all threads
-                # index_select: indexing in brackets takes many times as long for a few long rows.
-                logits = logits.index_select(0, output.logits_index.index_select(0, x.want))
-            return logits, output.hidden.index_select(0, x.want)
-        hidden = state.runner.execute(replace(x, want=x.want[:0])).hidden[x.want]
-        return state.runner.head(hidden, ids=rows), hidden
+        """Logits where the pass wants them, of these rows of the head, and the hidden states they come from. `level`: of the
+        draft; 0 is known text."""
+        return wanted_logits(state.runner, x, rows, self.plan if level else ALL)
 
     def reviews(self, state: TextCache, rnd: Round, limit: Limit, lenience: float) -> Reviews:
         """The round's reviews of what others draft."""

@@ -8,6 +8,7 @@ import torch
 from draftwood.controllers.acceptance import DEPTHS
 from draftwood.controllers.cost import LONGEST
 from draftwood.controllers.fixed import Fixed
+from draftwood.controllers.priced import Priced
 from draftwood.core import host
 from draftwood.core.forward import Needs
 from draftwood.core.legal_draws import Draw
@@ -18,6 +19,7 @@ from draftwood.core.recipe import Recipe
 from draftwood.core.round import Round
 from draftwood.core.verdict import Times
 from draftwood.drafters.combine.arms import Arm, ConfidentChain, SizedTree
+from draftwood.drafters.combine.route import Route
 from draftwood.drafters.nets.find import load_head, ships
 from draftwood.drafters.nets.make_drafter import feature_drafter
 from draftwood.drafters.stateless import Stateless
@@ -63,6 +65,11 @@ def beam_and_children(target: Runner) -> tuple[int | None, int | None]:
 def draft_costs(target: Runner, drafter: Drafter, name: str) -> tuple[Times, ...]:
     """Rounds of this drafter, timed on this machine. `name`: of the drafter with all that its costs depend on."""
     return _remembered_trials(target, Recipe(drafter=drafter, **_PARTS), name)
+
+
+def what_pays(target: Runner, drafter: Drafter, name: str, most: int) -> tuple[Route, Priced]:
+    """Chains of this drafter, of at most so many tokens, in rounds where they are expected to pay. `name`: as above."""
+    return Route((), drafter, ConfidentChain(most)), Priced(most, most, draft_costs(target, drafter, name))
 
 
 def pass_costs(target: Runner) -> tuple[Times, ...]:

@@ -40,7 +40,7 @@ def _measured(target: Runner, drafter: Drafter, name: str, temperature: float) -
     rule, started = Counting.of(tree), perf_counter()
     recipe = Recipe(drafter=drafter, policy=tree, verifier=rule, controller=Fixed(tree.depth, tree.num_nodes))
     recipe.check(target)
-    for i, prompt in enumerate(_prompts(target)):
+    for i, prompt in enumerate(prompts(target)):
         if perf_counter() - started > SECONDS:
             break
         params = SamplingParams(temperature=temperature, seed=i, max_tokens=TOKENS)
@@ -53,7 +53,7 @@ def _measured(target: Runner, drafter: Drafter, name: str, temperature: float) -
     return tuple(round(rate, 3) for rate in found if rate >= 0.001) or FALLBACK
 
 
-def _prompts(target: Runner) -> list[list[int]]:
+def prompts(target: Runner) -> list[list[int]]:
     """Questions in the target's own template; a single token for a model without a tokenizer."""
     tokenizer = target.info.tokenizer
     if tokenizer is None:

@@ -36,6 +36,7 @@ def grow(base: Proposal, limit: Limit, policy: TreePolicy, rnd: Round, step: Ste
     growth = policy.start(base, limit, rnd)
     passes, shared = base.passes, min(limit.depths, default=0)
     states: Float[Tensor, "B M H"] | None = None  # hidden states of the nodes that were run, for `proceed`
+    own = torch.ones_like(growth.tree.score)  # probabilities of the nodes' own tokens, for `proceed`
     most = policy.passes(limit)
     # No node is kept without the path to it, so a tree is never deeper than its budget.
     for _ in range(min(limit.tier.depth, limit.tier.nodes - 1) if most is None else most):
@@ -49,7 +50,8 @@ def grow(base: Proposal, limit: Limit, policy: TreePolicy, rnd: Round, step: Ste
             growth = replace(growth, frontier=torch.where(chance >= log(limit.least), growth.frontier, -1))
             allowed = growth.frontier >= 0
         if limit.proceed is not always:
-            allowed = allowed & limit.proceed(growth.tree, growth.frontier, _above(growth, states))
+            asked = own.gather(1, growth.frontier.clamp_min(0))
+            allowed = allowed & limit.proceed(growth.tree, growth.frontier, _above(growth, states), asked)
             if most is None:  # others need to know which of their nodes were refused
                 growth = replace(growth, frontier=torch.where(allowed, growth.frontier, -1))
         if host.on_host(rnd.device) and not bool((growth.frontier >= 0).any()):
@@ -65,7 +67,9 @@ def grow(base: Proposal, limit: Limit, policy: TreePolicy, rnd: Round, step: Ste
             break
         if hidden is not None and limit.proceed is not always:
             states = _with_states(states, growth, hidden)
-        growth = policy.expand(growth, q, allowed, limit, rnd)
+        before, growth = growth, policy.expand(growth, q, allowed, limit, rnd)
+        if limit.proceed is not always:
+            own = _with_own(own, before, growth.tree, q, rnd)
     q_index = torch.nn.functional.pad(growth.q_index, (0, growth.tree.num_nodes - growth.q_index.shape[1]), value=-1)
     tree = growth.tree
     if rnd.sampler.any_greedy and policy.draw is not Draw.GIVEN:
@@ -84,6 +88,20 @@ def grow(base: Proposal, limit: Limit, policy: TreePolicy, rnd: Round, step: Ste
         max_depth=base.levels + limit.tier.depth,
         max_children=base.siblings + policy.max_children(limit),
     )
+
+
+def _with_own(
+    own: Float[Tensor, "B M"], before: Growth, tree: TokenTree, q: DraftProbs, rnd: Round
+) -> Float[Tensor, "B N"]:
+    """The probability that the draft gave the token of each node, with those of the nodes that were added below the
+    frontier. 1 for a node whose distribution was found in an earlier pass."""
+    first, frontier = before.tree.num_nodes, before.frontier
+    if tree.num_nodes == first:
+        return own
+    same = tree.parents[:, first:, None] == frontier[:, None]  # [B, new, F]
+    rows = torch.arange(frontier.numel(), device=frontier.device).view_as(frontier).gather(1, same.long().argmax(2))
+    found = q.at(rows, tree.tokens[:, first:], rnd.requests[0].vocab_size).to(own.dtype)
+    return torch.cat([own, torch.where(same.any(2), found, 1.0)], dim=1)
 
 
 def _above(growth: Growth, states: Float[Tensor, "B M H"] | None) -> Float[Tensor, "B F H"] | None:
