@@ -23,7 +23,7 @@ from draftwood.runners.open import runner_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
-COMMAND = re.compile(r"^\s*draftwood ((?:bench |train |datastore )?[a-z0-9_,]+)(.*)$", re.M)
+COMMAND = re.compile(r"^\s*draftwood ((?:bench |train |datastore |search )?[a-z0-9_,]+)(.*)$", re.M)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))

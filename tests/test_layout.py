@@ -32,7 +32,7 @@ RANKS: tuple[frozenset[str], ...] = (
     frozenset({"drafters"}),
     frozenset({"sizing"}),
     frozenset({"recipes"}),
-    frozenset({"llm", "prompts", "results", "progress", "server", "bench", "train", "cluster"}),
+    frozenset({"llm", "prompts", "results", "progress", "server", "bench", "train", "search", "cluster"}),
     frozenset({"cli"}),
     frozenset({"__init__", "__main__"}),
 )

@@ -55,7 +55,9 @@ def needed(name: str, target: Any, folder: Path) -> dict[str, Any]:
         build_store(folder / "texts.store", [Piece(np.arange(9))], **named)
         chosen["store"] = folder / "texts.store"
     if "draft" in chosen:  # one of the two is enough
-        chosen.pop("inner")
+        chosen.pop("inner", None)
+    if "skip" in recipes.options(name):
+        chosen["skip"] = "a1+m1"
     if "weights" in recipes.options(name):
         head = random_head(KINDS.get(name, name), target)
         chosen["weights"] = str(write_head(folder / "head.safetensors", head))

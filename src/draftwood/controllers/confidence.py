@@ -15,35 +15,11 @@ sure; with `match` they are those of temperature 1.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from jaxtyping import Bool, Float, Int
-from torch import Tensor
-
 from draftwood.core.forward import Needs
-from draftwood.core.host import put
 from draftwood.core.limit import Limit, Load
 from draftwood.core.round import Round
-from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Outcome
 from draftwood.errors import OptionError, need_size
-
-
-@dataclass(frozen=True, slots=True)
-class Surer:
-    """Nodes get children where the draft gave their token at least so much, by sequence."""
-
-    least: tuple[float, ...]
-
-    def __call__(
-        self,
-        tree: TokenTree,
-        frontier: Int[Tensor, "B F"],
-        above: Float[Tensor, "B F H"] | None,
-        own: Float[Tensor, "B F"],
-    ) -> Bool[Tensor, "B F"]:
-        return own >= put(self.least, own.device, own.dtype)[:, None]
-
-    def take(self, sequences: Sequence[int]) -> "Surer":
-        return Surer(tuple(self.least[b] for b in sequences))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +39,8 @@ class Confident:
 
     def plan(self, state: None, rnd: Round, load: Load) -> Limit:
         nodes = self.depth if self.nodes is None else self.nodes
-        least = Surer((self.threshold,) * rnd.batch)
-        return Limit.of([self.depth] * rnd.batch, [nodes] * rnd.batch, rnd.device, least)
+        sizes = [self.depth] * rnd.batch, [nodes] * rnd.batch
+        return Limit.of(*sizes, rnd.device, surer=[self.threshold] * rnd.batch)
 
     def update(self, state: None, rnd: Round, outcome: Outcome) -> None:
         return None
@@ -119,8 +95,8 @@ class AdaptiveConfidence:
     def plan(self, state: _State, rnd: Round, load: Load) -> Limit:
         nodes = self.depth if self.nodes is None else self.nodes
         each = zip(rnd.host_slots, rnd.requests, strict=True)
-        least = Surer(tuple(self.threshold(state, slot, request.params.greedy).value for slot, request in each))
-        return Limit.of([self.depth] * rnd.batch, [nodes] * rnd.batch, rnd.device, least)
+        surer = [self.threshold(state, slot, request.params.greedy).value for slot, request in each]
+        return Limit.of([self.depth] * rnd.batch, [nodes] * rnd.batch, rnd.device, surer=surer)
 
     def update(self, state: _State, rnd: Round, outcome: Outcome) -> None:
         judged = zip(rnd.host_slots, rnd.requests, outcome.judged, outcome.accepted, strict=True)

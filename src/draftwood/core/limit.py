@@ -1,6 +1,6 @@
 """Limit: how much a round may guess. Load: what a controller decides by."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
@@ -28,8 +28,7 @@ class Tier:
 class Proceed(Protocol):
     """May these frontier nodes get children? Asked before the draft pass over them, with the draft's hidden states of their
     parents (None before the first pass), and with the probability that the draft gave each node's own token (1 for a root).
-    Sees only what is drawn, stops only future draws: exact by non-anticipation. One that differs from sequence to sequence
-    has a method `take(sequences)`, for limits of some of them."""
+    Sees only what is drawn, stops only future draws: exact by non-anticipation."""
 
     def __call__(
         self,
@@ -60,6 +59,7 @@ class Limit:
     planned: Tier | None = None  # shapes that stay although the sequences may have less
     cost_model: "CostEstimate | None" = None  # what a round costs, for drafters that choose among drafts
     least: float = 0.0  # given nodes whose path has less chance, by the drafter's estimate, get no children
+    surer: tuple[float, ...] = ()  # nodes whose own token got less from the draft get no children, by sequence
 
     @staticmethod
     def of(
@@ -70,9 +70,10 @@ class Limit:
         total: int | None = None,
         cost_model: "CostEstimate | None" = None,
         least: float = 0.0,
+        surer: Sequence[float] = (),
     ) -> "Limit":
         budgets = tuple(n if d else 0 for d, n in zip(depth, nodes, strict=True))
-        return Limit(tuple(depth), budgets, device, proceed, total, cost_model=cost_model, least=least)
+        return Limit(tuple(depth), budgets, device, proceed, total, None, cost_model, least, tuple(surer))
 
     @cached_property
     def tier(self) -> Tier:
@@ -90,6 +91,11 @@ class Limit:
         return put(self.budgets, self.device)
 
     @property
+    def watches(self) -> bool:
+        """Whether a draft may end before its depth because of what it holds."""
+        return self.proceed is not always or bool(self.surer)
+
+    @property
     def shared(self) -> bool:
         """Whether the budget of the batch is smaller than those of its sequences together."""
         return self.total is not None and sum(self.budgets) > self.total
@@ -105,15 +111,15 @@ class Limit:
         if len(sequences) == len(self.depths):
             return self
         depths, budgets = (tuple(x[b] for b in sequences) for x in (self.depths, self.budgets))
-        part: Callable[[Sequence[int]], Proceed] | None = getattr(self.proceed, "take", None)
-        return replace(self, depths=depths, budgets=budgets, proceed=part(sequences) if part else self.proceed)
+        surer = tuple(self.surer[b] for b in sequences) if self.surer else ()
+        return replace(self, depths=depths, budgets=budgets, surer=surer)
 
     def at_most(self, depth: Sequence[int], nodes: Sequence[int]) -> "Limit":
         """The same limit, no larger than this per sequence: what the request or the cache still has room for. On an
         accelerator the shapes stay as planned and are rounded, because each shape costs a capture."""
         deep = [max(min(a, b), 0) for a, b in zip(self.depths, depth, strict=True)]
         wide = [max(min(a, b), 0) for a, b in zip(self.budgets, nodes, strict=True)]
-        cut = Limit.of(deep, wide, self.device, self.proceed, self.total, self.cost_model, self.least)
+        cut = Limit.of(deep, wide, self.device, self.proceed, self.total, self.cost_model, self.least, self.surer)
         if hosts.on_host(self.device):
             return cut
         return replace(cut, planned=Tier(_rounded(self.tier.depth), 1 + _rounded(self.tier.nodes - 1)))

@@ -18,7 +18,7 @@ from torch import Tensor
 from draftwood.core.forward import ForwardInput, ForwardOutput, HostInput, Needs
 from draftwood.core.host import put
 from draftwood.core.legal_draws import Draw, Shape
-from draftwood.core.limit import Limit, always
+from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import TreePolicy
 from draftwood.core.request import Request
@@ -178,8 +178,8 @@ class Features:
         if ready is None:
             return base
         counts, only = ready
-        # A model ranks faster than its logits become distributions. `proceed` may want to see those whole.
-        reads = policy.reads(limit) if limit.proceed is always else None
+        # A model ranks faster than its logits become distributions. A limit that watches wants to see those whole.
+        reads = None if limit.watches else policy.reads(limit)
         most, temperature = (0, None) if reads is None else (reads, rnd.temperature())
         chain, known = self._chains(state, counts), self._known(state, rnd, counts)
         proposal, kept = None, list(counts.values())
@@ -228,7 +228,7 @@ class Features:
     @staticmethod
     def _beside(rnd: Round, limit: Limit, policy: TreePolicy) -> int:
         """Tokens of each level, where the draft is a chain of best tokens with the next best beside it; 0: it is not."""
-        reads = policy.reads(limit) if limit.proceed is always else None
+        reads = None if limit.watches else policy.reads(limit)
         if reads and policy.max_frontier(limit) == 1:
             return reads
         return 1 if _best_tokens_alone(policy, rnd, limit) else 0
@@ -309,4 +309,4 @@ def _best_tokens_alone(policy: TreePolicy, rnd: Round, limit: Limit) -> bool:
     """Whether the policy grows a chain of best tokens: greedy requests draw nothing, so a drawn chain is one, and all
     independent paths are the same one. Every rule accepts a given token if the target emits it."""
     drawn = policy.shape in (Shape.CHAIN, Shape.PATHS) and policy.draw is not Draw.GIVEN
-    return drawn and limit.proceed is always and all(request.params.greedy for request in rnd.requests)
+    return drawn and not limit.watches and all(request.params.greedy for request in rnd.requests)

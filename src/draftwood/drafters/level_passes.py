@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.core.forward import ALL, ForwardInput, LayerPlan
-from draftwood.core.limit import Limit, always
+from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import Runner, TreePolicy
 from draftwood.core.round import Round
@@ -49,7 +49,7 @@ class LevelPasses:
             passes += 1
             seconds += perf_counter() - started
             probs = self.rnd.probs(logits, tree, frontier.clamp_min(0), self.ids, ranked=policy.draw.ranked)
-            return DraftProbs(probs.flatten(0, 1), self.ids), None if self.limit.proceed is always else hidden
+            return DraftProbs(probs.flatten(0, 1), self.ids), hidden if self.limit.watches else None
 
         return replace(grow(base, self.limit, policy, self.rnd, step), pass_seconds=seconds)
 

@@ -9,8 +9,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from draftwood.core import host
+from draftwood.core.host import put
 from draftwood.core.legal_draws import Draw
-from draftwood.core.limit import Limit, always
+from draftwood.core.limit import Limit
 from draftwood.core.proposal import Growth, Proposal
 from draftwood.core.protocols import TreePolicy
 from draftwood.core.round import Round
@@ -49,8 +50,10 @@ def grow(base: Proposal, limit: Limit, policy: TreePolicy, rnd: Round, step: Ste
             chance = growth.tree.score.gather(1, growth.frontier.clamp_min(0))
             growth = replace(growth, frontier=torch.where(chance >= log(limit.least), growth.frontier, -1))
             allowed = growth.frontier >= 0
-        if limit.proceed is not always:
+        if limit.watches:
             asked = own.gather(1, growth.frontier.clamp_min(0))
+            if limit.surer:
+                allowed = allowed & (asked >= put(limit.surer, asked.device, asked.dtype)[:, None])
             allowed = allowed & limit.proceed(growth.tree, growth.frontier, _above(growth, states), asked)
             if most is None:  # others need to know which of their nodes were refused
                 growth = replace(growth, frontier=torch.where(allowed, growth.frontier, -1))
@@ -65,10 +68,10 @@ def grow(base: Proposal, limit: Limit, policy: TreePolicy, rnd: Round, step: Ste
         if not_numbers(q.prob):
             fault = NO_NUMBERS
             break
-        if hidden is not None and limit.proceed is not always:
+        if hidden is not None and limit.watches:
             states = _with_states(states, growth, hidden)
         before, growth = growth, policy.expand(growth, q, allowed, limit, rnd)
-        if limit.proceed is not always:
+        if limit.watches:
             own = _with_own(own, before, growth.tree, q, rnd)
     q_index = torch.nn.functional.pad(growth.q_index, (0, growth.tree.num_nodes - growth.q_index.shape[1]), value=-1)
     tree = growth.tree

@@ -13,7 +13,7 @@ the host the model's probabilities decide how many of its nodes are scored. All 
 nodes are exact whatever the choice is.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -34,6 +34,7 @@ from draftwood.drafters.combine.costs import RoundSeconds, judge, paying_nodes
 from draftwood.drafters.combine.fusion import Drafted, beside_unseen, fused, joined
 from draftwood.drafters.combine.merge import merge
 from draftwood.drafters.combine.several import with_source
+from draftwood.drafters.features import Features
 from draftwood.drafters.retrieval.retrieved import NOTHING, Listed, Retrieved, Retriever, as_given
 from draftwood.errors import DrafterError
 
@@ -211,8 +212,9 @@ class Route:
     def _listed(self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Listed:
         """The model's draft as lists. A drafter that has them need not make tensors of what may not be scored."""
         assert self.model is not None
-        as_lists: Callable[..., Listed | None] | None = getattr(self.model, "listed", None)
-        listed = None if as_lists is None else as_lists(state.model, rnd, base, limit, policy)
+        listed = None
+        if isinstance(self.model, Features):
+            listed = self.model.listed(state.model, rnd, base, limit, policy)
         return Listed.of(self.model.propose(state.model, rnd, base, limit, policy)) if listed is None else listed
 
     def _from_lists(self, base: Proposal, chosen: list[_Choice], made: Listed) -> Proposal:
