@@ -111,3 +111,7 @@ def test_in_sixteen_bits_near_is_a_few_steps_between_numbers_and_ties_come_more_
         few_enough(1, 100, COARSE_EVERY) and few_enough(2, 200, COARSE_EVERY) and not few_enough(2, 199, COARSE_EVERY)
     )
     assert not few_enough(2, 200), "the twin: in float32 two in two hundred are too many"
+
+
+def test_a_recipe_whose_rule_is_match_already_is_not_asked_for_it() -> None:
+    assert following("draft_and_verify", 1.0) == {} and following("speculative_sampling", 1.0) == {"verifier": "match"}

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from inspect import signature
 from typing import Any, get_args, get_type_hints
 
 import torch
@@ -43,8 +44,10 @@ def following(name: str, temperature: float) -> dict[str, Any]:
     """Options under which a recipe's samples are plain decoding's own. Empty where the recipe offers no such rule, or
     where the name chooses a rule itself: verifier=rejection."""
     chosen = any(word.startswith("verifier=") for word in recipes.parted(name)[1])
-    offered = get_args(get_type_hints(recipes.load(name).build).get("verifier"))
-    return {"verifier": "match"} if temperature > 0 and not chosen and "match" in offered else {}
+    build = recipes.load(name).build
+    offered = get_args(get_type_hints(build).get("verifier"))
+    other = "match" in offered and signature(build).parameters["verifier"].default != "match"
+    return {"verifier": "match"} if temperature > 0 and not chosen and other else {}
 
 
 def not_compared(recipe: Recipe, temperature: float) -> str:
