@@ -40,8 +40,8 @@ def test_it_writes_a_set_that_the_recipe_takes(model: Path, tmp_path: Path) -> N
     )
     found = json.loads(out.read_text())
     assert found["tried"] == 5 and found["skip"] and len((tmp_path / "skip.jsonl").read_text().splitlines()) == 6
-    recipe: Any = recipes.build("draft_and_verify", runner_of(load(str(model))), skip=str(out))
-    assert str(recipe.drafter.model.skip) == found["skip"]
+    recipe: Any = recipes.build("draft_and_verify", runner_of(load(str(model))), skip=str(out), size="paper")
+    assert str(recipe.drafter.skip) == found["skip"]
 
     again = run(model, out, "--budget", "7")
     assert again.exit_code == 0 and "goes on after 5 sets" in again.stderr and "7 sets tried" in again.stdout

@@ -7,12 +7,14 @@ import pytest
 
 from draftwood import recipes
 from draftwood.controllers.confidence import AdaptiveConfidence
+from draftwood.controllers.fixed import Fixed
 from draftwood.controllers.priced import Priced
 from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.combine.route import Route
 from draftwood.drafters.layers.skip_set import SkipSet, write_file
 from draftwood.drafters.layers.skipped import SkippedLayers
+from draftwood.drafters.nothing import Nothing
 from draftwood.errors import OptionError
 from draftwood.testing.runs import make_engine, serve
 from draftwood.testing.tiny import tiny_runner
@@ -39,9 +41,9 @@ def test_the_text_is_that_of_plain_decoding(options: str, temperature: float) ->
 
 def test_by_default_what_pays_is_drafted_and_the_banner_says_so() -> None:
     recipe: Any = recipes.build(f"draft_and_verify:{SKIP}", TARGET)
-    assert isinstance(recipe.drafter, Route) and isinstance(recipe.controller, Priced)
-    assert recipe.drafter.model == SkippedLayers(SkipSet.of([1], [2]))
-    assert "leave out 2 of 8 sub-layers; plain decoding where that pays more" in recipe.notes[0]
+    routed = isinstance(recipe.drafter, Route) and isinstance(recipe.controller, Priced)
+    assert routed != (isinstance(recipe.drafter, Nothing) and recipe.controller == Fixed(0))
+    assert "leave out 2 of 8 sub-layers: " in recipe.notes[0] and "expected speed" in recipe.notes[0]
     paper: Any = recipes.build(f"draft_and_verify:{SKIP}:size=paper:wanted=0.7:verifier=rejection", TARGET)
     assert paper.controller == AdaptiveConfidence(8, wanted=0.7) and isinstance(paper.verifier, Rejection)
     assert "whether it pays or not" in paper.notes[0]
@@ -49,8 +51,8 @@ def test_by_default_what_pays_is_drafted_and_the_banner_says_so() -> None:
 
 def test_sets_come_from_files_too_and_wrong_ones_are_refused(tmp_path: Path) -> None:
     write_file(tmp_path / "skip.json", TARGET, SkipSet.of([2]), {})
-    recipe: Any = recipes.build("draft_and_verify", TARGET, skip=str(tmp_path / "skip.json"))
-    assert recipe.drafter.model.skip == SkipSet.of([2])
+    recipe: Any = recipes.build("draft_and_verify", TARGET, skip=str(tmp_path / "skip.json"), size="paper")
+    assert recipe.drafter == SkippedLayers(SkipSet.of([2]))
     for wrong, message in (
         ("auto", "no set of skipped layers ships"),
         ("a9", "not among the target's 4"),

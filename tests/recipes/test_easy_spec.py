@@ -11,6 +11,7 @@ from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.combine.route import Route
 from draftwood.drafters.draft_model import DraftModel
+from draftwood.drafters.nothing import Nothing
 from draftwood.errors import OptionError
 from draftwood.recipes.easy_spec import grouped
 from draftwood.testing.runs import make_engine, serve
@@ -67,8 +68,9 @@ def test_nothing_of_a_fuzzy_pass_stays_in_the_cache() -> None:
 
 def test_by_default_what_pays_is_drafted_and_the_banner_says_so() -> None:
     recipe: Any = recipes.build("easy_spec", TARGET)
-    assert isinstance(recipe.drafter, Route) and isinstance(recipe.controller, Priced)
-    assert "plain decoding where that pays more" in recipe.notes[0]
+    routed = isinstance(recipe.drafter, Route) and isinstance(recipe.controller, Priced)
+    assert routed != (isinstance(recipe.drafter, Nothing) and recipe.controller == Fixed(0))
+    assert "expected speed" in recipe.notes[0] and "size=paper" in recipe.notes[0]
     paper: Any = recipes.build("easy_spec:size=paper:depth=3", TARGET)
     assert isinstance(paper.drafter, DraftModel) and paper.controller == Fixed(3)
     for wrong in ({"group": 0}, {"draft": "first:9"}, {"verifier": "rejection"}):

@@ -55,13 +55,13 @@ def build(
             controller=Fixed(PUBLISHED if depth is None else depth),
             notes=(f"{told}, in every round, whether it pays or not; size=auto drafts where it pays",),
         )
-    route, controller = what_pays(target, drafter, f"grouped {name} {group}", MOST if depth is None else depth)
+    chosen = what_pays(target, drafter, f"grouped {name} {group}", MOST if depth is None else depth)
     return Recipe(
-        drafter=route,
+        drafter=chosen.drafter,
         policy=Chain(Draw.GIVEN),
         verifier=Match(),
-        controller=controller,
-        notes=(f"{told}; plain decoding where that pays more",),
+        controller=chosen.controller,
+        notes=(f"{told}: {chosen.note}; size=paper drafts in every round",),
     )
 
 

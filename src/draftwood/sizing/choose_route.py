@@ -14,7 +14,7 @@ from draftwood.core.forward import Needs
 from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
-from draftwood.core.protocols import Drafter, Runner, TreePolicy
+from draftwood.core.protocols import Drafter, LengthController, Runner, TreePolicy
 from draftwood.core.recipe import Recipe
 from draftwood.core.round import Round
 from draftwood.core.verdict import Times
@@ -22,11 +22,13 @@ from draftwood.drafters.combine.arms import Arm, ConfidentChain, SizedTree
 from draftwood.drafters.combine.route import Route
 from draftwood.drafters.nets.find import load_head, ships
 from draftwood.drafters.nets.make_drafter import feature_drafter
+from draftwood.drafters.nothing import Nothing
 from draftwood.drafters.stateless import Stateless
 from draftwood.kernels.cpu.processor import processor_name
-from draftwood.sizing.choose_size import Asked
+from draftwood.sizing.choose_size import SLOWER, Asked, backend_of, timed
 from draftwood.sizing.remembered import remembered
 from draftwood.sizing.shipped_acceptance import load_acceptance
+from draftwood.sizing.sibling_acceptance import measured_acceptance
 from draftwood.sizing.trials import SIZES, trials
 from draftwood.trees.best_first import BestFirst
 from draftwood.verifiers.match import Match
@@ -67,9 +69,32 @@ def draft_costs(target: Runner, drafter: Drafter, name: str) -> tuple[Times, ...
     return _remembered_trials(target, Recipe(drafter=drafter, **_PARTS), name)
 
 
-def what_pays(target: Runner, drafter: Drafter, name: str, most: int) -> tuple[Route, Priced]:
-    """Chains of this drafter, of at most so many tokens, in rounds where they are expected to pay. `name`: as above."""
-    return Route((), drafter, ConfidentChain(most)), Priced(most, most, draft_costs(target, drafter, name))
+@dataclass(frozen=True, slots=True)
+class WhatPays:
+    """A drafter with its controller, and a sentence for the banner."""
+
+    drafter: Drafter
+    controller: LengthController
+    note: str
+
+
+def what_pays(target: Runner, drafter: Drafter, name: str, most: int) -> WhatPays:
+    """Chains of this drafter, of at most so many tokens, in rounds where they are expected to pay. Where the acceptance that
+    was measured at its first use says that none will, nothing, so that not even a text is followed. `name`: as above."""
+    times = draft_costs(target, drafter, name)
+    cost, right = timed(times), measured_acceptance(target, drafter, name, 0.0)[0]
+    plain = cost.pass_seconds(1) + cost.rest_seconds()
+
+    def speed(depth: int) -> float:
+        tokens = 1 + sum(right**k for k in range(1, depth + 1))
+        return tokens * plain / (cost.pass_seconds(1 + depth) + cost.draft_seconds(depth) + cost.rest_seconds())
+
+    best = max(map(speed, range(1, most + 1)), default=1.0)
+    told = f"expected speed {best:.2f}x plain decoding on {backend_of(target)}, drafted tokens are right in {right:.0%}"
+    if best < SLOWER:
+        return WhatPays(Nothing(), Fixed(0), f"this is plain decoding, because drafts do not pay here: {told}")
+    route = Route((), drafter, ConfidentChain(most))
+    return WhatPays(route, Priced(most, most, times), f"{told}; plain decoding where that pays more")
 
 
 def pass_costs(target: Runner) -> tuple[Times, ...]:

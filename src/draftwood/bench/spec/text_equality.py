@@ -9,8 +9,8 @@ interval of the other token, at the first step of the draw where the two tokens 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from inspect import signature
+from itertools import zip_longest
 from typing import Any, get_args, get_type_hints
 
 import torch
