@@ -10,9 +10,20 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
 import torch
 
 torch.set_num_threads(1)
+
+# Rooms whose tests run whole recipes, commands and trainings: `make test-fast` leaves them out and checks the parts.
+WHOLE_RUNS = ("bench", "cli", "recipes", "search", "sizing", "train")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    root = config.rootpath / "tests"
+    for item in items:
+        if item.path.is_relative_to(root) and item.path.relative_to(root).parts[0] in WHOLE_RUNS:
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish() -> None:

@@ -76,6 +76,12 @@ def test_a_drafter_with_a_model_is_run_and_says_so(draftwood, recorded):
     assert "2 of 2 texts equal the recorded ones" in found["notes"][0]
 
 
+def test_so_is_a_target_that_drafts_with_its_own_layers(draftwood, recorded):
+    file, _ = recorded
+    *_, found, _ = rows(draftwood("replay", str(file), "-r", "draft_and_verify:size=paper:depth=2", "--json"))
+    assert found["name"] == "draft_and_verify:size=paper:depth=2" and found["tokens_per_pass"] > 1
+
+
 def test_a_second_run_does_not_overwrite_a_trace(draftwood, recorded):
     file, _ = recorded
     before = file.read_bytes()

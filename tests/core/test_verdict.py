@@ -8,6 +8,7 @@ import torch
 
 from draftwood import controllers
 from draftwood.controllers.acceptance import NODES, Acceptance, Table
+from draftwood.controllers.confidence import AdaptiveConfidence, Confident
 from draftwood.controllers.fixed import Fixed
 from draftwood.controllers.learned_stop import LearnedStop
 from draftwood.controllers.priced import Priced
@@ -36,11 +37,13 @@ TABLE = Table(CHANCES, tuple(tuple(min(c, d + 1.0) for _ in NODES) for d, c in e
 FREE = Free()
 CONTROLLERS: list[Any] = [
     Fixed(DEPTH),
+    Confident(DEPTH),
     LearnedStop(DEPTH, DEPTH, lambda hidden: hidden[..., 0]),
     Priced(DEPTH, DEPTH),
     Sized(Acceptance(TABLE, TABLE), ((DEPTH, DEPTH), (1, 1)), FREE),
+    AdaptiveConfidence(DEPTH),
 ]
-LEARNING = CONTROLLERS[3:]
+LEARNING = CONTROLLERS[4:]
 
 
 def name(x: Any) -> str:

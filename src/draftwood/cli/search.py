@@ -93,6 +93,10 @@ def layers(
     more = {"tried": len(book.tried), "speed_up": round(fastest.speed_up, 3), **fastest.tried.record()}
     write_file(out, target, fastest.tried.skip, more)
     screen.line(f"{out}: {len(fastest.tried.skip)} of {2 * target.info.num_layers} sub-layers left out", GREEN)
+    if fastest.speed_up < 1:
+        screen.line(
+            "no set was faster than plain decoding: with this one draft_and_verify may decode plainly, and says so"
+        )
 
 
 def _prompts(path: Path | None, target: "Runner") -> list[list[int]]:

@@ -81,8 +81,9 @@ def simulated_recipe(name: str, trace: Trace) -> Recipe | None:
 
 
 def _needs_text_only(name: str) -> bool:
-    """Whether a recipe has no option for weights or another recipe's drafter: its errors are about its own options."""
-    return not {"weights", "inner", "draft"} & recipes.options(name).keys()
+    """Whether a recipe has no option for weights, layers or another recipe's drafter: its errors are about its own
+    options."""
+    return not {"weights", "inner", "draft", "skip"} & recipes.options(name).keys()
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,8 +97,9 @@ def read_file(path: Path, target: Runner) -> SkipSet:
         found: dict[str, Any] = json.loads(path.read_text())
         made_for, skip = found["target"], SkipSet.of(map(int, found["attention"]), map(int, found["mlp"]))
     except (OSError, ValueError, TypeError, KeyError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is another kind of file"
         raise OptionError(
-            f"skip: {path} cannot be read as a set of skipped layers: {type(error).__name__}: {error}\n"
+            f"skip: {path} cannot be read as a set of skipped layers: {why}\n"
             "hint: a file that `draftwood search layers` wrote, or sub-layers as in a3+a5+m7"
         ) from None
     own = fingerprint(target)
