@@ -72,11 +72,19 @@ def test_a_search_that_was_killed_goes_on(model: Path, tmp_path: Path) -> None:
 def test_what_is_refused(model: Path, tmp_path: Path) -> None:
     out, empty = tmp_path / "skip.json", tmp_path / "empty.txt"
     empty.write_text("\n \n")
+    long = tmp_path / ("a" * 300 + ".json")
+    done = run(model, long)
+    assert done.exit_code == 2 and "cannot be written: File name too long" in done.stderr
     for more, said in (
         (("--budget", "0"), "budget"),
         (("--prompts", str(tmp_path / "none.txt")), "cannot be read"),
         (("--prompts", str(empty)), "has no prompt"),
-        (("--log", str(out)), "the same file"),
+        (("--log", str(out)), "one file has two uses"),
+        (("--log", str(tmp_path / "a" / ".." / "skip.json")), "there is no folder"),
+        (("--log", f"{out}.partial"), "one file has two uses"),
+        (("--prompts", str(out)), "one file has two uses"),
+        (("--log", "/dev/null"), "is no file"),
+        (("--max-tokens", "4000"), "a prompt of the prompts that ship has"),
         (("--log", str(tmp_path / "no" / "log")), "there is no folder"),
     ):
         done = run(model, out, *more)

@@ -41,7 +41,7 @@ def test_seeds_keep_both_ends() -> None:
 
 
 def test_it_climbs_and_tries_nothing_twice(tmp_path: Path) -> None:
-    log = Log(tmp_path / "log.jsonl", {"seed": 1}, lambda: COSTS)
+    log = Log(tmp_path / "log.jsonl", {"seed": 1}, 12, lambda: COSTS)
     tried = list(evaluations(log, 12, 200, 1, judged))
     assert len({each.skip for each in tried}) == len(tried) == 200
     best = max(tried, key=lambda t: t.predicted.tokens_per_second)
@@ -49,35 +49,83 @@ def test_it_climbs_and_tries_nothing_twice(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_search_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
-    whole = [each.skip for each in evaluations(Log(tmp_path / "a", {"seed": 3}, lambda: COSTS), 12, 30, 3, judged)]
+    whole = [each.skip for each in evaluations(Log(tmp_path / "a", {"seed": 3}, 12, lambda: COSTS), 12, 30, 3, judged)]
     path = tmp_path / "b"
-    for _ in zip(range(13), evaluations(Log(path, {"seed": 3}, lambda: COSTS), 12, 30, 3, judged), strict=False):
+    for _ in zip(range(13), evaluations(Log(path, {"seed": 3}, 12, lambda: COSTS), 12, 30, 3, judged), strict=False):
         pass
     with path.open("a") as file:
         file.write('{"skip": "a3", "meas')  # killed while it wrote
     other = RoundCosts(COSTS.draft, (1.0, 1.0, 1.0), 0.0)
-    log = Log(path, {"seed": 3}, lambda: other)
+    log = Log(path, {"seed": 3}, 12, lambda: other)
     assert len(log.tried) == 13 and log.costs == COSTS, "costs are those of the first run"
     list(evaluations(log, 12, 30, 3, judged))
-    assert [each.skip for each in Log(path, {"seed": 3}, lambda: other).tried] == whole
+    assert [each.skip for each in Log(path, {"seed": 3}, 12, lambda: other).tried] == whole
 
 
 def test_a_log_of_another_search_and_a_file_that_is_none_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    Log(path, {"seed": 3, "target": "x"}, lambda: COSTS)
+    Log(path, {"seed": 3, "target": "x"}, 12, lambda: COSTS)
     with pytest.raises(OptionError, match="another search: seed 3 then, 4 now"):
-        Log(path, {"seed": 4, "target": "x"}, lambda: COSTS)
+        Log(path, {"seed": 4, "target": "x"}, 12, lambda: COSTS)
     for content in ("hello\n", "{}\n", '{"seed": 3}\n'):
         path.write_text(content)
         with pytest.raises(OptionError, match="is no log of a search"):
-            Log(path, {"seed": 3}, lambda: COSTS)
-    kept = Log(tmp_path / "c", {"seed": 1}, lambda: COSTS)
+            Log(path, {"seed": 3}, 12, lambda: COSTS)
+    kept = Log(tmp_path / "c", {"seed": 1}, 12, lambda: COSTS)
     kept.add(judged(SkipSet.of([1])))
     kept.add(judged(SkipSet.of([2])))
     lines = kept.path.read_text().splitlines()
     kept.path.write_text("\n".join([lines[0], "not json", lines[2]]) + "\n")
     with pytest.raises(OptionError, match="is no log of a search"):
-        Log(kept.path, {"seed": 1}, lambda: COSTS)
+        Log(kept.path, {"seed": 1}, 12, lambda: COSTS)
+
+
+def test_a_log_whose_last_line_is_not_ended_or_comes_twice_is_mended(tmp_path: Path) -> None:
+    log = Log(tmp_path / "log", {"seed": 1}, 12, lambda: COSTS)
+    for i in (4, 5):
+        log.add(judged(SkipSet.of([i])))
+    text = log.path.read_text()
+    log.path.write_text(text + text.splitlines()[-1])
+    again = Log(log.path, {"seed": 1}, 12, lambda: COSTS)
+    assert [each.skip for each in again.tried] == [SkipSet.of([4]), SkipSet.of([5])] and log.path.read_text() == text
+    log.path.write_text(text[:-1])
+    Log(log.path, {"seed": 1}, 12, lambda: COSTS).add(judged(SkipSet.of([6])))
+    assert len(Log(log.path, {"seed": 1}, 12, lambda: COSTS).tried) == 3
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"skip": "a4"', '"skip": 3'),
+        ('"skip": "a4"', '"skip": "a99"'),
+        ('"tokens_per_second": 101.0', '"tokens_per_second": null'),
+        ('"tokens_per_second": 101.0', '"tokens_per_second": Infinity'),
+        ('"survival": [0.5]', '"survival": []'),
+        ('"depth": 1', '"depth": -3'),
+        ('"passes": [40.0', '"passes": ["x"'),
+        ('"passes": [40.0, 41.0, 42.0]', '"passes": []'),
+        ('"rest": 1.0}', '"rest": "x"}'),
+        ('"skip": "a4"', '"skip": "\udcff"'),
+    ],
+)
+def test_what_is_wrong_in_a_log_is_said_with_its_line(tmp_path: Path, old: str, new: str) -> None:
+    log = Log(tmp_path / "log", {"seed": 1}, 12, lambda: COSTS)
+    for i in (4, 5):
+        log.add(judged(SkipSet.of([i])))
+    text = log.path.read_text()
+    assert old in text
+    log.path.write_bytes(text.replace(old, new, 1).encode(errors="surrogateescape"))
+    with pytest.raises(OptionError, match=r"is no log of a search: line [12]: "):
+        Log(log.path, {"seed": 1}, 12, lambda: COSTS)
+
+
+def test_one_search_at_a_time_writes_a_log(tmp_path: Path) -> None:
+    log = Log(tmp_path / "log", {"seed": 1}, 12, lambda: COSTS)
+    other = Log(tmp_path / "log", {"seed": 1}, 12, lambda: COSTS)
+    with log.alone(), pytest.raises(OptionError, match="another search is writing"), other.alone():
+        pass
+    with other.alone():
+        pass
 
 
 def test_a_small_model_runs_out_of_sets() -> None:

@@ -57,16 +57,27 @@ def layers(
     shared.writable(out)
     log = out.with_suffix(".jsonl") if log is None else log
     shared.writable(log)
-    if log == out:
-        raise OptionError(f"--log and --out are the same file: {out}\nhint: an --out that does not end with .jsonl")
+    shared.writable(out.with_name(out.name + ".partial"))
+    files = {"--out": out, "--log": log} | ({} if prompts is None else {"--prompts": prompts})
+    places = [path.resolve() for path in files.values()]
+    if len(set(places)) < len(places) or out.resolve().with_name(out.name + ".partial") in places:
+        named = ", ".join(f"{option} {path}" for option, path in files.items())
+        raise OptionError(f"one file has two uses: {named}\nhint: a file of its own for each")
     loaded, source, meter = shared.begin(model, dtype, device, threads)
     target = runner_of(loaded)
     if not target.info.layer_ranges:
         raise OptionError(f"{target.info.name or 'this model'} runs all of its layers or none\nhint: without hf:")
     asked = _prompts(prompts, target)
+    longest, most = max(map(len, asked)), target.info.max_positions - 2 * (max_tokens + depth)
+    if longest > most:
+        where = "the prompts that ship" if prompts is None else prompts
+        raise OptionError(
+            f"a prompt of {where} has {longest} tokens, with its answer this model holds {max(most, 0)}\n"
+            "hint: --prompts FILE with shorter ones, or a smaller --max-tokens"
+        )
     about = {"target": fingerprint(target), "backend": target.info.backend, "depth": depth, "max_tokens": max_tokens}
     about |= {"seed": seed, "prompts": sha256(json.dumps(asked).encode()).hexdigest()[:16]}
-    book = Log(log, about, lambda: round_costs(target, depth))
+    book = Log(log, about, target.info.num_layers, lambda: round_costs(target, depth))
     if book.tried:
         say(f"goes on after {len(book.tried)} sets of {log}")
 
@@ -74,9 +85,14 @@ def layers(
         measured = measure(target, skip, asked, depth, max_tokens)
         return Tried(skip, measured, predict(measured, skip, book.costs))
 
-    for each in evaluations(book, target.info.num_layers, budget, seed, evaluate):
-        best = max(book.tried, key=lambda t: t.predicted.tokens_per_second).predicted.speed_up
-        say(f"{len(book.tried)}/{budget} sets: {each.predicted.speed_up:.3f}x predicted, the best {best:.3f}x")
+    try:
+        with book.alone():
+            for each in evaluations(book, target.info.num_layers, budget, seed, evaluate):
+                best = max(book.tried, key=lambda t: t.predicted.tokens_per_second).predicted.speed_up
+                say(f"{len(book.tried)}/{budget} sets: {each.predicted.speed_up:.3f}x predicted, the best {best:.3f}x")
+    except KeyboardInterrupt:
+        say(f"interrupted: the same command goes on after {len(book.tried)} sets")
+        raise
     ranked = sorted(book.tried, key=lambda t: -t.predicted.tokens_per_second)[:TIMED]
     timed = time_best(target, ranked, asked, 2 * max_tokens, say)
     fastest, screen = timed[0], Screen()

@@ -121,5 +121,5 @@ class AdaptiveConfidence:
 def _check(name: str, depth: int, nodes: int | None, **shares: float) -> None:
     need_size(name, depth=(depth, 0), nodes=(depth if nodes is None else nodes, 0))
     for option, value in shares.items():
-        if not 0 <= value <= 1:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
             raise OptionError(f"{name}: {option} cannot be {value}\nhint: from 0 to 1")

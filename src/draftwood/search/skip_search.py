@@ -10,9 +10,13 @@ import json
 import os
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from draftwood.drafters.layers.skip_set import SkipSet
 from draftwood.errors import OptionError
@@ -37,13 +41,17 @@ class Tried:
         return {"skip": str(self.skip), "measured": asdict(self.measured), "predicted": asdict(self.predicted)}
 
     @staticmethod
-    def of(record: dict[str, Any]) -> "Tried":
-        measured = record["measured"]
-        return Tried(
-            SkipSet.parse(record["skip"]),
-            Measured(tuple(measured["survival"]), measured["rounds"], measured["tokens"]),
-            Predicted(**record["predicted"]),
-        )
+    def of(record: dict[str, Any], num_layers: int) -> "Tried":
+        """ValueError, KeyError or TypeError if this is none, OptionError if it is of another model."""
+        measured, predicted = record["measured"], Predicted(**record["predicted"])
+        survival = tuple(float(share) for share in measured["survival"])
+        rates = predicted.tokens_per_second, predicted.speed_up
+        if not all(type(rate) is float and 0 < rate < inf for rate in rates) or not survival:
+            raise ValueError(f"no speed: {record['predicted']}")
+        if type(predicted.depth) is not int or not 1 <= predicted.depth <= len(survival):
+            raise ValueError(f"no depth: {predicted.depth!r}")
+        skip = SkipSet.parse(str(record["skip"])).check(num_layers)
+        return Tried(skip, Measured(survival, int(measured["rounds"]), int(measured["tokens"])), predicted)
 
 
 def middle(num_layers: int) -> range:
@@ -96,8 +104,10 @@ class Log:
     """Evaluations, one JSON line each, behind a line that says of which search they are and with which costs. `measure`: the
     costs, asked for once: a search that goes on must not compare sets by other times."""
 
-    def __init__(self, path: Path, search: dict[str, Any], measure: Callable[[], RoundCosts]) -> None:
-        self.path, self.tried = path, list[Tried]()
+    def __init__(self, path: Path, search: dict[str, Any], num_layers: int, measure: Callable[[], RoundCosts]) -> None:
+        self.path, self.tried, self.num_layers = path, list[Tried](), num_layers
+        if path.exists() and not path.is_file():
+            raise OptionError(f"{path} is no file\nhint: another --log")
         if path.exists() and path.stat().st_size:
             self.costs = self._read(search)
         else:
@@ -105,37 +115,49 @@ class Log:
             self._append({**search, "costs": self.costs.record()})
 
     def _read(self, search: dict[str, Any]) -> RoundCosts:
-        lines = self.path.read_text().splitlines()
-        whole: list[str] = []
+        text = self.path.read_bytes().decode(errors="replace")
+        lines, at = text.splitlines(), 1
+        whole: dict[SkipSet, str] = {}
         try:
             before = json.loads(lines[0])
             costs = RoundCosts.of(before["costs"])
-            for i, line in enumerate(lines[1:], 1):
+            for at, line in enumerate(lines[1:], 2):
                 try:
-                    self.tried.append(Tried.of(json.loads(line)))
+                    found = Tried.of(json.loads(line), self.num_layers)
                 except (ValueError, KeyError, TypeError):
-                    if i < len(lines) - 1:  # only the last line can be half written
+                    if at < len(lines):  # only the last line can be half written
                         raise
                     break
-                whole.append(line)
-        except (ValueError, KeyError, TypeError, OptionError) as error:
-            raise OptionError(
-                f"{self.path} is no log of a search: {type(error).__name__}: {error}\nhint: another --log"
-            ) from None
+                if found.skip not in whole:
+                    self.tried.append(found)
+                    whole[found.skip] = line
+        except (ValueError, KeyError, TypeError, RecursionError, OptionError) as error:
+            why = str(error).partition("\n")[0]
+            raise OptionError(f"{self.path} is no log of a search: line {at}: {why}\nhint: another --log") from None
         other = {key: (before.get(key), value) for key, value in search.items() if before.get(key) != value}
         if other:
             told = ", ".join(f"{key} {then!r} then, {now!r} now" for key, (then, now) in other.items())
             raise OptionError(
                 f"{self.path} is the log of another search: {told}\nhint: the same options, or another --log"
             )
-        if len(whole) < len(lines) - 1:
-            self._rewrite([lines[0], *whole])
+        if len(whole) < len(lines) - 1 or not text.endswith("\n"):
+            self._rewrite([lines[0], *whole.values()])
         return costs
 
     def _rewrite(self, lines: Sequence[str]) -> None:
         partial = self.path.with_name(self.path.name + ".partial")
         partial.write_text("".join(f"{line}\n" for line in lines))
         partial.replace(self.path)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """One search at a time: two would try the same sets."""
+        try:
+            lock = FileLock(self.path.with_name(self.path.name + ".lock")).acquire(blocking=False)
+        except Timeout:
+            raise OptionError(f"another search is writing {self.path}\nhint: wait for it, or another --log") from None
+        with lock:
+            yield
 
     def add(self, tried: Tried) -> None:
         self.tried.append(tried)

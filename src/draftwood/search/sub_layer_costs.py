@@ -6,6 +6,7 @@ medians are kept.
 """
 
 from dataclasses import asdict, dataclass
+from math import inf
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -49,7 +50,12 @@ class RoundCosts:
 
     @staticmethod
     def of(record: dict[str, Any]) -> "RoundCosts":
-        return RoundCosts(SubLayerCosts(**record["draft"]), tuple(record["passes"]), record["rest"])
+        """ValueError, KeyError or TypeError if these are none."""
+        found = RoundCosts(SubLayerCosts(**record["draft"]), tuple(record["passes"]), record["rest"])
+        numbers = *found.passes, found.rest, found.draft.attention, found.draft.mlp, found.draft.rest
+        if any(type(x) is not float or not 0 <= x < inf for x in numbers) or not found.passes or not min(found.passes):
+            raise ValueError(f"no costs: {record}")
+        return found
 
 
 def round_costs(target: Runner, depth: int) -> RoundCosts:

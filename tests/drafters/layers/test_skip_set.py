@@ -21,10 +21,11 @@ def test_text_and_back(attention: frozenset[int], mlp: frozenset[int]) -> None:
     assert SkipSet.parse(str(made)) == made and len(made) == len(attention) + len(mlp)
 
 
-@pytest.mark.parametrize("text", ["", "b3", "a3,m4", "a-1", "a3+", "3", "a 3"])
+@pytest.mark.parametrize("text", ["", "b3", "a3,m4", "a-1", "a3+", "3", "a 3", "A0", "none+a0", "a" + "9" * 5000])
 def test_words_that_are_no_sub_layer_are_named(text: str) -> None:
-    with pytest.raises(OptionError, match="is no sub-layer"):
-        SkipSet.parse(text)
+    for read in (SkipSet.parse, lambda word: read_skip_set(word, tiny_runner())):
+        with pytest.raises(OptionError, match="is no sub-layer"):
+            read(text)
 
 
 def test_a_layer_the_target_does_not_have_and_a_set_that_leaves_nothing_are_refused() -> None:
@@ -45,7 +46,21 @@ def test_a_file_is_read_for_its_own_target_alone(tmp_path: Path) -> None:
         read_skip_set(str(path), target)
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'{"target": "", "attention": [9], "mlp": "x"}', b"\xff\xfe"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{}",
+        b"[1]",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        *(
+            b'{"target": "", "attention": %s, "mlp": []}' % x
+            for x in (b'"01"', b"[0.9]", b"[true]", b"[Infinity]", b"{}")
+        ),
+    ],
+    ids=lambda content: repr(content[:60]),
+)
 def test_a_file_that_is_no_set_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "skip.json"
     path.write_bytes(content)

@@ -82,10 +82,10 @@ def writable(out: Path | None) -> None:
     """Refuse a file that cannot be written before the work, not after it."""
     if out is None:
         return
-    if not out.parent.is_dir():
-        raise OptionError(f"{out} cannot be written: there is no folder {out.parent}")
-    there = out.exists()
     try:
+        if not out.parent.is_dir():
+            raise OptionError(f"{out} cannot be written: there is no folder {out.parent}")
+        there = out.exists()
         with out.open("a"):
             pass
         if not there:

@@ -19,7 +19,7 @@ from draftwood.errors import OptionError
 
 WEIGHTS = Path(shipped.__file__).parent
 NONE = "none"
-_WORD = re.compile(r"([am])(\d+)")
+_WORD = re.compile(r"([am])(\d{1,4})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +86,16 @@ def read_skip_set(source: str, target: Runner) -> SkipSet:
                 f"skip=a{layers // 2}+m{layers // 2}"
             )
         return read_file(path, target)
-    if source == NONE or _WORD.fullmatch(source.split("+")[0].strip()):
-        return SkipSet.parse(source).check(layers)
-    return read_file(Path(source), target)
+    named = "/" in source or source.endswith(".json") or (source and Path(source[:255]).is_file())
+    return read_file(Path(source), target) if named else SkipSet.parse(source).check(layers)
 
 
 def read_file(path: Path, target: Runner) -> SkipSet:
     """A file of `draftwood search layers`; OptionError if it is none, or of another target."""
     try:
         found: dict[str, Any] = json.loads(path.read_text())
-        made_for, skip = found["target"], SkipSet.of(map(int, found["attention"]), map(int, found["mlp"]))
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        made_for, skip = found["target"], SkipSet.of(_numbers(found["attention"]), _numbers(found["mlp"]))
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is another kind of file"
         raise OptionError(
             f"skip: {path} cannot be read as a set of skipped layers: {why}\n"
@@ -109,6 +108,13 @@ def read_file(path: Path, target: Runner) -> SkipSet:
             "hint: draftwood search layers --model MODEL --out FILE"
         )
     return skip.check(target.info.num_layers)
+
+
+def _numbers(found: Any) -> list[int]:
+    """ValueError unless these are layers."""
+    if not isinstance(found, list) or any(type(i) is not int for i in found):
+        raise ValueError(f"no layers: {found!r}")
+    return found
 
 
 def write_file(path: Path, target: Runner, skip: SkipSet, more: dict[str, Any]) -> None:

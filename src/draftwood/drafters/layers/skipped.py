@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from draftwood.core.forward import LayerPlan, Needs
-from draftwood.core.legal_draws import Draw
+from draftwood.core.legal_draws import Draw, Shape
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import TreePolicy
@@ -25,8 +25,7 @@ from draftwood.errors import DrafterError
 
 @dataclass(frozen=True, slots=True)
 class SkippedLayers(Stateless):
-    """Nodes that get children are run; their entries count against the budget of the round, so policies whose levels are
-    wider than the budget are cut short by the cache."""
+    """Nodes that get children are run, in entries behind the text; near the end of a slot a tree has fewer levels."""
 
     skip: SkipSet
     needs: Needs = Needs(borrow=True, trims=True)
@@ -38,6 +37,10 @@ class SkippedLayers(Stateless):
             raise DrafterError("SkippedLayers runs layers of the target, and the round has none")
         if base.tree.num_nodes > 1 or (rows is not None and not len(rows)):
             return base  # what follows a draft is not known yet
+        beam = 1 if policy.shape is Shape.CHAIN else policy.max_frontier(limit) or limit.tier.nodes
+        room = [(target.capacity - length) // beam for length in rnd.host_lengths]
+        if any(most < deep for most, deep in zip(room, limit.depths, strict=True)):
+            limit = limit.at_most(room, limit.budgets)
         each = zip(rnd.host_slots, rnd.host_lengths, rnd.requests, strict=True)
         chains = [KnownTokens(slot, length - 1, [request.root]) for slot, length, request in each]
         passes = LevelPasses(chains, rnd, limit, rows, lambda x, _: wanted_logits(target, x, rows, plan))
