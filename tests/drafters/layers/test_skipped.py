@@ -136,12 +136,12 @@ def test_rejection_takes_the_same_drafts(temperature: float) -> None:
 def test_a_tree_at_the_end_of_the_context_has_fewer_levels() -> None:
     target = int8()
     recipe = Recipe(
-        drafter=SkippedLayers(SOME), policy=BestFirst(3), verifier=Match(), controller=Fixed(depth=5, nodes=12)
+        drafter=SkippedLayers(SOME), policy=BestFirst(6, 2), verifier=Match(), controller=Fixed(depth=5, nodes=12)
     )
     texts: list[list[list[int]]] = []
     for each in (recipe, autoregressive.build(target)):
         engine = make_engine(target, each, slots=2, capacity=64)
-        done = serve(engine, [[1, 2, 3], [4] * 30], [SamplingParams(max_tokens=500)] * 2)
+        done = serve(engine, PROMPTS[:5], [SamplingParams(max_tokens=500)] * 5)
         assert {r.stats.disabled for r in done} == {None} and {r.finish_reason for r in done} == {"length"}
         texts.append([r.output for r in done])
     assert texts[0] == texts[1]
