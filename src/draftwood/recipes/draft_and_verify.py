@@ -36,10 +36,8 @@ def build(
     for the target. `size=paper`: every round drafts, up to `depth` tokens, until one has less than an adaptive threshold,
     which aims at a share `wanted` of accepted tokens; by default as many as pay."""
     left_out = read_skip_set(skip, target)
-    drafter, told = (
-        SkippedLayers(left_out),
-        f"drafts leave out {len(left_out)} of {2 * target.info.num_layers} sub-layers",
-    )
+    drafter = SkippedLayers(left_out)
+    told = f"drafts leave out {len(left_out)} of {2 * target.info.num_layers} sub-layers"
     if size == "paper":
         exact = verifier == "rejection"
         return Recipe(
@@ -49,11 +47,4 @@ def build(
             controller=AdaptiveConfidence(PUBLISHED if depth is None else depth, wanted=wanted),
             notes=(f"{told}, in every round, whether it pays or not; size=auto drafts where it pays",),
         )
-    chosen = what_pays(target, drafter, f"skipped {left_out}", MOST if depth is None else depth)
-    return Recipe(
-        drafter=chosen.drafter,
-        policy=Chain(Draw.GIVEN),
-        verifier=Match(),
-        controller=chosen.controller,
-        notes=(f"{told}: {chosen.note}; size=paper drafts in every round",),
-    )
+    return what_pays(target, drafter, f"skipped {left_out}", MOST if depth is None else depth).recipe(told)

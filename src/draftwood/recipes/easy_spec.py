@@ -55,14 +55,7 @@ def build(
             controller=Fixed(PUBLISHED if depth is None else depth),
             notes=(f"{told}, in every round, whether it pays or not; size=auto drafts where it pays",),
         )
-    chosen = what_pays(target, drafter, f"grouped {name} {group}", MOST if depth is None else depth)
-    return Recipe(
-        drafter=chosen.drafter,
-        policy=Chain(Draw.GIVEN),
-        verifier=Match(),
-        controller=chosen.controller,
-        notes=(f"{told}: {chosen.note}; size=paper drafts in every round",),
-    )
+    return what_pays(target, drafter, f"grouped {name} {group}", MOST if depth is None else depth).recipe(told)
 
 
 def grouped(num_layers: int, size: int) -> LayerPlan:

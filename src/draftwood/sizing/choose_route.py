@@ -31,6 +31,7 @@ from draftwood.sizing.shipped_acceptance import load_acceptance
 from draftwood.sizing.sibling_acceptance import measured_acceptance
 from draftwood.sizing.trials import SIZES, trials
 from draftwood.trees.best_first import BestFirst
+from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 
 HEAD = "eagle3"
@@ -76,6 +77,12 @@ class WhatPays:
     drafter: Drafter
     controller: LengthController
     note: str
+
+    def recipe(self, told: str) -> Recipe:
+        """`told`: what drafts, for the banner."""
+        notes = (f"{told}: {self.note}; size=paper drafts in every round",)
+        parts: dict[str, Any] = {"policy": Chain(Draw.GIVEN), "verifier": Match(), "controller": self.controller}
+        return Recipe(drafter=self.drafter, notes=notes, **parts)
 
 
 def what_pays(target: Runner, drafter: Drafter, name: str, most: int) -> WhatPays:

@@ -50,15 +50,6 @@ class Arm(Protocol):
         """Of a draft for these sequences, of which no more than `room` is scored."""
         ...
 
-    @property
-    def looks(self) -> bool:
-        """Whether it says which drafted nodes are worth to be scored, where they can be looked at."""
-        ...
-
-    def drafted(self, state: Any, rnd: Round, made: Sequence[Retrieved]) -> list[Drafted]:
-        """The model's nodes with their chances."""
-        ...
-
     def learn(
         self, state: Any, slot: int, request: Request, scored: Drafted | None, emitted: Sequence[int], counts: Counts
     ) -> None:
@@ -129,11 +120,8 @@ class ConfidentChain:
         depths = [min(self.depth, deep, nodes) for deep, nodes in zip(room.depths, room.budgets, strict=True)]
         return Limit.of(depths, [deep * self.children for deep in depths], rnd.device, least=least)
 
-    @property
-    def looks(self) -> bool:
-        return True
-
     def drafted(self, state: _Chains, rnd: Round, made: Sequence[Retrieved]) -> list[Drafted]:
+        """The model's nodes with their chances, where they can be looked at."""
         each = zip(rnd.host_slots, rnd.requests, made, strict=True)
         return [_drafted(state.kind(request).ranks, slot, found) for slot, request, found in each]
 
@@ -238,13 +226,6 @@ class SizedTree:
     def limit(self, state: _Trees, rnd: Round, room: Limit) -> Limit:
         depth, nodes = self.sizes[state.best]
         return Limit.of([depth] * rnd.batch, [nodes] * rnd.batch, rnd.device).at_most(room.depths, room.budgets)
-
-    @property
-    def looks(self) -> bool:
-        return False
-
-    def drafted(self, state: _Trees, rnd: Round, made: Sequence[Retrieved]) -> list[Drafted]:
-        raise NotImplementedError("a tree of a fixed size is scored whole")
 
     def learn(
         self, state: _Trees, slot: int, request: Request, scored: Drafted | None, emitted: Sequence[int], counts: Counts

@@ -194,7 +194,7 @@ class Route:
         part, own_base = (rnd.take(asked), base.take(put(asked, rnd.device))) if some else (rnd, base)
         ours, room = [chosen[b] for b in asked], limit.take(asked)
         own = self.arm.limit(state.arm, part, room)
-        if self.arm.looks and host.on_host(rnd.device):
+        if isinstance(self.arm, ConfidentChain) and host.on_host(rnd.device):
             listed = self._listed(state, part, own_base, own, policy)
             self._as_much_as_pays(state, part, room, self.arm.drafted(state.arm, part, listed.found), ours)
             return self._from_lists(base, chosen, listed)
