@@ -1,5 +1,6 @@
 """One round's draft of a head on features: its passes, level by level, and the distributions they give."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import isnan, log
 from time import perf_counter
@@ -18,26 +19,31 @@ from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.score import KnownTokens
 from draftwood.core.tree import TokenTree
-from draftwood.drafters.levels import levels_of, rows_at
+from draftwood.drafters.levels import Level, levels_of, rows_at
 from draftwood.drafters.nets.runner import FeatureModel
 from draftwood.drafters.retrieval.retrieved import Listed, Retrieved, as_given
 from draftwood.trees.grow import NO_NUMBERS
 
+Reads = Callable[[Level, TokenTree, Int[Tensor, "B F"]], Float[Tensor, "T d"]]
+
 
 class Draft:
-    """One round's draft in the making. `known`: of each sequence the pairs that the first pass runs."""
+    """One round's draft in the making. `known`: of each sequence the pairs that the first pass runs; `reads`: what the nodes
+    of a level read beside their tokens, by default what the model put out for their parents."""
 
     def __init__(
         self,
         model: FeatureModel,
         rnd: Round,
         chain: ForwardInput,
-        known: list[KnownTokens | None],
+        known: Sequence[KnownTokens | None],
         ranked: bool,
         temperature: list[float] | None,
         most: int,
         only: Int[Tensor, "W"] | None,
+        reads: Reads | None = None,
     ) -> None:
+        self.reads = reads
         self.model, self.rnd, self.chain = model, rnd, chain
         self.ranked, self.temperature, self.most, self.only = ranked, temperature, most, only
         self.drafted = [b for b, each in enumerate(known) if each is not None]
@@ -54,7 +60,8 @@ class Draft:
         else:
             level = self.levels.step(tree, frontier)
             places = level.places
-            x = level.x.starting_from(self.outputs.index_select(0, level.above))
+            own = self.outputs.index_select(0, level.above) if self.reads is None else self.reads(level, tree, frontier)
+            x = level.x.starting_from(own)
             a, found = self.model.execute(x, self.only)
             self.outputs = torch.cat([self.outputs, a])
         self.seconds += perf_counter() - started

@@ -25,7 +25,7 @@ from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import Drafter
 from draftwood.core.round import Round
 from draftwood.core.tree import TokenTree
-from draftwood.drafters.features import MARGIN
+from draftwood.drafters.feature_text import MARGIN
 from draftwood.drafters.levels import rows_at
 from draftwood.drafters.text_cache import Staged, TextCache
 from draftwood.errors import DrafterError

@@ -12,13 +12,14 @@ from draftwood.core.forward import FINAL
 from draftwood.core.protocols import Drafter, Runner
 from draftwood.core.train_plan import Learn, Rate, TrainPlan
 from draftwood.drafters.draft_model import DraftModel
+from draftwood.drafters.learners.at_exit import AtExit
 from draftwood.drafters.learners.decision import Decision
 from draftwood.drafters.learners.language import Language
 from draftwood.drafters.learners.parallel import Parallel
 from draftwood.drafters.learners.unrolled import Unrolled
 from draftwood.drafters.nets.build import net
 from draftwood.drafters.nets.config import HeadConfig
-from draftwood.drafters.nets.make_drafter import states_width
+from draftwood.drafters.nets.make_drafter import check_exit, states_width
 from draftwood.errors import CompositionError, OptionError, need_at_least
 
 MOST_UNROLLED = 32
@@ -102,6 +103,29 @@ def parallel_plan(
     config = HeadConfig(kind, layer, shape.hidden_size, (FINAL,), rows=len(keep), stages=stages, **more)
     module = fresh(config, target, seed)
     return TrainPlan((Learn(Parallel(module, keep, share=share), Rate(peak=rate, muon=muon)),), module, config)
+
+
+def exit_plan(
+    kind: str,
+    target: Runner,
+    keep: Int[Tensor, "W"],
+    *,
+    layers: int | None,
+    rate: float,
+    seed: int,
+    share: float,
+    muon: bool,
+) -> TrainPlan:
+    """A net behind the target's first `layers` layers, by default an eighth of them."""
+    shape = shape_of(target)
+    layers = max(1, round(shape.num_layers / 8)) if layers is None else layers
+    check_exit(layers, target)
+    layer = replace(shape, num_layers=1, qk_norm=False)
+    config = HeadConfig(kind, layer, shape.hidden_size, (layers,), rows=len(keep), target_rows=True)
+    module = fresh(config, target, seed)
+    with torch.no_grad():
+        module.layer.out.weight.zero_()  # at first the exit itself: the attention adds nothing
+    return TrainPlan((Learn(AtExit(module, keep, share=share), Rate(peak=rate, muon=muon)),), module, config)
 
 
 def language_plan(

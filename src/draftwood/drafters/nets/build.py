@@ -6,6 +6,7 @@ from draftwood.drafters.nets.config import HeadConfig
 from draftwood.drafters.nets.decision import DecisionNet
 from draftwood.drafters.nets.eagle import EagleNet
 from draftwood.drafters.nets.eagle3 import Eagle3Net
+from draftwood.drafters.nets.exit import ExitLayerNet, ExitNet
 from draftwood.drafters.nets.hydra import HydraNet
 from draftwood.drafters.nets.medusa import MedusaNet, MedusaTablesNet
 from draftwood.drafters.nets.mlp import MLPNet, MLPTablesNet
@@ -21,6 +22,8 @@ NETS: dict[str, type[nn.Module]] = {
     "mlp": MLPNet,
     "language": LanguageNet,
     "decision": DecisionNet,
+    "exit": ExitNet,
+    "exit_layer": ExitLayerNet,
 }
 WITH_TABLES: dict[str, type[nn.Module]] = {"medusa": MedusaTablesNet, "mlp": MLPTablesNet}
 

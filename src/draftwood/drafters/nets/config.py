@@ -6,7 +6,7 @@ from typing import Any
 from draftwood.core.config import ModelConfig, RopeScaling
 from draftwood.errors import WeightsError
 
-KINDS = ("eagle", "eagle3", "medusa", "hydra", "mlp", "language", "decision")
+KINDS = ("eagle", "eagle3", "medusa", "hydra", "mlp", "language", "decision", "exit", "exit_layer")
 
 _RENAMED = {"bos_token": "bos_token_id", "eos_tokens": "eos_token_ids"}  # as files of version 0.1 spell them
 

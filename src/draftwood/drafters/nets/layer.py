@@ -1,4 +1,4 @@
-"""One decoder layer whose attention reads an input of its own width: the body of every feature drafter."""
+"""Layers whose attention reads an input of its own width: the body of every feature drafter."""
 
 import torch
 import torch.nn.functional as F
@@ -9,17 +9,14 @@ from draftwood.core.config import ModelConfig
 from draftwood.models.rope import rotate
 
 
-class DraftLayer(nn.Module):
-    """Grouped attention and gated MLP. The caller prepares attention's input and owns the residual."""
+class DraftAttention(nn.Module):
+    """Grouped attention. The caller prepares its input and owns the residual."""
 
     def __init__(self, config: ModelConfig, width: int) -> None:
         super().__init__()
         c = self.config = config
         self.qkv = nn.Linear(width, (c.num_heads + 2 * c.num_kv_heads) * c.head_dim, bias=c.qkv_bias)
         self.out = nn.Linear(c.num_heads * c.head_dim, c.hidden_size, bias=c.out_bias)
-        self.mlp_norm = nn.Parameter(torch.ones(c.hidden_size))
-        self.gate_up = nn.Linear(c.hidden_size, 2 * c.intermediate_size, bias=c.mlp_bias)
-        self.down = nn.Linear(c.intermediate_size, c.hidden_size, bias=c.mlp_bias)
 
     def project(
         self, x: Float[Tensor, "T in"], cos: Tensor, sin: Tensor
@@ -32,7 +29,21 @@ class DraftLayer(nn.Module):
 
     def tail(self, residual: Float[Tensor, "*S H"], mixed: Float[Tensor, "*S A"]) -> Float[Tensor, "*S H"]:
         """What follows attention."""
-        h = residual + self.out(mixed)
+        return residual + self.out(mixed)
+
+
+class DraftLayer(DraftAttention):
+    """The same with a gated MLP behind it."""
+
+    def __init__(self, config: ModelConfig, width: int) -> None:
+        super().__init__(config, width)
+        c = config
+        self.mlp_norm = nn.Parameter(torch.ones(c.hidden_size))
+        self.gate_up = nn.Linear(c.hidden_size, 2 * c.intermediate_size, bias=c.mlp_bias)
+        self.down = nn.Linear(c.intermediate_size, c.hidden_size, bias=c.mlp_bias)
+
+    def tail(self, residual: Float[Tensor, "*S H"], mixed: Float[Tensor, "*S A"]) -> Float[Tensor, "*S H"]:
+        h = super().tail(residual, mixed)
         gate, up = self.gate_up(norm(h, self.mlp_norm, self.config.rms_eps)).chunk(2, dim=-1)
         return h + self.down(F.silu(gate) * up)
 

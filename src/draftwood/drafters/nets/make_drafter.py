@@ -8,6 +8,7 @@ from draftwood.core.protocols import Drafter, Runner
 from draftwood.drafters.draft_model import DraftModel
 from draftwood.drafters.features import Features
 from draftwood.drafters.heads import Heads
+from draftwood.drafters.layers.early_exit import EarlyExit
 from draftwood.drafters.nets.build import filled
 from draftwood.drafters.nets.device_runner import DeviceRunner
 from draftwood.drafters.nets.heads_model import StageModel
@@ -37,6 +38,23 @@ def feature_model(head: Head, target: Runner) -> FeatureModel:
     ids = None if head.ids is None else head.ids.to(device)
     kind = DeviceRunner if isinstance(target, CudaRunner) else FloatRunner
     return kind(net.to(device=device, dtype=dtype), target, ids)
+
+
+def exit_drafter(head: Head, target: Runner) -> EarlyExit:
+    """The drafter of a net behind an early exit. It has no kernel of its own, and runs in float beside an int8 target."""
+    (layers,) = head.config.taps
+    check_exit(layers, target)
+    device, dtype = target.info.device, target.info.dtype
+    ids = None if head.ids is None else head.ids.to(device)
+    kind = DeviceRunner if isinstance(target, CudaRunner) else FloatRunner
+    return EarlyExit(kind(filled(head).to(device=device, dtype=dtype), target, ids))
+
+
+def check_exit(layers: int, target: Runner) -> None:
+    """OptionError unless an exit after so many layers leaves some to verify with."""
+    most = target.info.num_layers - 1
+    if not 1 <= layers <= most:
+        raise OptionError(f"an exit after {layers} layers is not inside the target\nhint: from 1 to {most}")
 
 
 def heads_drafter(head: Head, target: Runner) -> Heads:

@@ -96,7 +96,7 @@ class FeatureNet:
         self.net, self.target, self.ids = net, target, ids
         self.max_positions = target.info.max_positions
         self.taps: tuple[int, ...] = net.config.taps
-        self.dtype: torch.dtype = net.fc.weight.dtype
+        self.dtype: torch.dtype = net.layer.qkv.weight.dtype
         c = net.config.layer
         self.cache_specs = tuple(CacheSpec(f"{kind}0", c.num_kv_heads, c.head_dim, self.dtype) for kind in "kv")
         self._freq = frequencies(c).to(target.info.device)
