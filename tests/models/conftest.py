@@ -142,6 +142,13 @@ GGUF_NAMES = {
 }
 
 
+NORMED_NAMES = {
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+
+
 def as_stored(config: ModelConfig, weights: dict[str, torch.Tensor]) -> dict[str, np.ndarray]:
     """The tensors of a model as llama.cpp's converter would store them in float32."""
     stored: dict[str, np.ndarray] = {}
@@ -151,7 +158,9 @@ def as_stored(config: ModelConfig, weights: dict[str, torch.Tensor]) -> dict[str
             array = interleave(array, config.num_heads)
         if config.family in ("llama", "mistral") and "k_proj" in name:
             array = interleave(array, config.num_kv_heads)
-        for theirs, ours in GGUF_NAMES.items():
+        if config.norm_offset and "norm." in name:
+            array = array + np.float32(config.norm_offset)
+        for theirs, ours in (GGUF_NAMES | (NORMED_NAMES if config.post_norms else {})).items():
             name = name.replace(theirs, ours)
         stored[name] = array
     return stored
@@ -159,7 +168,20 @@ def as_stored(config: ModelConfig, weights: dict[str, torch.Tensor]) -> dict[str
 
 def metadata(config: ModelConfig) -> dict[str, Any]:
     """What llama.cpp's converter writes about a model and the tokenizer above."""
-    arch = "llama" if config.family == "mistral" else config.family
+    arch = {"mistral": "llama", "gemma3_text": "gemma3"}.get(config.family, config.family)
+    more: dict[str, Any] = {}
+    if config.sliding_window:
+        more[f"{arch}.attention.sliding_window"] = config.sliding_window
+        if config.full_layers:
+            pattern = [config.window(i) is not None for i in range(config.num_layers)]
+            more[f"{arch}.attention.sliding_window_pattern"] = pattern
+    for key, value in (("attn_logit", config.attention_cap), ("final_logit", config.logit_cap)):
+        if config.norm_offset:
+            more[f"{arch}.{key}_softcapping"] = float(value or 0)
+    scaling = config.rope_scaling
+    if scaling is not None and scaling.kind != "llama3":
+        more |= {f"{arch}.rope.scaling.type": scaling.kind, f"{arch}.rope.scaling.factor": scaling.factor}
+        more[f"{arch}.rope.scaling.original_context_length"] = scaling.original_max_positions
     kinds = [3 if token in SPECIALS else 1 for token in VOCABULARY]
     return {
         "general.architecture": arch,
@@ -180,6 +202,7 @@ def metadata(config: ModelConfig) -> dict[str, Any]:
         "tokenizer.ggml.bos_token_id": 256,
         "tokenizer.ggml.eos_token_id": 257,
         "tokenizer.chat_template": TEMPLATE,
+        **more,
     }
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from draftwood.cache.dense import DenseCache
 from draftwood.core.forward import ALL, FINAL, ForwardInput, LayerPlan
-from draftwood.models.decoder import Decoder
+from draftwood.models.decoder import Decoder, FloatLinear
 from draftwood.models.loading import hf_config
 
 pytestmark = pytest.mark.slow
@@ -402,6 +402,27 @@ def test_head_gives_single_rows(name):
     assert gap(model.head(seen.hidden, ids=ids), seen.logits[:, ids]) < 1e-12
     assert gap(model.head(seen.features[FINAL], ids=ids, norm=False), seen.logits[:, ids]) < 1e-12
     assert gap(model.head(seen.hidden, ids=ids, norm=False), seen.logits[:, ids]) > 1e-3
+
+
+def test_rows_of_a_trimmed_vocabulary_are_gathered_once_and_again_where_the_weights_change() -> None:
+    linear = FloatLinear(torch.randn(2048, 8))
+    x, ids = torch.randn(3, 8), torch.arange(2047, 0, -1)[:1500]
+    with torch.inference_mode():
+        first = linear.rows(x, ids)
+    assert torch.equal(first, x @ linear.weight[ids].T)
+    (held,) = linear._taken.values()
+    assert torch.equal(linear.rows(x, ids), first) and next(iter(linear._taken.values())) is held
+    y = x.clone().requires_grad_()
+    linear.rows(y, ids).sum().backward()  # rows that a pass without gradients gathered
+    assert y.grad is not None
+    with torch.no_grad():
+        linear.weight.mul_(2)
+    assert torch.equal(linear.rows(x, ids), 2 * first)
+    for _ in range(9):
+        linear.rows(x, ids.clone())
+    assert len(linear._taken) <= 4
+    linear.rows(x, ids[:4].clone())
+    assert all(len(each[0]) == 1500 for each in linear._taken.values()), "few rows are not worth it"
 
 
 def test_handed_in_embeddings_stand_for_ids():

@@ -90,6 +90,7 @@ def both(lengths: dict[int, int], x: ForwardInput, *, slots: int, window: int | 
 @pytest.mark.parametrize("window", [None, 1, 7, 40])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.slow
 def test_slots_together_say_what_each_says_alone(seed, dtype, window):
     rng = random.Random(seed)
     order = rng.sample(range(24), 18)  # slots out of order, some of them idle

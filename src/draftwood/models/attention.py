@@ -18,6 +18,19 @@ Mix = Callable[[Tensor, Tensor, Tensor, Mask], Tensor]
 """(q, k, v, mask) -> softmax(q k^T / sqrt(d) + mask) v of one segment: [1 kv n d], [1 kv context d] twice -> [1 kv n d]."""
 
 
+def capped_mix(cap: float) -> Mix:
+    """Attention whose scores are bent to stay below `cap` before the mask is added."""
+
+    def mix(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        score = (q @ k.transpose(-1, -2)) * q.shape[-1] ** -0.5
+        score = (score / cap).tanh() * cap
+        score = score if mask is None else score + mask
+        exact = torch.promote_types(score.dtype, torch.float32)
+        return torch.softmax(score, dim=-1, dtype=exact).to(q.dtype) @ v
+
+    return mix
+
+
 def visible_masks(segments: Sequence[Segment], x: ForwardInput, dtype: torch.dtype, window: int | None) -> list[Mask]:
     """One additive mask per segment, made once per pass and used by every layer. None: nothing is masked."""
     masks: list[Mask] = []

@@ -19,7 +19,7 @@ from torch import Tensor
 from draftwood.core.forward import ForwardInput, Segment
 from draftwood.core.host import put
 from draftwood.core.protocols import Cache
-from draftwood.models.attention import Mask, torch_attention, visible_masks
+from draftwood.models.attention import Mask, Mix, capped_mix, torch_attention, visible_masks
 
 FEW, RAGGED = 8, 2  # with fewer segments, or more padding than this, each segment attends alone
 MASK_NUMBERS = 2**22  # larger masks take longer than the calls they save
@@ -69,6 +69,7 @@ def stacked_attention(
     keys: Float[Tensor, "slots kv capacity d"],
     values: Float[Tensor, "slots kv capacity d"],
     s: Stacked,
+    mix: Mix = F.scaled_dot_product_attention,
 ) -> Float[Tensor, "T heads*d"]:
     """Write all new entries, then attend in one call. Entries behind a slot's own are masked, not left out, so they must
     be finite."""
@@ -81,9 +82,7 @@ def stacked_attention(
     query = q.new_zeros(count * width, heads, d).index_copy_(0, s.at, q[s.tokens])
     query = query.view(count, width, kv, group, d).permute(0, 2, 3, 1, 4).reshape(count, kv, group * width, d)
     mask = s.mask if width == 1 else s.mask.repeat(1, 1, group, 1)
-    mixed = F.scaled_dot_product_attention(
-        query, keys[s.lines, :, :context], values[s.lines, :, :context], attn_mask=mask
-    )
+    mixed = mix(query, keys[s.lines, :, :context], values[s.lines, :, :context], mask)
     mixed = mixed.view(count, kv, group, width, d).permute(0, 3, 1, 2, 4).reshape(count * width, heads * d)
     return q.new_zeros(total, heads * d).index_copy_(0, s.tokens, mixed[s.at])
 
@@ -117,8 +116,10 @@ def float_attention(
     x: ForwardInput,
     segments: Sequence[Segment],
     attention_mask: Sequence[Mask] | Stacked,
+    cap: float | None = None,
 ) -> Float[Tensor, "T heads*d"]:
-    """All segments together or one at a time, as `float_attention_mask` chose."""
+    """All segments together or one at a time, as `float_attention_mask` chose. `cap`: see `capped_mix`."""
+    mix = F.scaled_dot_product_attention if cap is None else capped_mix(cap)
     if isinstance(attention_mask, Stacked):
-        return stacked_attention(q, k, v, keys, values, attention_mask)
-    return torch_attention(q, k, v, keys, values, x, segments, attention_mask)
+        return stacked_attention(q, k, v, keys, values, attention_mask, mix)
+    return torch_attention(q, k, v, keys, values, x, segments, attention_mask, mix)

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,11 +9,14 @@ from draftwood.bench.micro.target_pass import (
     CHAIN,
     TREE,
     Case,
+    Dots,
+    Floor,
     Probe,
     Stage,
     all_cases,
     chain,
     clock,
+    dot_products,
     entry_bytes,
     flat,
     measure,
@@ -21,19 +25,30 @@ from draftwood.bench.micro.target_pass import (
     weight_bytes,
 )
 from draftwood.cache.dense import DenseCache
+from draftwood.core.forward import ALL, LayerPlan
 from draftwood.errors import OptionError
 from draftwood.kernels.cpu.levels import SWITCH
+from draftwood.models.backends.int8_native import NativeDecoder
+from draftwood.models.backends.quantised_blocks import Kind
 from draftwood.models.decoder import Decoder
 from draftwood.models.loading.load import Loaded, load
 from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.host_reads import as_if_on_a_device
 from draftwood.testing.tiny import CONFIG, tiny_decoder, tiny_runner
+from mixed_blocks import mixed
+from native_levels import BEST, opened
 
 
 def test_every_size_is_a_chain_and_where_it_can_branch_a_tree():
     cases = all_cases([4, 2], [8, 16])
     assert [(c.nodes, c.shape) for c in cases if c.context == 8] == [(1, CHAIN), (2, CHAIN), (4, CHAIN), (4, TREE)]
     assert len(cases) == 8
+
+
+def test_groups_of_layers_are_chains_of_every_size():
+    more = [c for c in all_cases([4, 2], [8], [1, 3]) if c.group > 1]
+    assert [(c.nodes, c.shape, c.group) for c in more] == [(1, CHAIN, 3), (2, CHAIN, 3), (4, CHAIN, 3)]
+    assert more[0].plan(8) == LayerPlan(together=(range(1, 4), range(4, 7))) and Case(8, 1).plan(8) == ALL
 
 
 def test_over_a_few_repeats_every_case_goes_first_and_last():
@@ -108,6 +123,32 @@ def test_the_probe_reads_every_word(level: str, words: int, monkeypatch: pytest.
     assert probe.read() == sum(range(words)) + 5
 
 
+def test_a_node_needs_a_dot_product_for_16_rows_and_4_columns():
+    config, weights = mixed(head=Kind.Q8_0)
+    layers = weights.layers[:2]  # of integers
+    model = NativeDecoder(config, replace(weights, layers=layers), opened(BEST))
+    columns = {"qkv": 256, "out": 256, "gate_up": 256, "down": 512}
+    rows = {"qkv": 512, "out": 256, "gate_up": 1024, "down": 256}
+    layer = sum(rows[name] * columns[name] for name in rows)
+    head = -(-config.vocab_size // 16) * 16 * 256
+    assert dot_products(model) == (0 if BEST == "amx" else (2 * layer + head) // 64) or BEST == "avx2"
+    assert dot_products(tiny_decoder()) == 0
+
+
+def test_dot_products_are_run_on_every_thread():
+    dots = Dots(opened(BEST), 1200)
+    try:
+        dots.run()
+        assert dots.total == 1200 * torch.get_num_threads()
+    finally:
+        dots.library.threads(1)
+
+
+def test_the_bound_is_the_larger_of_memory_and_arithmetic():
+    assert [Floor(8, 100, 10.0, 5.0, 2.0).least(n) for n in (1, 5, 6)] == [10, 10, 12]
+    assert Floor(8, 100, 10.0, 5.0).least(64) == 10
+
+
 def in_memory(model: Decoder) -> Loaded:
     """As if it had been loaded. Nobody asks for its tokenizer here."""
     none: Any = None
@@ -128,13 +169,19 @@ def test_times_floors_and_parts_come_together(folder, dtype: str):
     loaded = load(str(folder), dtype=dtype)
     calls: list[tuple[int, int]] = []
     found = measure(
-        loaded, [1, 4, 16], [8, 32], repeats=3, probe=2**20, say=lambda done, total: calls.append((done, total))
+        loaded,
+        [1, 4, 16],
+        [8, 32],
+        groups=[2],
+        repeats=3,
+        probe=2**20,
+        say=lambda done, total: calls.append((done, total)),
     )
     assert calls == [(0, 3), (1, 3), (2, 3), (3, 3)]
-    assert [row.case for row in found.rows] == all_cases([1, 4, 16], [8, 32])
+    assert [row.case for row in found.rows] == all_cases([1, 4, 16], [8, 32], [2])
     for row in found.rows:
         assert row.ratio is not None and row.ratio.pairs == 3 and row.low <= row.ms <= row.high
-        if row.case.nodes == 1:
+        if row.case.nodes == row.case.group == 1:
             assert row.ratio.value == row.ratio.low == row.ratio.high == 1
     short, long = found.floors
     assert long.bytes - short.bytes == 24 * entry_bytes(loaded.model)

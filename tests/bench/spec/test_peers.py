@@ -1,4 +1,5 @@
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 
 import pytest
 
@@ -36,7 +37,20 @@ def test_llama_cpp_is_refused_for_models_it_cannot_read(installed, folder):
         peers.check(["llamacpp"], str(folder))
 
 
+def test_a_draft_model_and_the_peer_that_uses_it_belong_together(installed, tmp_path: Path):
+    installed("xllamacpp")
+    file = tmp_path / "model.gguf"
+    file.write_bytes(b"")
+    with pytest.raises(OptionError, match=r"llamacpp-draft needs a draft model\nhint: --draft FILE"):
+        peers.check(["llamacpp-draft"], "smollm2")
+    with pytest.raises(OptionError, match=r"--draft small.gguf is the draft model of llamacpp-draft.*\nhint: --peers"):
+        peers.check(["llamacpp"], "smollm2", "small.gguf")
+    with pytest.raises(OptionError, match=r"llama\.cpp cannot read 'none\.gguf'"):
+        peers.check(["llamacpp-draft"], str(file), "none.gguf")
+    peers.check(["llamacpp-draft"], str(file), str(file))
+
+
 def test_every_name_makes_a_peer_of_its_own():
     modes = {peers.make(name).mode for name in peers.NAMES if name.startswith("llamacpp")}  # type: ignore[attr-defined]
-    assert modes == {"", *(f"ngram-{mode}" for mode in peers.NGRAM_MODES)}
+    assert modes == {"", "draft", *(f"ngram-{mode}" for mode in peers.NGRAM_MODES)}
     assert [peers.make(name).lookup for name in peers.NAMES[:2]] == [False, True]  # type: ignore[attr-defined]

@@ -49,9 +49,15 @@ def test_a_float_backend_is_timed_too(bench_pass):
     assert torch.get_num_threads() == 1
 
 
+def test_groups_of_layers_stand_in_the_table(bench_pass):
+    done = bench_pass("--sizes", "2", "--contexts", "8", "--repeats", "1", "--groups", "1,2", "--threads", "1")
+    assert done.exit_code == 0 and done.stdout.count("groups of 2") == 2, done.output
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["--groups", "0"], "groups cannot be '0'"),
         (["--sizes", "1,x"], "sizes cannot be '1,x'"),
         (["--sizes", ""], "hint: whole numbers"),
         (["--contexts", "0"], "contexts cannot be '0'"),

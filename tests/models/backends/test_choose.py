@@ -39,7 +39,7 @@ def test_int8_runs_on_a_cpu_only():
 
 
 def test_unknown_dtype_is_refused_with_the_names():
-    with pytest.raises(OptionError, match="'int4'\nhint: auto, int8, float32, float64, bfloat16, float16"):
+    with pytest.raises(OptionError, match="'int4'\nhint: auto, int8, q4, float32, float64, bfloat16, float16"):
         precision("int4")
 
 

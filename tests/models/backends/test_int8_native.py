@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from ctypes import byref, c_int32, c_uint8
 from dataclasses import replace
 from functools import cache as remembered
 from typing import Any
@@ -15,9 +16,13 @@ from draftwood.cache.dense import DenseCache
 from draftwood.core.config import ModelConfig
 from draftwood.core.forward import ALL, FINAL, ForwardInput, ForwardOutput, LayerPlan
 from draftwood.models.backends import int8_weights
+from draftwood.models.backends.float_copy import differentiable
 from draftwood.models.backends.int8_native import NativeDecoder
+from draftwood.models.backends.int8_native_arguments import NativePass
+from draftwood.models.backends.quantised_blocks import Kind
 from draftwood.models.decoder import Decoder
 from draftwood.testing.tiny import CONFIG
+from mixed_blocks import mixed
 from native_levels import BEST, EVERY_LEVEL, OTHERS, distance, kept_weights, opened, packed
 
 
@@ -117,10 +122,32 @@ def test_says_what_the_reference_says_at_every_tap(name, level):
 
 def test_four_bits_say_what_the_reference_says():
     model = ours("llama 3x48", four_bits=True)
-    kinds = {name: product.weight.kind for name, product in model.weights.layers[0].products.items()}
-    assert kinds == dict.fromkeys(kinds, 4)
+    kinds = {name: product.parts[0].kind for name, product in model.weights.layers[0].products.items()}
+    assert kinds == dict.fromkeys(kinds, Kind.Q4_1)
     right = both_passes(reference("llama 3x48", four_bits=True))
     assert distance(both_passes(model)["logits"], right["logits"]) < NEAR
+
+
+@pytest.mark.parametrize("level", EVERY_LEVEL)
+@pytest.mark.parametrize("head", [None, Kind.Q4_K, Kind.F16])
+def test_blocks_of_many_types_say_what_their_floats_say(head, level):
+    model = NativeDecoder(*mixed(head=head), opened(level))
+    said, right = (both_passes(each)["logits"] for each in (model, differentiable(model)))
+    assert distance(said, right) < NEAR
+    other = differentiable(NativeDecoder(*mixed(embedding=Kind.Q8_0, head=head), opened(level)))
+    assert distance(said, both_passes(other)["logits"]) > FAR
+
+
+@pytest.mark.parametrize("level", EVERY_LEVEL)
+def test_blocks_of_many_types_give_a_token_the_same_bits_in_every_pass(level):
+    model = NativeDecoder(*mixed(head=Kind.Q6_K), opened(level))
+    assert list(batch_invariance_faults(model, trees=4)) == []
+
+
+def test_some_rows_of_a_head_of_any_type_are_columns_of_the_whole():
+    model = NativeDecoder(*mixed(head=Kind.Q5_K), opened(BEST))
+    hidden, ids = torch.randn(3, 256, generator=torch.Generator().manual_seed(2)), torch.tensor([40, 3, 3, 17])
+    assert torch.equal(model.head(hidden, ids=ids), model.head(hidden)[:, ids])
 
 
 @pytest.mark.parametrize(
@@ -176,6 +203,125 @@ def test_plan_leaves_out_exactly_what_it_names(name, plan):
     whole = both_passes(reference(name))
     last = "logits" if PLANS[plan].stop is None else FINAL
     assert distance(said[last][DONE:], whole[last][DONE:]) > FAR
+
+
+# --- layers whose attentions read the same input
+
+
+GROUPS = {
+    "two": LayerPlan(together=(range(1, 3),)),
+    "all": LayerPlan(together=(range(0, 4),)),
+    "pairs": LayerPlan(together=(range(0, 2), range(2, 4))),
+    "one attention": LayerPlan(together=(range(0, 3),), skip_attention=frozenset({0, 2}), skip_mlp=frozenset({1})),
+    "no attention": LayerPlan(together=(range(1, 3),), skip_attention=frozenset({1, 2}), skip_mlp=frozenset({2})),
+    "no mlp": LayerPlan(together=(range(1, 4),), skip_mlp=frozenset({1, 2, 3})),
+    "cut": LayerPlan(start=1, stop=3, together=(range(2, 4),)),
+}
+
+
+def mixed_bits() -> NativeDecoder:
+    """Layers in four bits and in eight."""
+    config, name = CONFIGS["llama 3x48"], "llama 3x48"
+    few, many = (int8_weights.from_tensors(config, tensors(name, four_bits=four)) for four in (True, False))
+    layers = tuple(pair[i % 2] for i, pair in enumerate(zip(few.layers, many.layers, strict=True)))
+    return NativeDecoder(config, replace(many, layers=layers), opened(BEST))
+
+
+def grouped_passes(size: int) -> dict[str, ForwardInput]:
+    """A chain, a tree, and several slots with padding between them, behind `begun` text."""
+    parents = [-1, *((i - 1) // 2 for i in range(1, size))]
+    depth: list[int] = []
+    for parent in parents:
+        depth.append(0 if parent < 0 else depth[parent] + 1)
+    rows, ids = torch.arange(size), [(7 * i + 3) % 60 for i in range(size)]
+    tree = ForwardInput(torch.tensor(ids), rows * 0, DONE + torch.tensor(depth), rows, torch.tensor(parents), rows)
+    parts = [chain([9], slot=-1), tree, chain([4, 5, 6], slot=1), chain([9], slot=-1)]
+    columns = (torch.cat([getattr(p, f) for p in parts]) for f in ("ids", "slots", "positions", "entries", "parents"))
+    return {"chain": chain(ids, DONE), "tree": tree, "slots": ForwardInput(*columns, want=torch.arange(size + 5))}
+
+
+def attention_alone(model: NativeDecoder, passed: NativePass, h: Tensor, layer: int) -> Tensor:
+    """What the attention of one layer adds to h: it alone in a group of two, without MLPs."""
+    first, added, after = min(layer, model.num_layers - 2), torch.empty(1, *h.shape), h.clone()
+    skip, ends = (c_uint8 * model.num_layers)(*[3] * model.num_layers), (c_int32 * model.num_layers)()
+    skip[layer], ends[first] = 2, first + 2
+    model.library.calls.draftwood_layers(
+        byref(model._shape), model._layers, first, first + 2, skip, ends, byref(passed.pointers), after.data_ptr(),
+        added.data_ptr(), None, 0, None,
+    )  # fmt: skip
+    assert torch.equal(after, h + added[0])
+    return added[0]
+
+
+def layer_by_layer(
+    model: NativeDecoder, cache: DenseCache, x: ForwardInput, plan: LayerPlan, *, wrong: bool = False
+) -> dict[int, Tensor]:
+    """The residual behind every group, from passes of one layer. `wrong`: attentions read the residual that is there when
+    their layer's turn comes."""
+    passed = NativePass(x, cache, cache.stage(x), model.rotations, model._stores)
+    h = model.embed(x.ids)
+    found: dict[int, Tensor] = {}
+    for group in plan.groups(model.num_layers):
+        first = h
+        for i in group:
+            if i not in plan.skip_attention:
+                h = h + attention_alone(model, passed, h if wrong else first, i)
+            rest = LayerPlan(start=i, stop=i + 1, skip_attention=frozenset({i}), skip_mlp=plan.skip_mlp)
+            h = model.forward(replace(x, hidden=h), cache, layers=rest).hidden
+        found[group.stop] = h
+    return found
+
+
+def agrees(model: NativeDecoder, x: ForwardInput, plan: LayerPlan, *, wrong: bool = False) -> bool:
+    """Whether one call gives the bits of passes of one layer: behind every group, and in the cache."""
+    (cache, _), (other, _) = begun(model), begun(model)
+    for each in (cache, other):
+        each.admit(1, [])
+    right = layer_by_layer(model, other, x, plan, wrong=wrong)
+    given = x if not plan.start else replace(x, hidden=model.embed(x.ids))
+    output = model.forward(given, cache, taps=frozenset({*range(5)}), layers=plan)
+    assert output.features.keys() - {plan.start} == right.keys(), "no tap stands inside a group"
+    entries = all(torch.equal(cache.store(s.name), other.store(s.name)) for s in model.cache_specs)
+    last = torch.equal(output.hidden, right[max(right)])
+    return entries and last and all(torch.equal(output.features[tap], h) for tap, h in right.items())
+
+
+@pytest.mark.parametrize("size", [1, 3, 17])
+@pytest.mark.parametrize("name", ["llama 3x48", "llama, biases", "qwen3 1x80", "mistral", "four and eight bits"])
+@pytest.mark.slow
+def test_group_in_one_call_has_the_bits_of_its_layers_one_by_one(name, size):
+    model = mixed_bits() if name == "four and eight bits" else ours(name)
+    for shown, x in grouped_passes(size).items():
+        torch.set_num_threads(2 if shown == "slots" else 1)
+        try:
+            for plan in GROUPS:
+                assert agrees(model, x, GROUPS[plan]), (shown, plan)
+        finally:
+            torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("level", EVERY_LEVEL)
+def test_group_in_one_call_has_its_bits_at_every_level(level):
+    for name in ("llama 3x48", "qwen3 1x80"):
+        for x in (*grouped_passes(3).values(), *grouped_passes(23).values()):
+            assert agrees(ours(name, level), x, GROUPS["all"]), name
+
+
+@pytest.mark.parametrize("plan", ["two", "all", "pairs", "no mlp"])
+def test_attentions_that_read_the_residual_of_their_turn_have_other_bits(plan):
+    for x in grouped_passes(5).values():
+        assert not agrees(ours("llama 3x48"), x, GROUPS[plan], wrong=True)
+
+
+def test_layer_alone_adds_what_its_attention_adds_in_a_group():
+    """So that the comparison above is with ordinary passes."""
+    model, x = ours("llama 3x48"), tree()
+    cache, _ = begun(model)
+    passed, h = NativePass(x, cache, cache.stage(x), model.rotations, model._stores), model.embed(x.ids)
+    for i in range(model.num_layers):
+        plain = LayerPlan(start=i, stop=i + 1, skip_mlp=frozenset({i}))
+        right = model.forward(replace(x, hidden=h), cache, layers=plain).hidden
+        assert torch.equal(h + attention_alone(model, passed, h, i), right)
 
 
 @pytest.mark.parametrize("cut", [1, 2, 3])
@@ -308,6 +454,7 @@ def test_token_that_is_no_number_spoils_only_what_sees_it():
 # --- the same bits
 
 
+@pytest.mark.slow
 def test_row_has_the_same_bits_in_every_pass():
     assert list(batch_invariance_faults(ours("llama"), trees=200)) == []
 
@@ -331,11 +478,18 @@ def test_row_has_the_same_bits_at_every_level(level, name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*CONFIGS, "four bits"])
 @pytest.mark.parametrize("level", OTHERS)
-def test_whole_model_has_the_same_bits_at_all_levels_but_the_portable_one(level, name):
+def test_whole_model_has_the_same_bits_at_all_levels(level, name):
     how = ("llama 3x48", True) if name == "four bits" else (name, False)
     said, best = (both_passes(ours(how[0], each, four_bits=how[1])) for each in (level, BEST))
     assert said.keys() == best.keys() == {*TAPS, "logits"}
-    assert all(torch.equal(said[tap], rows) for tap, rows in best.items()) == (level != "portable")
+    assert all(torch.equal(said[tap], rows) for tap, rows in best.items())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", OTHERS)
+def test_blocks_of_many_types_have_the_same_bits_at_all_levels(level):
+    said, best = (both_passes(NativeDecoder(*mixed(head=Kind.Q6_K), opened(each))) for each in (level, BEST))
+    assert said.keys() == best.keys() and all(torch.equal(said[tap], rows) for tap, rows in best.items())
 
 
 def test_float_backend_has_not():

@@ -14,11 +14,13 @@ from draftwood.core.forward import ALL, FINAL, ForwardInput, LayerPlan
 from draftwood.errors import ModelError
 from draftwood.models.attention import torch_attention
 from draftwood.models.backends import int8_stock, int8_weights
+from draftwood.models.backends.float_copy import differentiable
 from draftwood.models.backends.int8_stock import StockDecoder, StockLinear, split
-from draftwood.models.backends.quantised_blocks import pack, unpack
+from draftwood.models.backends.quantised_blocks import Kind, pack, unpack
 from draftwood.models.decoder import Decoder
 from draftwood.models.loading.tensor_names import expected
 from draftwood.testing.tiny import CONFIG
+from mixed_blocks import mixed
 
 FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {},
@@ -67,6 +69,7 @@ def test_row_has_the_same_bits_in_every_pass():
 
 
 @pytest.mark.parametrize("name", list(FAMILIES)[1:])
+@pytest.mark.slow
 def test_row_of_any_family_has_the_same_bits(name):
     assert list(batch_invariance_faults(ours(name), length=40, sizes=(1, 5, 32), trees=5)) == []
 
@@ -171,6 +174,17 @@ def test_large_matrix_lies_in_parts(monkeypatch):
     assert torch.equal(parts.rows(x, ids), whole(x)[:, ids])
     assert torch.equal(parts.take(ids), whole.take(ids))
     assert (whole.take(ids) - weight[ids]).abs().max() < 0.02
+
+
+def test_blocks_of_many_types_say_what_their_floats_say():
+    model = StockDecoder(*mixed(head=Kind.Q4_K))
+    floats = differentiable(model)
+    assert floats is not None
+    said, right = forward(model).logits, forward(floats).logits
+    assert (said - right).abs().mean() < 0.05 * right.std()
+    other = forward(StockDecoder(*mixed(embedding=Kind.Q8_0, head=Kind.Q4_K))).logits
+    assert (said - other).abs().mean() > 0.1 * right.std()
+    assert list(batch_invariance_faults(model, sizes=(1, 5), length=20, trees=1)) == []
 
 
 def test_row_of_zeros_gives_zeros_and_a_broken_row_breaks_alone():

@@ -1,8 +1,6 @@
 """A checkpoint's tensors, packed, are the same weights behind a file."""
 
-import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +8,9 @@ import torch
 from torch import Tensor
 
 from draftwood.core.config import ModelConfig
-from draftwood.errors import WeightsError
 from draftwood.models.backends import int8_weights
-from draftwood.models.backends.int8_weights import INDEX, Int8Weights
-from draftwood.models.backends.quantised_blocks import Packed, pack, unpack
+from draftwood.models.backends.int8_weights import Int8Weights
+from draftwood.models.backends.quantised_blocks import Kind, pack, unpack
 from draftwood.testing.tiny import CONFIG, tiny_weights
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -31,16 +28,6 @@ def made(name: str) -> tuple[ModelConfig, dict[str, Tensor], Int8Weights]:
     return config, tensors, int8_weights.from_tensors(config, tensors)
 
 
-def flat(weights: Int8Weights) -> dict[str, Packed | Tensor]:
-    """Everything by a name of its own."""
-    found: dict[str, Packed | Tensor] = {"embedding": weights.embedding, "head": weights.head, "norm": weights.norm}
-    for i, layer in enumerate(weights.layers):
-        found |= {f"{i}.{name}": product.weight for name, product in layer.products.items()}
-        found |= {f"{i}.{name}.bias": p.bias for name, p in layer.products.items() if p.bias is not None}
-        found |= {f"{i}.{name}": norm for name, norm in layer.norms.items()}
-    return found
-
-
 @pytest.mark.parametrize("name", SHAPES)
 def test_products_are_the_tensors_of_the_checkpoint_joined(name):
     config, tensors, weights = made(name)
@@ -49,7 +36,7 @@ def test_products_are_the_tensors_of_the_checkpoint_joined(name):
         for ours, theirs in int8_weights.PRODUCTS.items():
             names = [f"model.layers.{i}.{n}" for n in theirs]
             right = torch.cat([tensors[f"{n}.weight"] for n in names])
-            assert torch.equal(unpack(layer.products[ours].weight), unpack(pack(right)))
+            assert torch.equal(torch.cat([unpack(part) for part in layer.products[ours].parts]), unpack(pack(right)))
             bias = layer.products[ours].bias
             assert (bias is not None) == (f"{names[0]}.bias" in tensors)
             if bias is not None:
@@ -63,46 +50,27 @@ def test_products_are_the_tensors_of_the_checkpoint_joined(name):
     assert (weights.head is weights.embedding) == config.tie_embeddings
 
 
-@pytest.mark.parametrize("name", SHAPES)
-def test_file_gives_back_every_byte(name, tmp_path: Path):
-    config, _, weights = made(name)
-    int8_weights.save(weights, tmp_path, {"fingerprint": "abc"})
-    loaded, note = int8_weights.load(tmp_path, config)
-    assert note == {"fingerprint": "abc"}
-    left, right = flat(weights), flat(loaded)
-    assert left.keys() == right.keys()
-    for key, mine in left.items():
-        theirs = right[key]
-        if isinstance(mine, Packed):
-            assert isinstance(theirs, Packed) and torch.equal(mine.data, theirs.data)
-            assert (mine.rows, mine.columns, mine.kind) == (theirs.rows, theirs.columns, theirs.kind)
-            assert theirs.data.data_ptr() % 64 == 0
-        else:
-            assert isinstance(theirs, Tensor) and torch.equal(mine, theirs)
-    assert (loaded.head is loaded.embedding) == config.tie_embeddings
-    assert loaded.bytes_per_pass == weights.bytes_per_pass
-
-
 def test_pass_reads_every_product_and_the_head_once():
     _, _, weights = made("untied")
-    products = [p.weight for layer in weights.layers for p in layer.products.values()]
-    assert weights.bytes_per_pass == sum(p.data.numel() for p in products) + weights.head.data.numel()
+    parts = [part for layer in weights.layers for p in layer.products.values() for part in p.parts]
+    assert weights.bytes_per_pass == sum(part.data.numel() for part in parts) + weights.head.data.numel()
 
 
-@pytest.mark.parametrize(
-    ("name", "entry"),
-    [
-        *(("untied", entry) for entry in ("embedding", "head", "norm", "0.qkv", "3.down", "1.attention_norm", "2.mlp_norm")),
-        *(("qk norm", entry) for entry in ("0.q_norm", "3.k_norm")),
-        *(("biases", entry) for entry in ("0.qkv.bias", "1.out.bias", "2.gate_up.bias", "3.down.bias")),
-    ],
-)  # fmt: skip
-def test_missing_entry_is_named(name, entry, tmp_path: Path):
-    config, _, weights = made(name)
-    int8_weights.save(weights, tmp_path, {})
-    index = json.loads((tmp_path / INDEX).read_text())
-    left = [e for e in index["tensors"] if e["name"] != entry]
-    assert len(left) == len(index["tensors"]) - 1
-    (tmp_path / INDEX).write_text(json.dumps(index | {"tensors": left}))
-    with pytest.raises(WeightsError, match=f"has no {entry}\n"):
-        int8_weights.load(tmp_path, config)
+def exact_in_four_bits(rows: int) -> Tensor:
+    """Weights that 4 bits hold exactly."""
+    nibbles = torch.arange(32).remainder(16).repeat(rows, 2)
+    return 0.25 * nibbles.float() - 1.0
+
+
+@pytest.mark.parametrize("odd_row", [None, 0, 39])
+def test_all_slices_of_a_matrix_have_one_block_type(odd_row, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(int8_weights, "_SLICE", 16 * 64 * 4)  # sixteen rows
+    weight = exact_in_four_bits(40)
+    if odd_row is not None:
+        weight[odd_row, 3] = 0.1
+    found = int8_weights.TensorSource({"w": weight}).matrix("w")
+    slices = list(found.slices)
+    kind = Kind.Q4_1 if odd_row is None else Kind.Q8_0
+    assert len(slices) == 3 and {x.kind for x in slices} == {found.kind} == {kind}
+    again = int8_weights.TensorSource({"w": weight}).matrix("w").packed()
+    assert torch.equal(again.data, pack(weight, kind).data)

@@ -110,16 +110,26 @@ def test_damaged_folder_is_made_again(cache: Path, damage: Callable[[Path], None
     assert names(cache) == {"key"}
 
 
-def test_huge_folder_is_hashed_only_when_its_time_stamp_changed(cache: Path, monkeypatch: pytest.MonkeyPatch):
-    folder = folder_cache.build("key", whole)
+def large(folder: Path) -> None:
+    (folder / "data").write_bytes(bytes(3_000_000))
+
+
+def test_large_file_is_judged_by_size_time_stamp_and_samples(cache: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(folder_cache, "FULL_HASH_BYTES", 0)
-    hashed: list[Path] = []
-    real = folder_cache.sha256
-    monkeypatch.setattr(folder_cache, "sha256", lambda path: hashed.append(path) or real(path))
-    assert folder_cache.is_intact(folder) and hashed == []
-    flip(folder)
-    os.utime(folder / "data", ns=(1, 1))
-    assert not folder_cache.is_intact(folder) and hashed == [folder / "data"]
+    monkeypatch.setattr(folder_cache, "sha256", lambda path: pytest.fail("the whole file was read"))
+    folder = folder_cache.build("key", large)
+    assert folder_cache.is_intact(folder)
+    data = folder / "data"
+    stamp = data.stat().st_mtime_ns
+    os.utime(data, ns=(1, 1))
+    assert not folder_cache.is_intact(folder), "another time stamp"
+    os.utime(data, ns=(stamp, stamp))
+    assert folder_cache.is_intact(folder)
+    with data.open("r+b") as file:
+        file.seek(1_000_000)
+        file.write(b"\1" * 100_000)  # a stretch, as a lost page of the disk leaves
+    os.utime(data, ns=(stamp, stamp))
+    assert not folder_cache.is_intact(folder), "samples differ"
 
 
 def test_two_first_starts_at_once_make_it_once(cache: Path, tmp_path: Path, start):

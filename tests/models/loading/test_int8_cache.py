@@ -10,9 +10,12 @@ import torch
 from draftwood.core.config import ModelConfig
 from draftwood.core.model_info import ModelInfo
 from draftwood.errors import WeightsError
-from draftwood.models.backends.int8_weights import DATA, Int8Weights
+from draftwood.models.backends.int8_weights import Int8Weights
+from draftwood.models.backends.packed_file import DATA
 from draftwood.models.loading import int8_cache, load
 from draftwood.models.loading.checkpoint import Checkpoint
+
+VERSION = int8_cache.VERSION
 
 
 class Kept:
@@ -57,14 +60,15 @@ def loaded(name: Path) -> tuple[Int8Weights, str]:
 def same(a: Int8Weights, b: Int8Weights) -> bool:
     pairs = zip(a.layers, b.layers, strict=True)
     return torch.equal(a.embedding.data, b.embedding.data) and all(
-        torch.equal(product.weight.data, y.products[name].weight.data)
+        torch.equal(part.data, other.data)
         for x, y in pairs
         for name, product in x.products.items()
+        for part, other in zip(product.parts, y.products[name].parts, strict=True)
     )
 
 
 def folders(copies: Path) -> list[Path]:
-    return sorted(path for path in copies.glob("int8-*") if path.is_dir())
+    return sorted(path for path in copies.glob("packed*") if path.is_dir())
 
 
 def test_second_start_reads_the_copy_alone(write_folder, copies, floats_closed):
@@ -85,7 +89,7 @@ def test_copy_of_a_converted_file_is_found_by_its_name(write_gguf, copies, float
     first, mark = loaded(path)
     (copy,) = folders(copies)
     converted = [p for p in copies.iterdir() if p.is_dir() and p != copy]
-    assert [f"int8-{int8_cache.VERSION}-{p.name}" for p in converted] == [copy.name]
+    assert [f"packed{int8_cache.VERSION}-{p.name}" for p in converted] == [copy.name]
     floats_closed()
     second, again = loaded(path)
     assert same(first, second) and mark == again
@@ -109,7 +113,7 @@ def test_other_way_of_packing_gets_a_new_copy(write_folder, copies, monkeypatch)
     loaded(folder)
     monkeypatch.setattr(int8_cache, "VERSION", 99)
     loaded(folder)
-    assert [path.name.split("-")[1] for path in folders(copies)] == ["1", "99"]
+    assert [path.name.split("-")[0] for path in folders(copies)] == [f"packed{VERSION}", "packed99"]
 
 
 def cut(path: Path) -> None:
@@ -146,7 +150,7 @@ def test_cache_that_cannot_be_written_is_told_and_the_model_loads(write_folder, 
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("DRAFTWOOD_CACHE", str(tmp_path / "file"))
     assert same(loaded(folder)[0], first)
-    assert "the int8 weights are not kept: the model cache cannot be written" in caplog.text
+    assert "the packed weights are not kept: the model cache cannot be written" in caplog.text
 
 
 def test_wrong_weights_are_refused_and_leave_no_copy(write_folder, copies):

@@ -215,6 +215,20 @@ def test_int8_by_name_is_the_cpu_even_beside_a_gpu(write_folder, monkeypatch: py
         load("nobody", dtype="int8", device="meta")
 
 
+def test_four_bits_are_for_folders_on_a_cpu(write_folder, write_gguf, cache: Path):
+    folder = write_folder()
+    eight, four = (load(str(folder), dtype=dtype).model.weights for dtype in ("int8", "q4"))
+    kinds = [
+        {name: product.parts[0].kind.name for name, product in w.layers[1].products.items()} for w in (eight, four)
+    ]
+    assert set(kinds[0].values()) == {"Q8_0"} and set(kinds[1].values()) == {"Q4_1"}
+    assert four.embedding.kind.name == "Q8_0" and four.bytes_per_pass < eight.bytes_per_pass
+    with pytest.raises(OptionError, match=r"is a GGUF file, whose weights keep their own types\nhint: leave out dtype"):
+        load(str(write_gguf()), dtype="q4")
+    with pytest.raises(OptionError, match="the q4 backend runs on a CPU, not on meta"):
+        load("nobody", dtype="q4", device="meta")
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_gpu_that_torch_finds_and_cannot_use_is_not_passed_over(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

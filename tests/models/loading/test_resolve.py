@@ -11,9 +11,13 @@ from draftwood.models.loading.resolve import packaged_file, resolve
 
 def test_a_folder_is_itself_and_a_file_its_copy(write_folder, write_gguf, cache: Path):
     folder = write_folder()
-    assert resolve(str(folder)) == (folder, False)
-    place, verified = resolve(str(write_gguf()))
-    assert cache in place.parents and verified
+    assert resolve(str(folder)) == (folder, False, None)
+    file = write_gguf()
+    for light in (True, False):
+        place = resolve(str(file), light=light)
+        assert cache in place.folder.parents and place.ours and place.gguf == file
+        assert (place.folder / "model.safetensors").exists() != light
+        assert place.weight_files == [file] and place.name == "model.gguf"
 
 
 def test_the_alias_needs_no_import_of_its_package():
@@ -67,7 +71,7 @@ def test_a_hub_name_is_fetched_with_harmless_files_only(monkeypatch: pytest.Monk
         return str(tmp_path)
 
     monkeypatch.setitem(sys.modules, "huggingface_hub", SimpleNamespace(snapshot_download=snapshot_download))
-    assert resolve("org/some-model.v2") == (tmp_path, False)
+    assert resolve("org/some-model.v2") == (tmp_path, False, None)
     assert asked["name"] == "org/some-model.v2"
     assert all(pattern.endswith(("json", "jinja", "safetensors")) for pattern in asked["allow_patterns"])
 

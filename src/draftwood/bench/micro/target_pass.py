@@ -25,9 +25,12 @@ from draftwood.errors import OptionError
 from draftwood.kernels.cpu.library import Library
 from draftwood.models.backends.choose import open_library
 from draftwood.models.backends.int8_native import NativeDecoder
-from draftwood.models.backends.int8_weights import PRODUCTS
+from draftwood.models.backends.int8_weights import PRODUCTS, Int8Weights
 from draftwood.models.backends.large_pages import large_pages
+from draftwood.models.backends.quantised_blocks import BLOCK
+from draftwood.models.backends.quantised_blocks.kinds import FLOATS, WIDE
 from draftwood.models.loading.load import Loaded
+from draftwood.recipes.easy_spec import grouped
 from draftwood.runners.open import runner_of
 
 CHAIN, TREE = "chain", "tree"
@@ -43,11 +46,16 @@ Say = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One kind of pass: `nodes` tokens after `context` committed tokens, with logits for all nodes."""
+    """One kind of pass: `nodes` tokens after `context` committed tokens, with logits for all nodes. `group`: of so many
+    layers the attentions read one input."""
 
     context: int
     nodes: int
     shape: str = CHAIN
+    group: int = 1
+
+    def plan(self, num_layers: int) -> LayerPlan:
+        return grouped(num_layers, self.group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +75,18 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """A lower bound of a pass after a context: all its bytes at the measured speed of reading."""
+    """Lower bounds of a pass after a context: all its bytes at the measured speed of reading, and all its products of bytes
+    at the measured rate of the instruction that computes them."""
 
     context: int
     bytes: int
     from_memory: float  # ms
     from_cache: float  # ms, if a cache of the model's size holds everything
+    arithmetic: float | None = None  # ms a node; None where other units compute the products
+
+    def least(self, nodes: int) -> float:
+        """Milliseconds: the larger of both."""
+        return max(self.from_memory, nodes * (self.arithmetic or 0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,29 +112,38 @@ def measure(
     sizes: Sequence[int],
     contexts: Sequence[int],
     *,
+    groups: Sequence[int] = (),
     repeats: int = 60,
     probe: int = LEAST,
     say: Say = lambda done, total: None,
 ) -> Measured:
-    """Times of all cases. `probe`: bytes of the buffer that is read from memory, at least three times the model."""
+    """Times of all cases. `groups`: layers whose attentions read one input, each number a case of its own. `probe`: bytes of
+    the buffer that is read from memory, at least three times the model."""
     info = loaded.info
+    if max(groups, default=1) > 1 and not info.layer_ranges:
+        raise OptionError(f"groups: {info.name or 'this model'} runs all of its layers or none\nhint: leave groups out")
     stage = Stage(runner_of(loaded), contexts, max(sizes))
-    cases = all_cases(sizes, contexts)
-    runs: dict[Any, Callable[[], None]] = {case: stage.runner(case) for case in cases}
-    looked = [c for c in cases if c.context == contexts[0] and c.nodes in TIMED_BY_PART and c.shape == CHAIN]
+    cases = all_cases(sizes, contexts, groups)
+    runs: dict[Any, Callable[[], None]] = {case: stage.runner(case, case.plan(info.num_layers)) for case in cases}
+    looked = [Case(contexts[0], nodes) for nodes in TIMED_BY_PART if Case(contexts[0], nodes) in cases]
     for case in looked if info.layer_ranges else ():
         for name, plan, head in without(info.num_layers):
             runs[case, name] = stage.runner(case, plan, head=head)
     size = weight_bytes(loaded)
     probes = {"memory": Probe(max(probe, 3 * size)), "cache": Probe(size)} if host.on_host(info.device) else {}
-    times: dict[Any, list[float]] = {key: [] for key in [*runs, *probes]}
+    needed = dot_products(loaded.model)
+    dots = Dots(loaded.model.library) if needed and probes else None
+    reading: dict[str, Callable[[], int]] = {name: each.read for name, each in probes.items()}
+    if dots is not None:
+        reading["dots"] = dots.run
+    times: dict[Any, list[float]] = {key: [] for key in [*runs, *reading]}
     say(0, repeats)
     for turn in range(-WARM_UP, repeats):
         found = {key: clock(runs[key], info.device) for key in order(list(runs), turn)}
         if probes and turn >= 0 and turn % PROBE_EVERY == 0:
             for _ in range(AGAIN):
                 probes["cache"].read()
-            found |= {"cache": clock(probes["cache"].read), "memory": clock(probes["memory"].read)}
+            found |= {name: clock(read) for name, read in reading.items()}
             for _ in range(AGAIN):  # refills the cache after the long read, so that no case is slowed by it
                 runs[cases[0]]()
         if turn >= 0:
@@ -129,21 +152,26 @@ def measure(
             say(turn + 1, repeats)
     reads = [(context, size + context * entry_bytes(loaded.model)) for context in contexts]
     bandwidth = {name: spread([each.bytes / s for s in times[name]]) for name, each in probes.items()}
+    arithmetic = None if dots is None else 1000 * needed * spread(times["dots"])["median"] / dots.total
     return Measured(
         rows=[timed(case, times) for case in cases],
         floors=[
-            Floor(c, n, *(1000 * n / speed["median"] for speed in bandwidth.values())) for c, n in reads if bandwidth
+            Floor(c, n, 1000 * n / bandwidth["memory"]["median"], 1000 * n / bandwidth["cache"]["median"], arithmetic)
+            for c, n in reads
+            if bandwidth
         ],
         parts=[parts(case, times) for case in looked if info.layer_ranges],
         bandwidth=bandwidth,
     )
 
 
-def all_cases(sizes: Sequence[int], contexts: Sequence[int]) -> list[Case]:
-    """Chains of every size, and trees of three nodes and more. The one-token pass is always included."""
+def all_cases(sizes: Sequence[int], contexts: Sequence[int], groups: Sequence[int] = ()) -> list[Case]:
+    """Chains of every size, trees of three nodes and more, and chains over groups of layers. The one-token pass is always
+    included."""
     counts = sorted({1, *sizes})
-    shapes = [(n, shape) for n in counts for shape in ((CHAIN, TREE) if n > 2 else (CHAIN,))]
-    return [Case(context, n, shape) for context in contexts for n, shape in shapes]
+    shapes = [(n, shape, 1) for n in counts for shape in ((CHAIN, TREE) if n > 2 else (CHAIN,))]
+    shapes += [(n, CHAIN, group) for group in groups if group > 1 for n in counts]
+    return [Case(context, n, shape, group) for context in contexts for n, shape, group in shapes]
 
 
 def order(keys: list[Any], turn: int) -> list[Any]:
@@ -246,6 +274,35 @@ class Probe:
             return int(self.words.sum())
         self.library.threads(torch.get_num_threads())
         return self.library.calls.draftwood_read(self.words.data_ptr(), self.bytes)
+
+
+class Dots:
+    """Dot products of 16 weight rows and 4 columns on all threads."""
+
+    def __init__(self, library: Library, count: int = 12 * 2**18) -> None:
+        self.library, self.count = library, count
+
+    @property
+    def total(self) -> int:
+        return self.count * torch.get_num_threads()
+
+    def run(self) -> int:
+        self.library.threads(torch.get_num_threads())
+        return self.library.calls.draftwood_dots(self.count)
+
+
+def dot_products(model: Any) -> int:
+    """Dot products of bytes that a node needs; 0 where they are not what computes the products. Weights that are floats take
+    as many multiplications of floats, at the same rate or a lower one."""
+    if not isinstance(model, NativeDecoder) or model.library.level == "amx":
+        return 0
+    weights: Int8Weights = model.weights
+    twice = WIDE if model.library.level == "avx2" else ()  # in two halves of a byte
+    parts = [part for layer in weights.layers for p in layer.products.values() for part in p.parts]
+    return sum(
+        part.groups * part.blocks * (BLOCK if part.kind in FLOATS else BLOCK // 4 * (1 + (part.kind in twice)))
+        for part in [*parts, weights.head]
+    )
 
 
 def weight_bytes(loaded: Loaded) -> int:

@@ -10,7 +10,7 @@ from draftwood.bench.cells import interval
 from draftwood.cli.bench.progress import say
 from draftwood.cli.bench.shared import MaxTokens, Model, Out, save, writable
 from draftwood.cli.bench.table_cells import compact
-from draftwood.cli.options import Device, Dtype, Seed
+from draftwood.cli.options import Device, Seed
 from draftwood.cli.screen import Screen
 from draftwood.errors import OptionError
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def quality(
     model: Model = "smollm2",
-    dtype: Dtype = "auto",
+    dtype: Annotated[str, typer.Option(help="Precisions to compare, separated by commas: int8,q4.")] = "auto",
     device: Device = "auto",
     count: Annotated[int, typer.Option(min=2, help="Number of texts, half greedy, half sampled.")] = 24,
     max_tokens: MaxTokens = 160,
@@ -35,9 +35,10 @@ def quality(
     from draftwood.models.loading.load import load
 
     writable(out)
-    if dtype == "float32":
+    names = dtype.split(",")
+    if "float32" in names:
         raise OptionError("float32 is the reference itself\nhint: --dtype int8, or leave it out")
-    backend = load(model, dtype=dtype, device=device)
+    backend, *others = (load(model, dtype=name, device=device) for name in names)
     reference = load(model, dtype="float32", device=backend.info.device)
     if backend.info.backend == reference.info.backend:
         raise OptionError(
@@ -45,16 +46,25 @@ def quality(
         )
     source = provenance(backend.info.backend, backend.info.device)
     texts = write_texts(reference, count, max_tokens, seed, say=say)
-    found = compare(reference, backend, texts, say=say)
-    show(Screen(), found, backend.info.backend, source)
-    overall = next(q for q in found if q.kind == OVERALL)
-    misses = overall.misses(max_perplexity, min_agreement)
+    rows: list[dict[str, Any]] = []
+    misses: list[str] = []
+    for name, each in zip(names, (backend, *others), strict=True):
+        found = compare(reference, each, texts, say=say)
+        show(Screen(), found, label(name, each.info.backend), source)
+        overall = next(q for q in found if q.kind == OVERALL)
+        misses += [f"{name}: {miss}" if others else miss for miss in overall.misses(max_perplexity, min_agreement)]
+        rows += [asdict(q) | ({"dtype": name} if others else {}) for q in found]
     limits = {"max_perplexity": max_perplexity, "min_agreement": min_agreement, "misses": misses}
     settings = {"count": count, "max_tokens": max_tokens, "seed": seed, **limits}
-    save(out, {"provenance": source, **settings, "rows": [asdict(q) for q in found]})
+    save(out, {"provenance": source, **settings, "rows": rows})
     if misses:
         print("\n".join(("NOT GOOD ENOUGH", *misses)), flush=True)
         raise typer.Exit(1)
+
+
+def label(dtype: str, backend: str) -> str:
+    """What a table calls a backend: two precisions may share its kernels."""
+    return f"{dtype} weights, {backend}" if dtype == "q4" else backend
 
 
 def show(screen: Screen, found: "list[Quality]", backend: str, source: dict[str, Any]) -> None:

@@ -10,22 +10,32 @@ SPIN_US = 1000  # how long an idle worker thread spins: longer than the Python b
 
 
 class Matrix(ctypes.Structure):
-    _fields_ = [("data", c_void_p), ("bias", c_void_p), ("rows", c_int32), ("columns", c_int32), ("kind", c_int32)]
+    """`rest`: the rows below these, if they are of another block type. The structure keeps it alive."""
+
+
+Matrix._fields_ = [
+    *((name, c_void_p) for name in ("data", "bias")),
+    *((name, c_int32) for name in ("rows", "columns", "kind")),
+    ("rest", POINTER(Matrix)),
+]
 
 
 class Layer(ctypes.Structure):
     _fields_ = [
         *((name, Matrix) for name in ("qkv", "out", "gate_up", "down")),
         *((name, c_void_p) for name in ("attention_norm", "mlp_norm", "q_norm", "k_norm")),
+        *((name, c_void_p) for name in ("post_attention_norm", "post_mlp_norm")),
+        *((name, c_int32) for name in ("window", "local")),
     ]
 
 
 class Reader(ctypes.Structure):
     _fields_ = [
         ("layer", Layer),
-        *((name, Matrix) for name in ("embedding", "join", "head")),
-        *((name, c_void_p) for name in ("embed_norm", "feature_norm", "norm")),
-        *((name, c_int32) for name in ("normed_residual", "normed_output")),
+        *((name, Matrix) for name in ("embedding", "join", "head", "side_up", "side_down", "predict")),
+        *((name, c_void_p) for name in ("embed_norm", "feature_norm", "norm", "fused_norm", "side_norm")),
+        ("more", POINTER(Layer)),
+        *((name, c_int32) for name in ("deeper", "normed_residual", "normed_output")),
     ]
 
 
@@ -44,6 +54,8 @@ class Shape(ctypes.Structure):
     _fields_ = [
         *((name, c_int32) for name in ("hidden", "heads", "kv_heads", "head_dim", "inner", "window")),
         ("eps", c_float),
+        ("gelu", c_int32),
+        *((name, c_float) for name in ("scale", "cap")),
     ]
 
 
@@ -57,7 +69,7 @@ class Pass(ctypes.Structure):
         ("segment", POINTER(Segment)),
         ("cache", CacheLayout),
         ("stores", POINTER(Store)),
-        *((name, c_void_p) for name in ("positions", "cos", "sin")),
+        *((name, c_void_p) for name in ("positions", "cos", "sin", "local_cos", "local_sin")),
     ]
 
 
@@ -78,6 +90,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
             c_int,
             c_int,
             POINTER(c_uint8),
+            POINTER(c_int32),
             POINTER(Pass),
             c_void_p,
             c_void_p,
@@ -112,8 +125,10 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "draftwood_nucleus_read": (None, [c_int, c_void_p, c_void_p]),
     "draftwood_beside": (c_int, [c_int, c_int, c_int, c_int, c_void_p, c_void_p, c_int64, *5 * [c_void_p]]),
     "draftwood_embed": (c_int, [POINTER(Matrix), c_void_p, c_int, c_void_p]),
+    "draftwood_cap": (None, [c_void_p, c_int64, c_int, c_int, c_float]),
     "draftwood_norm": (None, [c_void_p, c_void_p, c_float, c_int, c_int, c_void_p]),
     "draftwood_product": (None, [POINTER(Matrix), c_void_p, c_int, c_void_p]),
+    "draftwood_dots": (c_int32, [c_int64]),
     "draftwood_read": (c_uint64, [c_void_p, c_int64]),
     "draftwood_suffix_new": (c_void_p, [c_int32]),
     "draftwood_suffix_free": (None, [c_void_p]),

@@ -15,7 +15,8 @@ from draftwood.kernels.cpu.library import Library
 from draftwood.models.backends.int8_weights import Int8Weights
 from draftwood.models.loading import folder_cache
 
-AUTO, INT8 = "auto", "int8"
+AUTO, INT8, Q4 = "auto", "int8", "q4"
+PACKED = (INT8, Q4)  # run by the int8 kernels: activations in 8 bits, weights in blocks
 FLOATS = ("float32", "float64", "bfloat16", "float16")
 WIDEST_HEAD = 256  # head_dim; the kernels keep a head's keys on the stack
 
@@ -23,24 +24,24 @@ log = logging.getLogger("draftwood")
 
 
 def precision(dtype: str | torch.dtype, device: str | torch.device = "cpu") -> str | torch.dtype:
-    """`INT8` or a torch type. `auto` is int8 on a CPU and bfloat16 elsewhere."""
+    """One of `PACKED` or a torch type. `auto` is int8 on a CPU and bfloat16 elsewhere."""
     if isinstance(dtype, torch.dtype):
         return dtype
     on_cpu = torch.device(device).type == "cpu"
     if dtype == AUTO:
         return INT8 if on_cpu else torch.bfloat16
-    if dtype == INT8:
+    if dtype in PACKED:
         if not on_cpu:
-            raise OptionError(f"the int8 backend runs on a CPU, not on {device}\nhint: leave out dtype or device")
-        return INT8
+            raise OptionError(f"the {dtype} backend runs on a CPU, not on {device}\nhint: leave out dtype or device")
+        return dtype
     if dtype in FLOATS:
         return getattr(torch, dtype)
-    raise OptionError(f"dtype cannot be {dtype!r}\nhint: {AUTO}, {INT8}, {', '.join(FLOATS)}")
+    raise OptionError(f"dtype cannot be {dtype!r}\nhint: {AUTO}, {', '.join((*PACKED, *FLOATS))}")
 
 
 def like(info: ModelInfo) -> str | torch.dtype:
     """The precision of a draft model for this target: the same as its own."""
-    return INT8 if info.batch_invariant else info.dtype
+    return INT8 if info.batch_invariant and info.device.type == "cpu" else info.dtype
 
 
 def supported(config: ModelConfig) -> bool:

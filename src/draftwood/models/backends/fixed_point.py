@@ -11,6 +11,7 @@ below fits into the 53 bits of a float64. A token's result has the same bits alo
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -34,19 +35,28 @@ def fixed_point_attention(
     x: ForwardInput,
     segments: Sequence[Segment],
     masks: Sequence[Mask],
+    cap: float | None = None,
 ) -> Float[Tensor, "T heads*d"]:
     """As `torch_attention`. The cache holds whole numbers: float32 has room for them."""
     q, k = _whole(q, _QK, _QK_LIMIT).double(), _whole(k, _QK, _QK_LIMIT)
     # A NaN entry shows in its key. Its value must be finite: 0 * nan would reach tokens that do not attend to it.
     v = _whole(v.nan_to_num(0.0), _V, _V_LIMIT)
-    return torch_attention(q, k, v, keys, values, x, segments, masks, _mix).float()
+    return torch_attention(q, k, v, keys, values, x, segments, masks, partial(_mix, cap=cap)).float()
 
 
 def _mix(
-    q: Float[Tensor, "1 kv n d"], k: Float[Tensor, "1 kv context d"], v: Float[Tensor, "1 kv context d"], mask: Mask
+    q: Float[Tensor, "1 kv n d"],
+    k: Float[Tensor, "1 kv context d"],
+    v: Float[Tensor, "1 kv context d"],
+    mask: Mask,
+    cap: float | None = None,
 ) -> Float[Tensor, "1 kv n d"]:
     score = q @ k.double().transpose(-1, -2)
     score.mul_(q.shape[-1] ** -0.5 / _QK**2)
+    if cap is not None:
+        # From exp, which has one function for all places; tanh has another one for the numbers behind the last full vector.
+        score = 1 - 2 / score.mul_(2 / cap).exp_().add_(1)
+        score.mul_(cap)
     if mask is not None:
         # Filled, not added: NaN + -inf is NaN, so a NaN key would reach tokens that do not attend to it.
         score.masked_fill_(mask < 0, -torch.inf)
@@ -63,3 +73,9 @@ def exp_gate(gate: Float[Tensor, "T I"], up: Float[Tensor, "T I"]) -> Float[Tens
     """silu(gate) * up. Not with F.silu: it computes the numbers behind the last full vector by another function, so a
     result would depend on its place in the pass. exp and the exact operations around it have one function each."""
     return gate.neg().exp_().add_(1).reciprocal_().mul_(gate).mul_(up)
+
+
+def exp_gelu_gate(gate: Float[Tensor, "T I"], up: Float[Tensor, "T I"]) -> Float[Tensor, "T I"]:
+    """gelu(gate) * up with the approximation by tanh, which is a sigmoid of twice its argument."""
+    inner = (gate * gate).mul_(0.044715).add_(1).mul_(gate).mul_(-2 * 0.7978845608028654)
+    return inner.exp_().add_(1).reciprocal_().mul_(gate).mul_(up)

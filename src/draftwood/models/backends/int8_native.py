@@ -4,7 +4,7 @@ It runs the same passes as the float decoder: taps, parts of the layers, skipped
 """
 
 import threading
-from ctypes import byref, c_int32, c_uint8
+from ctypes import Array, byref, c_int32, c_uint8
 
 import torch
 from jaxtyping import Float, Int
@@ -16,12 +16,20 @@ from draftwood.core.model_info import ModelInfo
 from draftwood.core.protocols import Cache
 from draftwood.kernels.cpu import library as native
 from draftwood.kernels.cpu.library import Library
-from draftwood.models.backends.int8_native_arguments import NativePass, Rotations, Stores, logit_room, matrix, shape_of
-from draftwood.models.backends.int8_weights import PRODUCTS, Int8Weights, LayerWeights
+from draftwood.models.backends.int8_native_arguments import (
+    NativePass,
+    Rotations,
+    Stores,
+    logit_room,
+    matrix,
+    product_matrix,
+    shape_of,
+)
+from draftwood.models.backends.int8_weights import Int8Weights, LayerWeights
 from draftwood.models.backends.kernel_sampling import Nucleus
 from draftwood.models.backends.quantised_blocks import Packed, take_rows
 
-_NO_ATTENTION, _NO_MLP, _APART = 1, 2, 4
+_NO_ATTENTION, _NO_MLP = 1, 2
 _SUBSETS = 8  # trimmed heads kept
 
 
@@ -32,8 +40,11 @@ class NativeDecoder:
         self.config, self.weights, self.library = config, weights, library
         self.num_layers = len(weights.layers)
         self._embedding, self._head = matrix(weights.embedding), matrix(weights.head)
-        self._layers = (native.Layer * len(weights.layers))(*(native_layer(w) for w in weights.layers))
+        self._layers = (native.Layer * len(weights.layers))(
+            *(native_layer(w, config, i) for i, w in enumerate(weights.layers))
+        )
         self._shape, self.rotations, self._stores = shape_of(config), Rotations(config), Stores(len(weights.layers))
+        self._local = Rotations(config, local=True) if config.local_rope_theta is not None else None
         self._lock = threading.Lock()  # engines of several threads share one model
         self._kernels = Nucleus(library)
         self._subsets: dict[bytes, tuple[Packed, native.Matrix]] = {}
@@ -74,20 +85,21 @@ class NativeDecoder:
         stop = self.num_layers if layers.stop is None else layers.stop
         h = self.embed(x.ids) if x.hidden is None else x.hidden.float().clone(memory_format=torch.contiguous_format)
         features: dict[int, Tensor] = {layers.start: h.clone()} if layers.start in taps else {}
-        groups = sorted((r for r in layers.together if layers.start <= r.start < stop), key=lambda r: r.start)
+        groups = layers.groups(self.num_layers) if layers.together else []
         inside = {i for group in groups for i in group[1:]}  # no residual stands between layers that run together
         tapped = sorted(tap for tap in taps if layers.start < tap <= stop and tap not in inside)
-        run = _Run(self, NativePass(x, cache, cache.stage(x), self.rotations, self._stores), layers)
+        room = apart = None
         if tapped:
-            features |= run.tap(tapped, h)
-        at = layers.start
-        for group in groups:
-            run.layers(at, group.start, h)
-            self._run_together(group, h, run, layers)
-            at = group.stop
-            if at in features:
-                features[at].copy_(h)
-        run.layers(at, stop, h)
+            room = h.new_empty(len(tapped), *h.shape)
+            features |= dict(zip(tapped, room.unbind(0), strict=True))
+        if groups:  # what their attentions add to the residual
+            apart = h.new_empty(max(map(len, groups)), *h.shape)
+        passed = NativePass(x, cache, cache.stage(x), self.rotations, self._stores, self._local)
+        self.library.calls.draftwood_layers(
+            byref(self._shape), self._layers, layers.start, stop, self._skipped(layers), self._ends(groups),
+            byref(passed.pointers), h.data_ptr(), None if apart is None else apart.data_ptr(),
+            (c_int32 * len(tapped))(*tapped), len(tapped), None if room is None else room.data_ptr(),
+        )  # fmt: skip
         if FINAL in taps:
             features[FINAL] = self._final(h)
         if stop < self.num_layers or not x.want.shape[0]:
@@ -102,27 +114,42 @@ class NativeDecoder:
             byref(self._head), self.weights.norm.data_ptr(), self.config.rms_eps, h.data_ptr(), want.data_ptr(),
             count, logits.data_ptr(), logits.stride(0), best.data_ptr(),
         )  # fmt: skip
+        self._bend(logits)
         return ForwardOutput(
             logits, h, logit_places(want, x.size), features, tokens=x, best=best, kernels=self._kernels
         )
 
-    def _run_together(self, group: range, h: Tensor, run: "_Run", plan: LayerPlan) -> None:
-        """Layers whose attentions read the same input, then their MLPs one after another."""
-        mixed = {i: torch.empty_like(h) for i in group if i not in plan.skip_attention}
-        for i, apart in mixed.items():
-            run.layers(i, i + 1, h, _NO_MLP | _APART, apart)
-        for i in group:
-            if i in mixed:
-                h += mixed[i]
-            if i not in plan.skip_mlp:
-                run.layers(i, i + 1, h, _NO_ATTENTION)
+    def _skipped(self, plan: LayerPlan) -> Array[c_uint8] | None:
+        """What each layer leaves out."""
+        if not (plan.skip_attention or plan.skip_mlp):
+            return None
+        flags = (c_uint8 * self.num_layers)()
+        for i in range(self.num_layers):
+            flags[i] = _NO_ATTENTION * (i in plan.skip_attention) | _NO_MLP * (i in plan.skip_mlp)
+        return flags
+
+    def _ends(self, groups: list[range]) -> Array[c_int32] | None:
+        """Where the group that begins at each layer ends."""
+        if not groups:
+            return None
+        ends = (c_int32 * self.num_layers)()
+        for group in groups:
+            ends[group.start] = group.stop
+        return ends
 
     def embed(self, ids: Int[Tensor, "*S"]) -> Float[Tensor, "*S H"]:
         flat = ids.reshape(-1).contiguous()
         out = torch.empty(flat.shape[0], self.config.hidden_size)
         if self.library.calls.draftwood_embed(byref(self._embedding), flat.data_ptr(), flat.shape[0], out.data_ptr()):
             raise IndexError(f"a token id is outside the vocabulary of {self.config.vocab_size}: {flat.tolist()[:16]}")
-        return out.view(*ids.shape, self.config.hidden_size)
+        scale = self.config.embedding_scale
+        return (out if scale == 1.0 else out.mul_(scale)).view(*ids.shape, self.config.hidden_size)
+
+    def _bend(self, logits: Float[Tensor, "U V"]) -> None:
+        """Logits stay below the cap of the model, if it has one; which is the greatest does not change."""
+        cap = self.config.logit_cap
+        if cap is not None:
+            self.library.calls.draftwood_cap(logits.data_ptr(), logits.stride(0), *logits.shape, cap)
 
     def head(
         self, hidden: Float[Tensor, "*S H"], *, ids: Int[Tensor, "W"] | None = None, norm: bool = True
@@ -138,6 +165,7 @@ class NativeDecoder:
             byref(head), self.weights.norm.data_ptr() if norm else None, self.config.rms_eps, h.data_ptr(), None,
             len(h), out.data_ptr(), out.stride(0), None,
         )  # fmt: skip
+        self._bend(out)
         del packed  # holds the bytes that `head` points to
         return out.view(*hidden.shape[:-1], head.rows)
 
@@ -161,41 +189,9 @@ class NativeDecoder:
         return out
 
 
-class _Run:
-    """Runs parts of one pass."""
-
-    def __init__(self, model: NativeDecoder, native_pass: NativePass, plan: LayerPlan) -> None:
-        self.model, self.native_pass = model, native_pass
-        self.taps, self.num_taps, self.tapped = None, 0, None
-        self.skip = None
-        if plan.skip_attention or plan.skip_mlp:
-            self.skip = (c_uint8 * model.num_layers)()
-            for i in range(model.num_layers):
-                self.skip[i] = _NO_ATTENTION * (i in plan.skip_attention) | _NO_MLP * (i in plan.skip_mlp)
-
-    def tap(self, taps: list[int], h: Float[Tensor, "T H"]) -> dict[int, Float[Tensor, "T H"]]:
-        """Where the residuals after these many layers will stand."""
-        self.taps, self.num_taps = (c_int32 * len(taps))(*taps), len(taps)
-        room = h.new_empty(len(taps), *h.shape)
-        self.tapped = room.data_ptr()
-        return dict(zip(taps, room.unbind(0), strict=True))
-
-    def layers(self, first: int, last: int, h: Tensor, flags: int = 0, apart: Tensor | None = None) -> None:
-        """Layers [first, last) in place on h; `flags` replace the plan's, for a part of one layer."""
-        if first >= last:
-            return
-        m = self.model
-        skip = self.skip
-        if flags:
-            skip = (c_uint8 * m.num_layers)()
-            skip[first] = flags
-        m.library.calls.draftwood_layers(
-            byref(m._shape), m._layers, first, last, skip, byref(self.native_pass.pointers), h.data_ptr(),
-            None if apart is None else apart.data_ptr(), self.taps, 0 if flags else self.num_taps, self.tapped,
-        )  # fmt: skip
-
-
-def native_layer(w: LayerWeights) -> native.Layer:
-    """The caller keeps the weights alive."""
-    products = {name: matrix(w.products[name].weight, w.products[name].bias) for name in PRODUCTS}
-    return native.Layer(**products, **{name: norm.data_ptr() for name, norm in w.norms.items()})
+def native_layer(w: LayerWeights, config: ModelConfig | None = None, index: int = 0) -> native.Layer:
+    """The caller keeps the weights alive. `config`: of a model whose layers differ; `index`: which of them it is."""
+    products = {name: product_matrix(each) for name, each in w.products.items()}
+    norms = {name: norm.data_ptr() for name, norm in w.norms.items()}
+    own = {} if config is None else {"window": config.window(index) or -1, "local": config.is_local(index)}
+    return native.Layer(**products, **norms, **own)

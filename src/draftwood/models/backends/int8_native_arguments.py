@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Sequence
-from ctypes import POINTER, cast
+from ctypes import POINTER, cast, pointer
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -14,17 +14,29 @@ from draftwood.core.config import ModelConfig
 from draftwood.core.forward import ForwardInput, Segment
 from draftwood.core.protocols import Cache
 from draftwood.kernels.cpu import library as native
+from draftwood.models.backends.int8_weights import Product
 from draftwood.models.backends.quantised_blocks import Packed
-from draftwood.models.rope import angles, frequencies
+from draftwood.models.rope import angles, frequencies, length_of
 
 _POSITIONS = 1024  # cosines are made this many at a time
 
 
 def matrix(packed: Packed, bias: Tensor | None = None) -> native.Matrix:
     """The caller keeps both tensors alive."""
-    return native.Matrix(
-        packed.data.data_ptr(), None if bias is None else bias.data_ptr(), packed.rows, packed.columns, packed.kind
-    )
+    return product_matrix(Product((packed,), bias))
+
+
+def product_matrix(product: Product) -> native.Matrix:
+    """All parts of a product. The caller keeps their tensors alive."""
+    made: native.Matrix | None = None
+    behind = product.rows
+    for part in reversed(product.parts):
+        behind -= part.rows
+        bias = None if product.bias is None else product.bias.data_ptr() + behind * product.bias.itemsize
+        rest = None if made is None else pointer(made)
+        made = native.Matrix(part.data.data_ptr(), bias, part.rows, part.columns, part.kind, rest)
+    assert made is not None
+    return made
 
 
 def shape_of(config: ModelConfig) -> native.Shape:
@@ -36,6 +48,9 @@ def shape_of(config: ModelConfig) -> native.Shape:
         inner=config.intermediate_size,
         window=config.sliding_window or 0,
         eps=config.rms_eps,
+        gelu=config.activation == "gelu_tanh",
+        scale=config.query_scale or 0.0,
+        cap=config.attention_cap or 0.0,
     )
 
 
@@ -47,8 +62,8 @@ def logit_room(count: int, columns: int) -> Float[Tensor, "count columns"]:
 class Rotations:
     """Cosines and sines by position, computed once. Threads may share one instance."""
 
-    def __init__(self, config: ModelConfig) -> None:
-        self._freq = frequencies(config)
+    def __init__(self, config: ModelConfig, *, local: bool = False) -> None:
+        self._freq, self._length = frequencies(config, local=local), length_of(config, local=local)
         none = torch.zeros(0, config.head_dim // 2)
         self._made = none, none
         self._lock = threading.Lock()
@@ -59,7 +74,9 @@ class Rotations:
             with self._lock:
                 cos, sin = self._made
                 while len(cos) <= last:
-                    more = angles(self._freq, torch.arange(len(cos), len(cos) + _POSITIONS), torch.float32)
+                    more = angles(
+                        self._freq, torch.arange(len(cos), len(cos) + _POSITIONS), torch.float32, self._length
+                    )
                     half = cos.shape[1]  # the kernels take one cosine and one sine per pair
                     cos, sin = torch.cat([cos, more[0][:, 0, :half]]), torch.cat([sin, more[1][:, 0, half:]])
                 self._made = cos, sin
@@ -88,12 +105,20 @@ class NativePass:
     """One pass as the kernels read it: `pointers`. Keeps every tensor alive that they point to."""
 
     def __init__(
-        self, x: ForwardInput, cache: Cache, segments: Sequence[Segment], rotations: Rotations, stores: Stores
+        self,
+        x: ForwardInput,
+        cache: Cache,
+        segments: Sequence[Segment],
+        rotations: Rotations,
+        stores: Stores,
+        local: Rotations | None = None,
     ) -> None:
         store = cache.store("k0")
         cos, sin = rotations.upto(int(x.positions.max()) if x.size else 0)
+        own = (None, None) if local is None else local.upto(int(x.positions.max()) if x.size else 0)
         self.kept = [x.positions.contiguous(), x.entries.contiguous(), cos, sin, store]
         self.parts = (native.Segment * len(segments))()
+        self.kept += [table for table in own if table is not None]
         for part, s in zip(self.parts, segments, strict=True):
             part.slot, part.start, part.stop = s.slot, s.start, s.stop
             part.committed, part.staged = s.committed, s.staged
@@ -110,4 +135,9 @@ class NativePass:
             positions=self.kept[0].data_ptr(),
             cos=cos.data_ptr(),
             sin=sin.data_ptr(),
+            **{
+                name: table.data_ptr()
+                for name, table in zip(("local_cos", "local_sin"), own, strict=True)
+                if table is not None
+            },
         )

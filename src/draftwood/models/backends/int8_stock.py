@@ -11,9 +11,9 @@ from torch import Tensor
 from draftwood.core.config import ModelConfig
 from draftwood.errors import ModelError
 from draftwood.models.attention import visible_masks
-from draftwood.models.backends.fixed_point import WIDEST_HEAD, exp_gate, fixed_point_attention
+from draftwood.models.backends.fixed_point import WIDEST_HEAD, exp_gate, exp_gelu_gate, fixed_point_attention
 from draftwood.models.backends.int8_weights import Int8Weights
-from draftwood.models.backends.quantised_blocks import GROUP, Packed, unpack
+from draftwood.models.backends.quantised_blocks import GROUP, Packed, unpack_some
 from draftwood.models.decoder import Backend, Decoder, Layer
 
 # Digits end at 64, not at 127: processors without a dot product of bytes add two products in 16 bits, shifting one
@@ -31,7 +31,8 @@ BACKEND = Backend(
     batch_invariant=True,
     attention=fixed_point_attention,
     attention_mask=lambda segments, x, cache, dtype, window: visible_masks(segments, x, dtype, window),
-    gate=exp_gate,
+    gates={"silu": exp_gate, "gelu_tanh": exp_gelu_gate},
+    group_attention=None,  # its products are of whole numbers in two digits and are not stacked
 )
 
 
@@ -65,20 +66,24 @@ class StockLinear:
         self._subsets: dict[bytes, StockLinear] = {}
 
     @classmethod
-    def from_packed(cls, packed: Packed, bias: Tensor | None = None) -> "StockLinear":
-        """Unpacks a part at a time, so that memory never holds the whole matrix as floats."""
-        parts = -(-packed.rows // _PART)
-        rows = -(-packed.rows // (parts * GROUP)) * GROUP
-        digits = torch.zeros(parts, 2, rows, packed.columns, dtype=torch.int8)
+    def from_packed(cls, *matrices: Packed, bias: Tensor | None = None) -> "StockLinear":
+        """Matrices one below the other. Unpacks a part at a time, so that memory never holds a whole matrix as floats."""
+        size = sum(packed.rows for packed in matrices)
+        parts = -(-size // _PART)
+        rows = -(-size // (parts * GROUP)) * GROUP
+        digits = torch.zeros(parts, 2, rows, matrices[0].columns, dtype=torch.int8)
         steps = torch.zeros(parts, rows, 1, dtype=torch.float64)
-        groups = packed.data.view(packed.groups, -1)
-        for i in range(parts):
-            inside = min(rows, packed.rows - i * rows)
-            if inside <= 0:
-                break
-            data = groups[i * rows // GROUP : (i * rows + rows) // GROUP].flatten()
-            digits[i, :, :inside], steps[i, :inside] = split(unpack(Packed(data, inside, packed.columns, packed.kind)))
-        return cls(digits, steps, packed.rows, bias)
+        begin = 0  # of a matrix among all rows
+        for packed in matrices:
+            at, end = begin, begin + packed.rows
+            while at < end:
+                part, row = divmod(at, rows)
+                many = min(rows - row, end - at)
+                place = slice(row, row + many)
+                digits[part, :, place], steps[part, place] = split(unpack_some(packed, at - begin, at - begin + many))
+                at += many
+            begin = end
+        return cls(digits, steps, size, bias)
 
     def __call__(self, x: Float[Tensor, "*S in"]) -> Float[Tensor, "*S out"]:
         flat = x.reshape(-1, x.shape[-1]).float()
@@ -132,6 +137,6 @@ class StockDecoder(Decoder):
         head = embedding if weights.head is weights.embedding else StockLinear.from_packed(weights.head)
         layers: list[Layer] = []
         for i, w in enumerate(weights.layers):
-            products = {name: StockLinear.from_packed(p.weight, p.bias) for name, p in w.products.items()}
+            products = {name: StockLinear.from_packed(*p.parts, bias=p.bias) for name, p in w.products.items()}
             layers.append(Layer(config, i, products, w.norms, BACKEND))
         super().__init__(config, embedding, layers, weights.norm, head, BACKEND)

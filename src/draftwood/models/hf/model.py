@@ -201,7 +201,7 @@ class HFModel:
 
 def load(name: str, dtype: torch.dtype, device: torch.device | str) -> Loaded:
     """Fetch, read and check a model. DownloadError, UnknownNameError or ModelError says what is wrong."""
-    folder, _ = resolve(name)
+    folder = resolve(name).folder
     net = _read(folder, name, dtype).to(device)
     tokenizer = Tokenizer.from_folder(folder)
     model = HFModel.wrap(net, f"hf:{name}")

@@ -14,7 +14,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,9 @@ from draftwood.errors import ModelError
 MANIFEST = "manifest.json"
 PARTIAL = ".partial"
 
-# Hashing reads about 1.5 GB/s. Above this size it would take seconds at every start, so size and time stamp decide.
-FULL_HASH_BYTES = 4 << 30
+# Hashing reads about 1.5 GB/s. A larger file would delay every start, so its size, its time stamp and samples decide.
+FULL_HASH_BYTES = 256 << 20
+SAMPLES, SAMPLE_BYTES = 256, 4096
 
 
 def cache_dir() -> Path:
@@ -42,11 +43,18 @@ def cache_dir() -> Path:
         raise ModelError(f"no home folder to keep the model cache in: {error}\nhint: set DRAFTWOOD_CACHE") from error
 
 
-def build(key: str, make: Callable[[Path], None], *, unread: frozenset[str] = frozenset()) -> Path:
+def build(
+    key: str,
+    make: Callable[[Path], None],
+    *,
+    unread: frozenset[str] = frozenset(),
+    about: Mapping[str, str] | None = None,
+) -> Path:
     """The finished folder `key`. If it is missing or damaged, `make(empty_folder)` fills it first.
 
-    Of files in `unread` only the size is checked. `make` runs under the key's lock, in one process at a time. Its errors
-    pass through after the partial folder is removed; a full or read-only disk becomes a ModelError.
+    Of files in `unread` only the size is checked. `about`: what the folder is and belongs to, for a listing. `make` runs
+    under the key's lock, in one process at a time. Its errors pass through after the partial folder is removed; a full or
+    read-only disk becomes a ModelError.
     """
     folder = cache_dir() / "models" / key
     if is_intact(folder, unread):  # without the lock: a finished folder is never changed, only replaced
@@ -56,7 +64,7 @@ def build(key: str, make: Callable[[Path], None], *, unread: frozenset[str] = fr
         with FileLock(folder.with_name(key + ".lock")):  # released by the system when its holder ends, however it ends
             if not is_intact(folder, unread):  # another process may have finished it while we waited
                 _sweep(folder.parent, mine=key)
-                _make(folder, make)
+                _make(folder, make, about or {})
     except OSError as error:
         raise _explain(error, folder) from error
     return folder
@@ -66,23 +74,31 @@ def is_intact(folder: Path, unread: frozenset[str] = frozenset()) -> bool:
     """Whether the folder is finished and every file is as its manifest says; those in `unread` by their size alone."""
     try:
         files: dict[str, dict[str, Any]] = json.loads((folder / MANIFEST).read_text("utf-8"))["files"]
-        total = sum(entry["bytes"] for entry in files.values())
-        full = total <= FULL_HASH_BYTES
         return all(
-            (folder / name).stat().st_size == entry["bytes"] if name in unread else _matches(folder / name, entry, full)
+            (folder / name).stat().st_size == entry["bytes"] if name in unread else _matches(folder / name, entry)
             for name, entry in files.items()
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
 
 
-def _matches(path: Path, entry: dict[str, Any], full: bool) -> bool:
+def _matches(path: Path, entry: dict[str, Any]) -> bool:
     found = path.stat()
     if found.st_size != entry["bytes"]:
         return False
-    if not full and found.st_mtime_ns == entry["mtime_ns"]:
-        return True
+    if found.st_size > FULL_HASH_BYTES:
+        return found.st_mtime_ns == entry["mtime_ns"] and _sampled(path) == entry["sha256"]
     return sha256(path) == entry["sha256"]
+
+
+def _sampled(path: Path) -> str:
+    """Hex digest of evenly spaced samples of a large file, with both ends."""
+    size, digest = path.stat().st_size, hashlib.sha256()
+    with path.open("rb") as file:
+        for i in range(SAMPLES):
+            file.seek((size - SAMPLE_BYTES) * i // (SAMPLES - 1))
+            digest.update(file.read(SAMPLE_BYTES))
+    return digest.hexdigest()
 
 
 def sha256(path: Path) -> str:
@@ -91,14 +107,14 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _make(folder: Path, make: Callable[[Path], None]) -> None:
+def _make(folder: Path, make: Callable[[Path], None], about: Mapping[str, str]) -> None:
     partial = folder.with_name(folder.name + PARTIAL)
     partial.mkdir()
     try:
         make(partial)
         entries = {path.name: _describe(path) for path in sorted(partial.iterdir())}
         manifest = partial / MANIFEST
-        manifest.write_text(json.dumps({"files": entries}, indent=1), "utf-8")
+        manifest.write_text(json.dumps({"about": dict(about), "files": entries}, indent=1), "utf-8")
         _flush(manifest)
         _flush(partial)
         if folder.exists():  # damaged: moved away in one step, so that no process opens half of it
@@ -115,7 +131,8 @@ def _make(folder: Path, make: Callable[[Path], None]) -> None:
 def _describe(path: Path) -> dict[str, Any]:
     _flush(path)
     found = path.stat()
-    return {"bytes": found.st_size, "mtime_ns": found.st_mtime_ns, "sha256": sha256(path)}
+    digest = _sampled(path) if found.st_size > FULL_HASH_BYTES else sha256(path)
+    return {"bytes": found.st_size, "mtime_ns": found.st_mtime_ns, "sha256": digest}
 
 
 def _flush(path: Path) -> None:

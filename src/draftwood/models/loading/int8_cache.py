@@ -1,61 +1,75 @@
-"""A model's int8 copy in the cache: packed once, read straight into memory by every later start.
+"""A model's packed weights in the cache: made once, mapped by every later start.
 
-The key names what the weights were packed from, so a changed file gets a new copy. A warm start does not open the float
-weights.
+The key names what the weights were packed from, so a changed file gets a new copy. A warm start does not open the file or
+folder that the model came from. Weights are written as they are packed, so memory never holds all of them.
 """
 
 import hashlib
 import logging
-from collections.abc import Mapping
 from pathlib import Path
-
-from torch import Tensor
 
 from draftwood.core.config import ModelConfig
 from draftwood.errors import ModelError
-from draftwood.models.backends import int8_weights
+from draftwood.models.backends import packed_file
+from draftwood.models.backends.int8_weights import Int8Weights, Source, entries, from_source
 from draftwood.models.loading import folder_cache
+from draftwood.models.loading.progress import packing
 from draftwood.models.loading.resolve import Place
 
-VERSION = 1  # raise it when the same weights should be packed differently
-WORTH_KEEPING = 64 << 20  # bytes of float weights; packing fewer is faster than finding and checking a copy
+VERSION = 3  # raise it when the same weights should be packed differently
+WORTH_KEEPING = 64 << 20  # bytes of weights; packing fewer is faster than finding and checking a copy
 
 log = logging.getLogger("draftwood")
 
 
-def find(place: Place) -> Path | None:
-    """The finished copy for a model's folder, if there is one."""
+def find(place: Place, config: ModelConfig, *, four_bits: bool = False) -> tuple[Int8Weights, str] | None:
+    """The finished copy of a model and its fingerprint, if there is one."""
     if not _large(place):
         return None
-    folder = folder_cache.cache_dir() / "models" / _key(place)
-    return folder if folder_cache.is_intact(folder) else None
+    folder = folder_cache.cache_dir() / "models" / _key(place, four_bits)
+    return _read(folder, config) if folder_cache.is_intact(folder) else None
 
 
 def make(
-    place: Place, config: ModelConfig, tensors: Mapping[str, Tensor], fingerprint: str
-) -> int8_weights.Int8Weights:
-    """Pack, and keep the copy if the cache can be written. `fingerprint` is that of the float weights."""
-    weights = int8_weights.from_tensors(config, tensors)
+    place: Place, config: ModelConfig, source: Source, fingerprint: str, *, four_bits: bool = False
+) -> Int8Weights:
+    """Pack into the cache, or into memory if it cannot be written or the model is small."""
     if not _large(place):
-        return weights
+        return from_source(config, source)
+
+    def pack(folder: Path) -> None:
+        with packing(place.name, _num_bytes(place)) as say:
+            packed_file.write(entries(config, source), folder, {"fingerprint": fingerprint}, say)
+
+    about = {"what": "packed weights", "of": str(place.gguf or place.folder)}
     try:
-        folder_cache.build(_key(place), lambda folder: int8_weights.save(weights, folder, {"fingerprint": fingerprint}))
+        weights, _ = _read(folder_cache.build(_key(place, four_bits), pack, about=about), config)
     except ModelError as error:
-        log.warning("the int8 weights are not kept: %s", error)
+        log.warning("the packed weights are not kept: %s", error)
+        return from_source(config, source)
     return weights
 
 
+def _read(folder: Path, config: ModelConfig) -> tuple[Int8Weights, str]:
+    weights, note = packed_file.read(folder, config)
+    return weights, str(note["fingerprint"])
+
+
 def _large(place: Place) -> bool:
-    return sum(path.stat().st_size for path in place.folder.glob("*.safetensors")) >= WORTH_KEEPING
+    return _num_bytes(place) >= WORTH_KEEPING
 
 
-def _key(place: Place) -> str:
+def _num_bytes(place: Place) -> int:
+    return sum(path.stat().st_size for path in place.weight_files)
+
+
+def _key(place: Place, four_bits: bool) -> str:
     """Our own folder is identified by its name; a user's folder by the sizes and dates of its files."""
     if place.ours:
-        return f"int8-{VERSION}-{place.folder.name}"
-    digest = hashlib.sha256(str(place.folder.resolve()).encode())
+        return f"packed{VERSION}-{place.folder.name}"
+    digest = hashlib.sha256(str(place.folder.resolve()).encode() + b"four bits" * four_bits)
     for path in sorted(place.folder.iterdir()):
         if path.suffix in (".safetensors", ".json"):
             found = path.stat()
             digest.update(repr((path.name, found.st_size, found.st_mtime_ns)).encode())
-    return f"int8-{VERSION}-{digest.hexdigest()[:32]}"
+    return f"packed{VERSION}-{digest.hexdigest()[:32]}"

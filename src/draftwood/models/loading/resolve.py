@@ -30,15 +30,30 @@ PACKAGED = {
 
 
 class Place(NamedTuple):
-    """A folder in Hugging Face form. `ours`: it lies in our cache, and its bytes were compared with their checksums
-    (with `light`, except for the weights)."""
+    """A folder in Hugging Face form. `ours`: it lies in our cache, and its bytes were compared with their checksums. `gguf`:
+    the file it was made from; with `light`, the weights are only there."""
 
     folder: Path
     ours: bool
+    gguf: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """A short name for messages."""
+        return (self.gguf or self.folder).name
+
+    @property
+    def weight_files(self) -> list[Path]:
+        """The files that hold the weights."""
+        if self.gguf is None:
+            return sorted(self.folder.glob("*.safetensors"))
+        from draftwood.models.loading.gguf.split import parts_of
+
+        return parts_of(self.gguf)
 
 
 def resolve(name: str, *, light: bool = False) -> Place:
-    """The folder of a model. Converts or downloads on first use."""
+    """The folder of a model. Converts or downloads on first use. `light`: without the weights of a GGUF file."""
     if name in PACKAGED:
         return _converted(packaged_file(name), light)
     path = Path(name).expanduser()
@@ -75,9 +90,9 @@ def packaged_file(alias: str) -> Path:
 
 
 def _converted(path: Path, light: bool) -> Place:
-    from draftwood.models.loading.gguf.convert import converted
+    from draftwood.models.loading.gguf.convert import converted, described
 
-    return Place(converted(path, light=light), ours=True)
+    return Place(described(path) if light else converted(path), ours=True, gguf=path)
 
 
 def _looks_like_a_path(name: str) -> bool:

@@ -36,6 +36,9 @@ def expected(config: ModelConfig) -> dict[str, tuple[int, ...]]:
             shapes[f"{at}.self_attn.q_norm.weight"] = (config.head_dim,)
             shapes[f"{at}.self_attn.k_norm.weight"] = (config.head_dim,)
         shapes[f"{at}.post_attention_layernorm.weight"] = (hidden,)
+        if config.post_norms:
+            shapes[f"{at}.pre_feedforward_layernorm.weight"] = (hidden,)
+            shapes[f"{at}.post_feedforward_layernorm.weight"] = (hidden,)
         for name, shape in (("gate", (inner, hidden)), ("up", (inner, hidden)), ("down", (hidden, inner))):
             shapes[f"{at}.mlp.{name}_proj.weight"] = shape
             if config.mlp_bias:

@@ -103,6 +103,14 @@ class Tokenizer:
         """The text of ids; special tokens are left out unless asked for. Ids of no token decode to nothing."""
         return self.backend.decode(list(ids), skip_special_tokens=skip_special)
 
+    def spellings(self, word: str | Sequence[int]) -> list[Sequence[int]]:
+        """Ids of a word that is to be forbidden, at the start of a text and after a space. Ids stay as they are."""
+        if not isinstance(word, str):
+            return [word]
+        if not word.strip():
+            raise OptionError(f"bad_words cannot hold {word!r}\nhint: words, or lists of token ids")
+        return [ids for w in (word, " " + word.lstrip()) if (ids := self.encode(w))]
+
     def detokenizer(self, skip_special: bool = True) -> Detokenizer:
         """A fresh incremental decoder, whose texts add up to what `decode` gives."""
         return Detokenizer(self._decoding, self.backend.id_to_token, self._hidden if skip_special else frozenset())

@@ -12,7 +12,7 @@ from draftwood.bench.study import timed_answer
 from draftwood.controllers.cost import CostModel
 from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round
-from draftwood.drafters.features import Features
+from draftwood.drafters.on_features.features import Features
 from draftwood.drafters.retrieval.ngram import NGram
 from draftwood.runners.open import runner_of
 from draftwood.testing.heads import random_head, write_head

@@ -61,8 +61,13 @@ def test_linear_scaling_is_read(write_gguf):
         ({"llama.logit_scale": 0.5}, "llama.logit_scale = 0.5 is not supported"),
         ({"llama.attention.value_length": 4}, "value_length = 4 differs from the head size 8"),
         ({"llama.rope.dimension_count": 4}, "dimension_count = 4 differs from the head size 8"),
-        ({"llama.rope.scaling.type": "yarn"}, "rope scaling 'yarn' is not supported"),
-        ({"split.count": 3}, "one of 3 parts"),
+        ({"llama.rope.scaling.type": "longrope"}, "rope scaling 'longrope' is not supported"),
+        ({"llama.rope.scaling.type": "yarn"}, "'llama.rope.scaling.factor' is missing"),
+        ({"llama.attn_logit_softcapping": 30.0}, "llama.attn_logit_softcapping = 30.0 is not supported"),
+        (
+            {"llama.attention.sliding_window": 4, "llama.attention.sliding_window_pattern": [True]},
+            "sliding_window_pattern has 1 entries for 2 layers",
+        ),
     ],
 )
 def test_what_the_decoder_cannot_run_is_refused_by_name(write_gguf, keys, message):

@@ -4,7 +4,8 @@ A peer opens a model, answers prompts given as token ids one at a time, and meas
 
 draftwood              our own recipes, all on one copy of the weights
 transformers           plain generate, in float32 or, on a GPU, as our recipes; transformers-lookup: its prompt lookup
-llamacpp               llama.cpp through xllamacpp on the GGUF file; llamacpp-ngram-...: its modes without a draft model
+llamacpp               llama.cpp through xllamacpp on the GGUF file; llamacpp-ngram-...: its modes without a draft model;
+                       llamacpp-draft: with a draft model, the GGUF file `draft`
 """
 
 import importlib.util
@@ -15,8 +16,15 @@ from typing import Any, Protocol
 from draftwood.errors import OptionError, UnknownNameError
 
 OURS = "draftwood"
+DRAFTING = "llamacpp-draft"
 NGRAM_MODES = ("simple", "map-k", "map-k4v", "mod", "cache")
-NAMES = ("transformers", "transformers-lookup", "llamacpp", *(f"llamacpp-ngram-{mode}" for mode in NGRAM_MODES))
+NAMES = (
+    "transformers",
+    "transformers-lookup",
+    "llamacpp",
+    DRAFTING,
+    *(f"llamacpp-ngram-{mode}" for mode in NGRAM_MODES),
+)
 PACKAGE = {"transformers": "transformers", "llamacpp": "xllamacpp"}
 
 
@@ -34,6 +42,7 @@ class Settings:
     context: int = 0
     dtype: str = "auto"  # of our recipes, and of transformers on a GPU; each peer has its own precision
     device: str = "auto"  # of our recipes and transformers; llama.cpp runs on the CPU
+    draft: str = ""  # the draft model of llama.cpp
 
 
 class Peer(Protocol):
@@ -48,8 +57,14 @@ class Peer(Protocol):
         ...
 
 
-def check(names: Sequence[str], model: str) -> None:
-    """Refuse peers that are unknown, not installed, or unable to read this model."""
+def check(names: Sequence[str], model: str, draft: str = "") -> None:
+    """Refuse peers that are unknown, not installed, or unable to read this model; and a draft model that none would use."""
+    if (DRAFTING in names) != bool(draft):
+        raise OptionError(
+            f"--draft {draft} is the draft model of {DRAFTING}, which is not among the peers\nhint: --peers {DRAFTING}"
+            if draft
+            else f"{DRAFTING} needs a draft model\nhint: --draft FILE, a GGUF file of the same family"
+        )
     for name in names:
         if name not in NAMES:
             raise UnknownNameError("peer", name, NAMES)
@@ -59,6 +74,7 @@ def check(names: Sequence[str], model: str) -> None:
         if engine == "llamacpp":
             from draftwood.bench.spec.peers.llamacpp import gguf_file
 
+            gguf_file(draft if name == DRAFTING else model)
             gguf_file(model)
 
 

@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 
 from draftwood.bench.spec.peers import Settings
 from draftwood.errors import OptionError
-from draftwood.models.loading.gguf.header import TYPES, read_header
+from draftwood.models.loading.gguf.header import TYPES
+from draftwood.models.loading.gguf.split import read_model
 from draftwood.models.loading.resolve import PACKAGED, packaged_file
 
 LOOPBACK = "127.0.0.1"
@@ -34,14 +35,14 @@ def gguf_file(model: str) -> Path:
 def weight_type(file: Path) -> str:
     """The type that holds most of a GGUF file's bytes, for example Q4_1."""
     sizes: Counter[int] = Counter()
-    for tensor in read_header(file).tensors.values():
+    for tensor in read_model(file).tensors.values():
         sizes[tensor.type] += tensor.num_bytes
     (kind, _), *_ = sizes.most_common(1)
     return TYPES[kind][0]
 
 
 class LlamaCpp:
-    """`mode` is empty for plain decoding, or ngram-simple, ngram-map-k, ..."""
+    """`mode` is empty for plain decoding, or draft, or ngram-simple, ngram-map-k, ..."""
 
     settings: Settings
 
@@ -73,7 +74,12 @@ class LlamaCpp:
         p.n_ctx = max(CONTEXT, self.settings.context + MARGIN)
         p.cache_ram_mib = 0  # keeps no earlier prompts
         p.cpuparams.n_threads = p.cpuparams_batch.n_threads = self.settings.threads
-        if self.mode:
+        if self.mode == "draft":
+            p.speculative.types = [x.common_speculative_type.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
+            draft = p.speculative.draft
+            draft.mparams.path, draft.n_gpu_layers = str(gguf_file(self.settings.draft)), 0
+            draft.cpuparams.n_threads = draft.cpuparams_batch.n_threads = self.settings.threads
+        elif self.mode:
             kind = f"COMMON_SPECULATIVE_TYPE_{self.mode.upper().replace('-', '_')}"
             p.speculative.types = [getattr(x.common_speculative_type, kind)]
         self.server = x.Server(p)

@@ -53,13 +53,18 @@ struct alignas(64) Block {
   struct alignas(64) Eight {
     float factor[8];   // value of one unit: the scale, or a 128th of it with two digits
     float total[8];    // sum of the token's values
-    int32_t minus[8];  // -128 * the sum of the token's whole numbers
+    int32_t less[8];   // the sum of the token's whole numbers, negated
+    int32_t left[8];   // the same of the first half of the block
     uint8_t two[8];    // whether the token has a second digit here
   } eight[(TILE_TOKENS + 7) / 8];
 
   float factor(int t) const { return eight[t / 8].factor[t % 8]; }
   float total(int t) const { return eight[t / 8].total[t % 8]; }
-  int32_t minus(int t) const { return eight[t / 8].minus[t % 8]; }
+  int32_t less(int t) const { return eight[t / 8].less[t % 8]; }
+  int32_t less(int t, int half) const {
+    const Eight& e = eight[t / 8];
+    return half ? e.less[t % 8] - e.left[t % 8] : e.left[t % 8];
+  }
 };
 
 struct Activations {
@@ -112,19 +117,20 @@ static void quantise(const float* x, Activations& out, int token) {
     const F uh = round(u), vh = round(v);
     store_bytes(hi, uh);
     store_bytes(hi + LANES, vh);
-    const int high = (int)sum(uh + vh);  // whole numbers far below 2^24: exact in any order
-    int low = 0;
+    // Whole numbers far below 2^24: exact in any order.
+    int whole = (int)sum(uh + vh), left_whole = (int)sum(uh);
     if (two) {
       const F ul = round((u - uh) * set1(128.0f)), vl = round((v - vh) * set1(128.0f));
       store_bytes(lo, ul);
       store_bytes(lo + LANES, vl);
-      low = (int)sum(ul + vl);
+      whole = whole * 128 + (int)sum(ul + vl);
+      left_whole = left_whole * 128 + (int)sum(ul);
     }
     Block::Eight& e = to->eight[r / 8];
-    const int whole = two ? high * 128 + low : high;
     e.factor[r % 8] = two ? scale * (1.0f / 128.0f) : scale;
     e.total[r % 8] = e.factor[r % 8] * (float)whole;
-    e.minus[r % 8] = -128 * whole;
+    e.less[r % 8] = -whole;
+    e.left[r % 8] = -left_whole;
     e.two[r % 8] = two;
   }
 }
@@ -134,6 +140,14 @@ static inline void rms_norm(const float* x, const float* weight, int n, float ep
   const F by = set1(1.0f / std::sqrt(sum_of_squares(x, n) / (float)n + eps));
   for (int i = 0; i < n; i += LANES)
     store_some(y + i, load_some(x + i, n - i) * by * load_some(weight + i, n - i), n - i);
+}
+
+// x = silu(x)
+static inline void silu(float* x, int n) {
+  for (int i = 0; i < n; i += LANES) {
+    const F v = load_some(x + i, n - i);
+    store_some(x + i, v / (set1(1.0f) + exponential(set1(0.0f) - v)), n - i);
+  }
 }
 
 // y = silu(gate) * up

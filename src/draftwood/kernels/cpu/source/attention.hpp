@@ -18,6 +18,8 @@ struct Store {  // keys and values of one layer: [slots][heads][entries][width] 
 struct Shape {
   int32_t hidden, heads, kv_heads, head_dim, inner, window;  // window 0: none
   float eps;
+  int32_t gelu;           // whether the MLP's gate is gelu, approximated by tanh, and not silu
+  float scale, cap;       // of scores; scale 0: head_dim^-1/2, cap 0: none
 };
 
 struct Cache {
@@ -152,6 +154,13 @@ static inline void mix(const F (*value)[VECTORS], int from, int count, const flo
     for (int v = 0; v < V; v++) store(m + j * m_pitch + v * LANES, acc[j][v]);
 }
 
+// x = cap * tanh(x / cap)
+static inline void bend(float* x, int n, float cap) {
+  const F by = set1(2.0f / cap), one = set1(1.0f), two = set1(2.0f), top = set1(cap);
+  for (int i = 0; i < n; i += LANES)
+    store_some(x + i, (one - two / (exponential(load_some(x + i, n - i) * by) + one)) * top, n - i);
+}
+
 // Scores -> weights, in place: w[0 .. size), zeros up to the end of the last vector.
 static inline void softmax(float* w, int size) {
   const int whole = size / LANES * LANES, end = (size + LANES - 1) / LANES * LANES;
@@ -244,6 +253,7 @@ static void attend(const Shape& shape, const Segment& s, const Store& store_, co
     float* w = scores + j * pitch;
     if (t.reach > n + t.steps)  // in a chain they are there
       for (int p = std::max(0, t.first - n); p < t.steps; p++) w[n + p] = w[n + t.path[p]];
+    if (shape.cap > 0) bend(w + t.first, n + t.steps - t.first, shape.cap);
     softmax(w + t.first, n + t.steps - t.first);
   }
 

@@ -1,5 +1,6 @@
 // The int8 backend: many layers in one call. The exported functions are plain C, for ctypes.
 #include <pthread.h>
+#include <deque>
 #include <new>
 #include "attention.hpp"
 #include "nucleus.hpp"
@@ -7,6 +8,9 @@
 struct Layer {
   Matrix qkv, out, gate_up, down;
   const float *attention_norm, *mlp_norm, *q_norm, *k_norm;  // the last two may be null
+  const float *post_attention_norm, *post_mlp_norm;          // of what is added to the residual; may be null
+  int32_t window;  // 0: as the shape says; -1: none
+  int32_t local;   // whether heads are turned by the pass's second table
 };
 
 struct Pass {
@@ -16,15 +20,18 @@ struct Pass {
   const Store* stores;                // by layer
   const int64_t* positions;
   const float *cos, *sin;             // [position][head_dim / 2]
+  const float *local_cos, *local_sin;  // the same of layers with a rope of their own, or null
 };
 
-enum Skip { ATTENTION = 1, MLP = 2, APART = 4 };  // APART: attention's output goes to `apart` instead of the residual
+enum Skip { ATTENTION = 1, MLP = 2 };
 
 struct Workspace {  // memory of a call; one per calling thread
   Activations activations;
   Paths paths;
-  Buffer wide, mixed, flags, best;
+  Buffer wide, mixed, best, predicted, added;
+  Room products;
   std::vector<Scratch> scratches;
+  std::deque<Activations> together;  // one for each layer of a group; growing moves none of them
 };
 
 static Pool* the_pool = nullptr;
@@ -101,22 +108,51 @@ static void by_tokens(const Team& team, int tokens, const Do& f) {
   });
 }
 
+static inline void norm_token(const float* x, const float* weight, float eps, Activations& out, int t) {
+  alignas(64) float stack[4096];
+  std::vector<float> heap;
+  float* y = stack;
+  if (out.columns > 4096) { heap.resize(out.columns); y = heap.data(); }
+  rms_norm(x, weight, out.columns, eps, y);
+  quantise(y, out, t);
+}
+
 static void normed(const Team& team, const float* h, const float* weight, int tokens, int n, float eps,
                    Activations& out) {
   out.shape(tokens, n);
-  by_tokens(team, tokens, [&](int t) {
-    alignas(64) float stack[4096];
-    std::vector<float> heap;
-    float* y = stack;
-    if (n > 4096) { heap.resize(n); y = heap.data(); }
-    rms_norm(h + (size_t)t * n, weight, n, eps, y);
-    quantise(y, out, t);
-  });
+  by_tokens(team, tokens, [&](int t) { norm_token(h + (size_t)t * n, weight, eps, out, t); });
 }
 
 static void quantised(const Team& team, const float* x, size_t stride, int tokens, int n, Activations& out) {
   out.shape(tokens, n);
   by_tokens(team, tokens, [&](int t) { quantise(x + t * stride, out, t); });
+}
+
+// Turns the queries and keys of a segment, [tokens][heads + 2 kv_heads][head_dim], and writes cache entries. Tokens of no
+// segment are padding and write nothing.
+static inline void write_entries(const Shape& s, const Layer& layer, const Pass& pass, const Store& store_,
+                                 const Segment& g, float* qkv, bool only_entries) {
+  const int d = s.head_dim, q_heads = s.heads, kv = s.kv_heads;
+  const size_t wide = (size_t)(q_heads + 2 * kv) * d;
+  const float by = s.scale > 0 ? s.scale : 1.0f / std::sqrt((float)d);
+  const float *cosines = layer.local ? pass.local_cos : pass.cos, *sines = layer.local ? pass.local_sin : pass.sin;
+  for (int t = g.start; t < g.stop; t++) {
+    float *q = qkv + t * wide, *k = q + (size_t)q_heads * d, *v = k + (size_t)kv * d;
+    const float *cos = cosines + pass.positions[t] * (d / 2), *sin = sines + pass.positions[t] * (d / 2);
+    if (!only_entries) {
+      if (layer.q_norm != nullptr)
+        for (int j = 0; j < q_heads; j++) rms_norm(q + (size_t)j * d, layer.q_norm, d, s.eps, q + (size_t)j * d);
+      rotate(q, q_heads, d, cos, sin, by);
+    }
+    if (layer.q_norm != nullptr)
+      for (int j = 0; j < kv; j++) rms_norm(k + (size_t)j * d, layer.k_norm, d, s.eps, k + (size_t)j * d);
+    rotate(k, kv, d, cos, sin, 1.0f);
+    const size_t entry = (size_t)g.slot * pass.cache.slot_stride + (size_t)(g.committed + pass.cache.entries[t]) * d;
+    for (int j = 0; j < kv; j++) {
+      store_entry(store_.keys + entry + j * pass.cache.head_stride, k + (size_t)j * d, d);
+      store_entry(store_.values + entry + j * pass.cache.head_stride, v + (size_t)j * d, d);
+    }
+  }
 }
 
 // Queries, keys and values of room.activations, whatever their width; keys and values become cache entries. Returns
@@ -126,108 +162,205 @@ static float* entries(const Team& team, const Shape& s, const Layer& layer, cons
   const int T = pass.tokens, d = s.head_dim, q_heads = s.heads, kv = s.kv_heads;
   const size_t wide = (size_t)(q_heads + 2 * kv) * d, skipped = (size_t)q_heads * d;
   float* qkv = room.wide.get<float>(T * wide);
-  if (only_entries && skipped % LANES == 0) {  // the rows behind the queries' are a matrix of their own
-    Matrix behind = layer.qkv;
-    behind.data += skipped / LANES * layer.qkv.group_bytes();
-    behind.rows -= (int32_t)skipped;
-    if (behind.bias != nullptr) behind.bias += skipped;
-    multiply(team, behind, room.activations, room.flags, qkv + skipped, (int)wide, SET);
+  const Matrix rest = behind(layer.qkv, (int)skipped);
+  if (only_entries && rest.data != nullptr) {  // the rows behind the queries' are a matrix of their own
+    multiply(team, rest, room.activations, room.products, qkv + skipped, (int)wide, SET);
   } else {
-    multiply(team, layer.qkv, room.activations, room.flags, qkv, (int)wide, SET);
+    multiply(team, layer.qkv, room.activations, room.products, qkv, (int)wide, SET);
   }
 
-  // Which segment a token belongs to; tokens of none are padding and write nothing.
-  const float by = 1.0f / std::sqrt((float)d);
   team.each(pass.segments, [&](int i, int) {
-    const Segment& g = pass.segment[i];
-    for (int t = g.start; t < g.stop; t++) {
-      float *q = qkv + t * wide, *k = q + (size_t)q_heads * d, *v = k + (size_t)kv * d;
-      const float *cos = pass.cos + pass.positions[t] * (d / 2), *sin = pass.sin + pass.positions[t] * (d / 2);
-      if (!only_entries) {
-        if (layer.q_norm != nullptr)
-          for (int j = 0; j < q_heads; j++) rms_norm(q + (size_t)j * d, layer.q_norm, d, s.eps, q + (size_t)j * d);
-        rotate(q, q_heads, d, cos, sin, by);
-      }
-      if (layer.q_norm != nullptr)
-        for (int j = 0; j < kv; j++) rms_norm(k + (size_t)j * d, layer.k_norm, d, s.eps, k + (size_t)j * d);
-      rotate(k, kv, d, cos, sin, 1.0f);
-      const size_t entry = (size_t)g.slot * pass.cache.slot_stride + (size_t)(g.committed + pass.cache.entries[t]) * d;
-      for (int j = 0; j < kv; j++) {
-        store_entry(store_.keys + entry + j * pass.cache.head_stride, k + (size_t)j * d, d);
-        store_entry(store_.values + entry + j * pass.cache.head_stride, v + (size_t)j * d, d);
-      }
-    }
+    write_entries(s, layer, pass, store_, pass.segment[i], qkv, only_entries);
   });
   return qkv;
 }
 
-// Attention of room.activations.
-static void attention(const Team& team, const Shape& s, const Layer& layer, const Pass& pass, const Store& store_,
-                      Workspace& room, float* to, Use use) {
-  const int T = pass.tokens, d = s.head_dim, q_heads = s.heads, kv = s.kv_heads;
-  const size_t wide = (size_t)(q_heads + 2 * kv) * d;
-  float* qkv = entries(team, s, layer, pass, store_, room, false);
+// How the heads of a layer are divided: units of tokens that share converted entries. Many tokens, unless that leaves the
+// threads with too few units to finish together.
+struct Units {
+  int kv, step = MOST_NODES, count = 0;  // of one of the `layers` that attend together
 
-  const size_t flat = (size_t)q_heads * d;
-  float* mixed = room.mixed.get<float>(T * flat);
-  int owned = 0;
-  for (int i = 0; i < pass.segments; i++) owned += pass.segment[i].stop - pass.segment[i].start;
-  if (owned < T) memset(mixed, 0, sizeof(float) * T * flat);  // padding gets zeros
-  // Tokens that share converted entries: many, unless that leaves the threads with too few units to finish together.
-  int step = MOST_NODES, units = 0;
-  const auto units_of = [&](const Segment& g) { return (g.stop - g.start + step - 1) / step * kv; };
-  for (;; step /= 2) {
-    units = 0;
-    for (int i = 0; i < pass.segments; i++) units += units_of(pass.segment[i]);
-    if (step == LEAST_NODES || team.size == 1 || units >= 3 * team.size) break;
+  Units(const Team& team, const Pass& pass, int kv_heads, int layers) : kv(kv_heads) {
+    for (;; step /= 2) {
+      count = 0;
+      for (int i = 0; i < pass.segments; i++) count += of(pass.segment[i]);
+      if (step == LEAST_NODES || team.size == 1 || count * layers >= 3 * team.size) break;
+    }
   }
-  team.each(units, [&](int unit, int worker) {
+  int of(const Segment& g) const { return (g.stop - g.start + step - 1) / step * kv; }
+
+  void attend(const Shape& s, const Pass& pass, const Store& store_, Workspace& room, int unit, int worker,
+              const float* qkv, float* mixed) const {
     int i = 0, first = 0;
     for (;; i++) {
-      const int here = units_of(pass.segment[i]);
+      const int here = of(pass.segment[i]);
       if (unit < first + here) break;
       first += here;
     }
     const Segment& g = pass.segment[i];
     const int from = g.start + (unit - first) / kv * step;
-    attend(s, g, store_, pass.cache, room.paths, (unit - first) % kv, from, std::min(from + step, g.stop), qkv, wide,
-           mixed, flat, room.scratches[worker]);
-  });
-  quantised(team, mixed, flat, T, (int)flat, room.activations);
-  multiply(team, layer.out, room.activations, room.flags, to, s.hidden, use);
+    const size_t flat = (size_t)s.heads * s.head_dim, wide = flat + 2 * (size_t)kv * s.head_dim;
+    ::attend(s, g, store_, pass.cache, room.paths, (unit - first) % kv, from, std::min(from + step, g.stop), qkv, wide,
+             mixed, flat, room.scratches[worker]);
+  }
+};
+
+// Whether tokens of the pass belong to no segment.
+static bool padded(const Pass& pass) {
+  int owned = 0;
+  for (int i = 0; i < pass.segments; i++) owned += pass.segment[i].stop - pass.segment[i].start;
+  return owned < pass.tokens;
 }
 
-static void mlp(const Team& team, const Shape& s, const Layer& layer, int T, Workspace& room, float* h) {
+// The shape with a layer's own window.
+static Shape of_layer(Shape s, const Layer& layer) {
+  if (layer.window != 0) s.window = std::max(layer.window, 0);
+  return s;
+}
+
+static void add(float* to, const float* from, int n) {
+  for (int i = 0; i < n; i += LANES) store_some(to + i, load_some(to + i, n - i) + load_some(from + i, n - i), n - i);
+}
+
+// to += norm(m activations), [tokens][hidden]; without a norm the product adds to the residual itself.
+static void add_normed(const Team& team, const Shape& s, const Matrix& m, const float* norm, int T, Workspace& room,
+                       float* to) {
+  if (norm == nullptr) return multiply(team, m, room.activations, room.products, to, s.hidden, ADD);
+  const int n = s.hidden;
+  float* added = room.added.get<float>((size_t)T * n);
+  multiply(team, m, room.activations, room.products, added, n, SET);
+  by_tokens(team, T, [&](int t) {
+    float* own = added + (size_t)t * n;
+    rms_norm(own, norm, n, s.eps, own);
+    add(to + (size_t)t * n, own, n);
+  });
+}
+
+// y = gelu(gate) * up, approximated by tanh: gelu(x) = x / (1 + exp(-2u)), u = sqrt(2 / pi) (x + 0.044715 x^3)
+static void gelu_gated(const float* gate, const float* up, int n, float* y) {
+  const F a = set1(0.044715f), b = set1(-2.0f * 0.7978845608f), one = set1(1.0f);
+  for (int i = 0; i < n; i += LANES) {
+    const F g = load_some(gate + i, n - i), u = g * (one + a * (g * g)) * b;
+    store_some(y + i, g / (one + exponential(u)) * load_some(up + i, n - i), n - i);
+  }
+}
+
+// Attention of room.activations.
+static void attention(const Team& team, const Shape& s, const Layer& layer, const Pass& pass, const Store& store_,
+                      Workspace& room, float* to) {
+  const int T = pass.tokens;
+  const size_t flat = (size_t)s.heads * s.head_dim;
+  float* qkv = entries(team, s, layer, pass, store_, room, false);
+  float* mixed = room.mixed.get<float>(T * flat);
+  if (padded(pass)) memset(mixed, 0, sizeof(float) * T * flat);  // padding gets zeros
+  const Units units(team, pass, s.kv_heads, 1);
+  team.each(units.count, [&](int unit, int worker) { units.attend(s, pass, store_, room, unit, worker, qkv, mixed); });
+  quantised(team, mixed, flat, T, (int)flat, room.activations);
+  add_normed(team, s, layer.out, layer.post_attention_norm, T, room, to);
+}
+
+// `beside`, if given: a second output [tokens][hidden], of the same activations and residual.
+static void mlp(const Team& team, const Shape& s, const Layer& layer, int T, Workspace& room, float* h,
+                const Matrix* second = nullptr, float* beside = nullptr) {
   const size_t wide = 2 * (size_t)s.inner + LANES;  // not a power of two, where tokens would map to the same cache lines
   float* both = room.wide.get<float>(T * wide);
   normed(team, h, layer.mlp_norm, T, s.hidden, s.eps, room.activations);
-  multiply(team, layer.gate_up, room.activations, room.flags, both, (int)wide, SET);
+  multiply(team, layer.gate_up, room.activations, room.products, both, (int)wide, SET);
   room.activations.shape(T, s.inner);
   by_tokens(team, T, [&](int t) {
     float* gate = both + t * wide;
-    gated(gate, gate + s.inner, s.inner, gate);
+    if (s.gelu) gelu_gated(gate, gate + s.inner, s.inner, gate);
+    else gated(gate, gate + s.inner, s.inner, gate);
     quantise(gate, room.activations, t);
   });
-  multiply(team, layer.down, room.activations, room.flags, h, s.hidden, ADD);
+  if (second != nullptr) {
+    memcpy(beside, h, sizeof(float) * T * s.hidden);
+    multiply(team, *second, room.activations, room.products, beside, s.hidden, ADD);
+  }
+  add_normed(team, s, layer.down, layer.post_mlp_norm, T, room, h);
+}
+
+// The attentions of `count` layers that read the same h, in the steps of one; each computes what it computes alone. index:
+// their numbers. apart [count][tokens][hidden]: what they add to the residual.
+static void attend_together(const Team& team, const Shape& s, const Layer* layers, const int* index, int count,
+                            const Pass& pass, Workspace& room, const float* h, float* apart) {
+  const int T = pass.tokens;
+  const size_t flat = (size_t)s.heads * s.head_dim, wide = flat + 2 * (size_t)s.kv_heads * s.head_dim;
+  while ((int)room.together.size() < count) room.together.emplace_back();
+  std::vector<Product> products;
+  const auto shape = [&](int columns) {
+    for (int j = 0; j < count; j++) room.together[j].shape(T, columns);
+  };
+
+  shape(s.hidden);
+  by_tokens(team, T * count, [&](int i) {
+    norm_token(h + (size_t)(i % T) * s.hidden, layers[index[i / T]].attention_norm, s.eps, room.together[i / T], i % T);
+  });
+  float* qkv = room.wide.get<float>(count * T * wide);
+  for (int j = 0; j < count; j++) products.push_back({&layers[index[j]].qkv, &room.together[j], qkv + j * T * wide});
+  multiply_all(team, products.data(), count, room.products, (int)wide, SET);
+  team.each(pass.segments * count, [&](int i, int) {
+    const int j = i / pass.segments, k = index[j];
+    write_entries(s, layers[k], pass, pass.stores[k], pass.segment[i % pass.segments], qkv + j * T * wide, false);
+  });
+
+  float* mixed = room.mixed.get<float>(count * T * flat);
+  if (padded(pass)) memset(mixed, 0, sizeof(float) * count * T * flat);
+  const Units units(team, pass, s.kv_heads, count);
+  team.each(units.count * count, [&](int i, int worker) {
+    const int j = i / units.count;
+    units.attend(of_layer(s, layers[index[j]]), pass, pass.stores[index[j]], room, i % units.count, worker, qkv + j * T * wide, mixed + j * T * flat);
+  });
+  shape((int)flat);
+  by_tokens(team, T * count, [&](int i) { quantise(mixed + i * flat, room.together[i / T], i % T); });
+  products.clear();
+  for (int j = 0; j < count; j++)
+    products.push_back({&layers[index[j]].out, &room.together[j], apart + (size_t)j * T * s.hidden});
+  multiply_all(team, products.data(), count, room.products, s.hidden, SET);
+  by_tokens(team, T * count, [&](int i) {
+    const float* norm = layers[index[i / T]].post_attention_norm;
+    if (norm != nullptr) rms_norm(apart + (size_t)i * s.hidden, norm, s.hidden, s.eps, apart + (size_t)i * s.hidden);
+  });
 }
 
 // Layers [first, last), in place on h [tokens][hidden]. skip: flags by layer, or null.
-// taps[j]: after so many layers, rising; there h is copied to row j of `tapped` [count][tokens][hidden].
+// together[i]: where a group of layers that begins at i ends, or null. Its attentions read the h before its first layer; what
+// they add waits in apart [longest group][tokens][hidden] until their layers' turn comes.
+// taps[j]: after so many layers, rising; there h is copied to row j of `tapped` [count][tokens][hidden]. None is inside a
+// group.
 extern "C" void draftwood_layers(const Shape* shape, const Layer* layers, int first, int last, const uint8_t* skip,
-                                 const Pass* pass, float* h, float* apart, const int32_t* taps, int count, float* tapped) {
+                                 const int32_t* together, const Pass* pass, float* h, float* apart, const int32_t* taps,
+                                 int count, float* tapped) {
   if (pass->tokens == 0) return;
   Call call;
   Workspace& mine = workspace(call.team.size);
   mine.paths.build(pass->segment, pass->segments, pass->tokens);
   const size_t size = (size_t)pass->tokens * shape->hidden;
+  int behind = first;            // where the group ends that runs now
+  const float* waiting = nullptr;  // of its next attention
   for (int i = first; i < last; i++) {
-    const int flags = skip == nullptr ? 0 : skip[i];
-    if (!(flags & ATTENTION)) {
-      const bool aside = flags & APART;
-      normed(call.team, h, layers[i].attention_norm, pass->tokens, shape->hidden, shape->eps, mine.activations);
-      attention(call.team, *shape, layers[i], *pass, pass->stores[i], mine, aside ? apart : h, aside ? SET : ADD);
+    const auto skips = [&](int layer, Skip part) { return skip != nullptr && skip[layer] & part; };
+    if (i >= behind && together != nullptr && together[i] > i + 1) {
+      behind = std::min(together[i], last);
+      std::vector<int> index;
+      for (int k = i; k < behind; k++)
+        if (!skips(k, ATTENTION)) index.push_back(k);
+      if (!index.empty())
+        attend_together(call.team, *shape, layers, index.data(), (int)index.size(), *pass, mine, h, apart);
+      waiting = apart;
     }
-    if (!(flags & MLP)) mlp(call.team, *shape, layers[i], pass->tokens, mine, h);
+    if (!skips(i, ATTENTION)) {
+      if (i < behind) {
+        by_tokens(call.team, pass->tokens, [&](int t) {
+          add(h + (size_t)t * shape->hidden, waiting + (size_t)t * shape->hidden, shape->hidden);
+        });
+        waiting += size;
+      } else {
+        normed(call.team, h, layers[i].attention_norm, pass->tokens, shape->hidden, shape->eps, mine.activations);
+        attention(call.team, of_layer(*shape, layers[i]), layers[i], *pass, pass->stores[i], mine, h);
+      }
+    }
+    if (!skips(i, MLP)) mlp(call.team, *shape, layers[i], pass->tokens, mine, h);
     for (int j = 0; j < count; j++)
       if (taps[j] == i + 1) memcpy(tapped + j * size, h, sizeof(float) * size);
   }
@@ -244,7 +377,7 @@ static void head(const Team& team, const Matrix& m, const float* norm, float eps
     if (norm != nullptr) { rms_norm(x, norm, n, eps, line.data()); x = line.data(); }
     quantise(x, room.activations, i);
   });
-  multiply(team, m, room.activations, room.flags, y, (int)stride, SET);
+  multiply(team, m, room.activations, room.products, y, (int)stride, SET);
 }
 
 // The LM head; `best`, if given, gets the index of the greatest logit, or -1 if all are NaN. The logits of two tokens are
@@ -268,19 +401,48 @@ extern "C" void draftwood_head(const Matrix* m, const float* norm, float eps, co
   });
 }
 
-// A drafter that reads features: one layer whose attention reads an embedding and a feature, and a head.
+// A drafter that reads features: a layer whose attention reads an embedding and a feature, `deeper` ordinary layers behind
+// it, and a head.
 //   join.data null   x = [norm(e), norm(f)]      the residual is f, or norm(f)
 //   otherwise        x = join [norm(e), norm(f)] the residual is x
-// A norm that is null is left out.
+//   side_up.data     x += side_down silu(side_up [side_norm(fused_norm(x)), side_norm(e)])    behind join
+//   predict.data     a second output of the only layer's MLP, which the head reads; the first is the next feature
+// A norm that is null is left out; so are an embedding and an MLP without data.
 struct Reader {
   Layer layer;  // without attention_norm
-  Matrix embedding, join, head;
+  Matrix embedding, join, head, side_up, side_down, predict;
   const float *embed_norm, *feature_norm, *norm;  // the last one before the head
-  int32_t normed_residual, normed_output;
+  const float *fused_norm, *side_norm;
+  const Layer* more;
+  int32_t deeper, normed_residual, normed_output;
 };
 
+static void add_side(const Team& team, const Shape& s, const Reader& r, const int64_t* ids, int T, Workspace& room,
+                     float* x) {
+  const int n = s.hidden, wide = r.embedding.columns, inner = r.side_up.rows;
+  room.activations.shape(T, n + wide);
+  by_tokens(team, T, [&](int t) {
+    std::vector<float> line(n + wide);
+    float *z = line.data(), *e = z + n;
+    rms_norm(x + (size_t)t * n, r.fused_norm, n, s.eps, z);
+    rms_norm(z, r.side_norm, n, s.eps, z);
+    unpack_row(r.embedding, ids[t], e);
+    rms_norm(e, r.side_norm, wide, s.eps, e);
+    quantise(z, room.activations, t);
+  });
+  const size_t stride = (size_t)inner + LANES;  // not a power of two, as in mlp
+  float* both = room.wide.get<float>(T * stride);
+  multiply(team, r.side_up, room.activations, room.products, both, (int)stride, SET);
+  room.activations.shape(T, inner);
+  by_tokens(team, T, [&](int t) {
+    silu(both + t * stride, inner);
+    quantise(both + t * stride, room.activations, t);
+  });
+  multiply(team, r.side_down, room.activations, room.products, x, n, ADD);
+}
+
 // One step. out [tokens][hidden]: the feature that the next step reads; y: logits of the `count` tokens named by `want`.
-// If none is wanted, the tokens get their cache entries and nothing else: nobody reads an output, and the only layer's
+// If none is wanted, the tokens get their cache entries and nothing else: nobody reads an output, and the last layer's
 // entries do not depend on its attention. Then out holds any numbers.
 // Returns 0, or 1 if an id is outside the vocabulary; then nothing is written.
 extern "C" int draftwood_features(const Shape* shape, const Reader* reader, const Pass* pass, const int64_t* ids,
@@ -289,7 +451,7 @@ extern "C" int draftwood_features(const Shape* shape, const Reader* reader, cons
   const Shape& s = *shape;
   const Reader& r = *reader;
   const int T = pass->tokens, n = s.hidden, wide = r.embedding.columns;
-  for (int t = 0; t < T; t++)
+  for (int t = 0; t < T && wide; t++)
     if (ids[t] < 0 || ids[t] >= r.embedding.rows) return 1;
   if (T == 0) return 0;
   Call call;
@@ -299,7 +461,7 @@ extern "C" int draftwood_features(const Shape* shape, const Reader* reader, cons
   by_tokens(call.team, T, [&](int t) {
     std::vector<float> line(wide + n);
     float *e = line.data(), *f = e + wide;
-    unpack_row(r.embedding, ids[t], e);
+    if (wide) unpack_row(r.embedding, ids[t], e);
     if (r.embed_norm != nullptr) rms_norm(e, r.embed_norm, wide, s.eps, e);
     const float* raw = features + (size_t)t * n;
     if (r.feature_norm != nullptr) rms_norm(raw, r.feature_norm, n, s.eps, f);
@@ -308,16 +470,23 @@ extern "C" int draftwood_features(const Shape* shape, const Reader* reader, cons
     if (r.join.data == nullptr) memcpy(out + (size_t)t * n, r.normed_residual ? f : raw, sizeof(float) * n);
   });
   if (r.join.data != nullptr) {
-    multiply(call.team, r.join, mine.activations, mine.flags, out, n, SET);
+    multiply(call.team, r.join, mine.activations, mine.products, out, n, SET);
+    if (r.side_up.data != nullptr) add_side(call.team, s, r, ids, T, mine, out);
     quantised(call.team, out, n, T, n, mine.activations);
   }
-  if (count == 0) {
-    entries(call.team, s, r.layer, *pass, *pass->stores, mine, true);
-    return 0;
+  float* predicted = r.predict.data == nullptr ? nullptr : mine.predicted.get<float>((size_t)T * n);
+  for (int i = 0; i <= r.deeper; i++) {
+    const Layer& layer = i ? r.more[i - 1] : r.layer;
+    if (i) normed(call.team, out, layer.attention_norm, T, n, s.eps, mine.activations);
+    if (count == 0 && i == r.deeper) {
+      entries(call.team, s, layer, *pass, pass->stores[i], mine, true);
+      return 0;
+    }
+    attention(call.team, s, layer, *pass, pass->stores[i], mine, out);
+    if (layer.gate_up.data == nullptr) continue;
+    mlp(call.team, s, layer, T, mine, out, predicted == nullptr ? nullptr : &r.predict, predicted);
   }
-  attention(call.team, s, r.layer, *pass, *pass->stores, mine, out, ADD);
-  mlp(call.team, s, r.layer, T, mine, out);
-  head(call.team, r.head, r.norm, s.eps, out, want, count, mine, y, stride);
+  head(call.team, r.head, r.norm, s.eps, predicted == nullptr ? out : predicted, want, count, mine, y, stride);
   if (r.normed_output)
     by_tokens(call.team, T, [&](int t) { rms_norm(out + (size_t)t * n, r.norm, n, s.eps, out + (size_t)t * n); });
   return 0;
@@ -524,6 +693,17 @@ extern "C" int draftwood_embed(const Matrix* m, const int64_t* ids, int count, f
   return 0;
 }
 
+// y = cap * tanh(y / cap), of `count` rows that are `stride` numbers apart.
+extern "C" void draftwood_cap(float* y, int64_t stride, int count, int columns, float cap) {
+  constexpr int STEP = 4096;
+  const int pieces = (columns + STEP - 1) / STEP;
+  Call call;
+  call.team.each(count * pieces, [&](int i, int) {
+    const int first = i % pieces * STEP;
+    bend(y + (i / pieces) * stride + first, std::min(STEP, columns - first), cap);
+  });
+}
+
 extern "C" void draftwood_norm(const float* h, const float* weight, float eps, int count, int n, float* y) {
   for (int i = 0; i < count; i++) rms_norm(h + (size_t)i * n, weight, n, eps, y + (size_t)i * n);
 }
@@ -544,13 +724,13 @@ extern "C" int draftwood_begin() {
 #endif
 }
 
-// For tests and for parts outside a model: the product of `count` vectors; y [count][m.rows].
+// For tests and for parts outside a model: the product of `count` vectors; y [count][all rows].
 extern "C" void draftwood_product(const Matrix* m, const float* x, int count, float* y) {
   if (count == 0) return;
   Call call;
   Workspace& mine = workspace(call.team.size);
   quantised(call.team, x, m->columns, count, m->columns, mine.activations);
-  multiply(call.team, *m, mine.activations, mine.flags, y, m->rows, SET);
+  multiply(call.team, *m, mine.activations, mine.products, y, m->all_rows(), SET);
 }
 
 // Reads `bytes` bytes with all threads at the speed of the memory: four pages at a time, a vector of each in turn, so that
@@ -588,35 +768,53 @@ extern "C" uint64_t draftwood_read(const uint64_t* p, int64_t bytes) {
   return all;
 }
 
+// `count` dot products of 16 rows x 4 columns on every thread, as many at a time as hide how long one takes: the greatest rate
+// that a product of bytes can have here. Returns the sum of all, which keeps the compiler from removing them.
+extern "C" int32_t draftwood_dots(int64_t count) {
+  constexpr int CHAINS = 12;
+  Call call;
+  std::vector<int32_t> sums(call.team.size, 0);
+  call.team.each(call.team.size, [&](int piece, int) {
+    uint8_t bytes[64];
+    for (int i = 0; i < 64; i++) bytes[i] = (uint8_t)(i % 16);
+    const W w = load_w(bytes);
+    I acc[CHAINS];
+    for (int i = 0; i < CHAINS; i++) acc[i] = whole(i);
+    for (int64_t n = 0; n < count; n += CHAINS)
+      for (int i = 0; i < CHAINS; i++) acc[i] = dot(acc[i], w, (int)0x01ff0201);
+    for (int i = 0; i < CHAINS; i++) sums[piece] += (int32_t)sum(real(acc[i]));
+  });
+  int32_t all = 0;
+  for (int32_t s : sums) all += s;
+  return all;
+}
+
 // Self-test: returns 0 if this machine runs the code and the results are right. Whole numbers only, so results are exact.
 extern "C" int draftwood_try() {
   if (draftwood_begin() != 0) return 2;
-  for (int kind = 4; kind <= 8; kind += 4) {
-    Matrix m{nullptr, nullptr, 20, 70, kind};
+  constexpr int ROWS = 20, COLUMNS = 256, TOKENS = 9;
+  for (const int kind : INTEGERS) {
+    Matrix m{nullptr, nullptr, ROWS, COLUMNS, kind, nullptr};
     Buffer data;
-    const size_t bytes = m.group_bytes() * m.groups();
+    const Layout l = layout_of(kind);
+    const size_t bytes = m.group_bytes() * m.groups(), chunk = l.head + (size_t)l.blocks * l.block;
     uint8_t* p = data.get<uint8_t>(bytes);
-    for (size_t i = 0; i < bytes; i++) p[i] = (uint8_t)(i * 7 + i / 64);
-    for (int g = 0; g < m.groups(); g++) {
-      uint16_t* s = (uint16_t*)(p + g * m.group_bytes() + m.weights_bytes());
-      for (int b = 0; b < m.blocks(); b++)
-        for (int r = 0; r < LANES; r++) {
-          s[(kind == 4 ? 32 : 16) * b + r] = 0x3c00;           // 1.0
-          if (kind == 4) s[32 * b + 16 + r] = 0xbc00;          // -1.0
-        }
+    for (size_t i = 0; i < bytes; i++) {
+      const size_t at = i % chunk;
+      if (at >= (size_t)l.head) p[i] = (uint8_t)(i * 7 + i / 64);
+      else if (at >= 64) p[i] = (uint8_t)(i % 3 - 1);
+      else p[i] = at % 2 == 0 ? 0 : at >= 32 && has_minimum(kind) ? 0xbc : 0x3c;  // 1.0 and -1.0
     }
     m.data = p;
-    float w[20][70], x[9 * 70], y[9 * 20];
-    for (int r = 0; r < 20; r++) unpack_row(m, r, w[r]);
-    for (int i = 0; i < 9 * 70; i++) x[i] = (float)(i * 37 % 255 - 127);
-    for (int t = 0; t < 9; t++)
-      for (int b = 0; b < 3; b++) x[t * 70 + b * 32] = 127.0f;  // the scale is 1, so nothing is rounded
-    draftwood_product(&m, x, 9, y);
-    for (int t = 0; t < 9; t++)
-      for (int r = 0; r < 20; r++) {
+    static float w[ROWS][COLUMNS], x[TOKENS * COLUMNS], y[TOKENS * ROWS];
+    for (int r = 0; r < ROWS; r++) unpack_row(m, r, w[r]);
+    for (int i = 0; i < TOKENS * COLUMNS; i++) x[i] = i % BLOCK == 0 ? 127.0f : (float)(i * 37 % 255 - 127);  // nothing is rounded
+    draftwood_product(&m, x, TOKENS, y);
+    for (int t = 0; t < TOKENS; t++)
+      for (int r = 0; r < ROWS; r++) {
         float want = 0.0f;
-        for (int c = 0; c < 70; c++) want += w[r][c] * x[t * 70 + c];
-        if (want != y[t * 20 + r]) return 1;
+        for (int c = 0; c < COLUMNS; c++) want += w[r][c] * x[t * COLUMNS + c];
+        if (want != y[t * ROWS + r]) return 1;
       }
   }
   return 0;

@@ -1,180 +1,229 @@
 // Products of byte activations with packed weights. Sixteen weight rows and four columns make one vector, so sums need no
 // shuffling. The sum over a block of 32 columns is an exact integer; blocks are added as floats in column order. The result
 // of a token therefore does not depend on other tokens of the pass.
-//
-// Packed: for every group of 16 weight rows, first the weights of all blocks, then their scales as halves.
-//   kind 4  256 bytes a block: byte 4r + k of vector v holds column 4v + k (low nibble) and 16 + 4v + k (high nibble)
-//           of row r; 16 scales, 16 minima. weight = scale * nibble + minimum
-//   kind 8  512 bytes a block: byte 4r + k of vector v holds column 4v + k of row r, plus 128; 16 scales.
-//           weight = scale * (byte - 128)
 #pragma once
 #include "pool.hpp"
-#include "activations.hpp"
+#include "blocks.hpp"
 
-struct Matrix {
-  const uint8_t* data;
-  const float* bias;  // or null
-  int32_t rows, columns, kind;
+constexpr int AHEAD = 4096;  // bytes that are prefetched before they are read
 
-  int groups() const { return (rows + LANES - 1) / LANES; }
-  int blocks() const { return (columns + BLOCK - 1) / BLOCK; }
-  size_t weights_bytes() const { return (size_t)blocks() * (kind == 4 ? 256 : 512); }
-  size_t group_bytes() const { return (weights_bytes() + (size_t)blocks() * (kind == 4 ? 64 : 32) + 63) / 64 * 64; }
-};
-
-#if defined(__AVX512VNNI__)
-struct I { __m512i v; };
-using W = __m512i;
-static inline I whole(int x) { return {_mm512_set1_epi32(x)}; }
-static inline I dot(I acc, W w, int x) { return {_mm512_dpbusd_epi32(acc.v, w, _mm512_set1_epi32(x))}; }
-static inline I join(I hi, I lo) { return {_mm512_add_epi32(_mm512_slli_epi32(hi.v, 7), lo.v)}; }
-static inline I plus(I a, int x) { return {_mm512_add_epi32(a.v, _mm512_set1_epi32(x))}; }
-static inline I both(I a, I b) { return {_mm512_add_epi32(a.v, b.v)}; }
-static inline F real(I a) { return {_mm512_cvtepi32_ps(a.v)}; }
-static inline W load_w(const uint8_t* p) { return _mm512_loadu_si512(p); }
-static inline W low_nibble(W a) { return _mm512_and_si512(a, _mm512_set1_epi8(15)); }
-static inline W high_nibble(W a) { return _mm512_and_si512(_mm512_srli_epi16(a, 4), _mm512_set1_epi8(15)); }
-#elif defined(__AVX2__)
-struct I { __m256i a, b; };
-struct W { __m256i a, b; };
-static inline I whole(int x) { __m256i v = _mm256_set1_epi32(x); return {v, v}; }
-#if defined(__AVXVNNI__)
-static inline __m256i dot8(__m256i acc, __m256i w, __m256i x) { return _mm256_dpbusd_avx_epi32(acc, w, x); }
-#else
-// Only for nibbles, or bytes split in nibbles: 2 * 15 * 127 fits in 16 bits, 2 * 255 * 127 would not.
-static inline __m256i dot8(__m256i acc, __m256i w, __m256i x) {
-  return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1)));
-}
-#define SPLIT_BYTES 1
-#endif
-static inline I dot(I acc, W w, int x) {
-  __m256i v = _mm256_set1_epi32(x);
-  return {dot8(acc.a, w.a, v), dot8(acc.b, w.b, v)};
-}
-static inline I shifted(I hi, I lo, int bits) {
-  return {_mm256_add_epi32(_mm256_slli_epi32(hi.a, bits), lo.a), _mm256_add_epi32(_mm256_slli_epi32(hi.b, bits), lo.b)};
-}
-static inline I join(I hi, I lo) { return shifted(hi, lo, 7); }
-static inline I plus(I x, int y) {
-  __m256i v = _mm256_set1_epi32(y);
-  return {_mm256_add_epi32(x.a, v), _mm256_add_epi32(x.b, v)};
-}
-static inline I both(I x, I y) { return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)}; }
-static inline F real(I x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
-static inline W load_w(const uint8_t* p) {
-  return {_mm256_loadu_si256((const __m256i*)p), _mm256_loadu_si256((const __m256i*)(p + 32))};
-}
-static inline W low_nibble(W x) {
-  __m256i m = _mm256_set1_epi8(15);
-  return {_mm256_and_si256(x.a, m), _mm256_and_si256(x.b, m)};
-}
-static inline W high_nibble(W x) {
-  return low_nibble({_mm256_srli_epi16(x.a, 4), _mm256_srli_epi16(x.b, 4)});
-}
-#else
-struct I { int32_t v[LANES]; };
-struct W { uint8_t v[64]; };
-static inline I whole(int x) { I r; for (int i = 0; i < LANES; i++) r.v[i] = x; return r; }
-static inline I dot(I acc, const W& w, int x) {
-  int8_t b[4]; memcpy(b, &x, 4);
-  for (int r = 0; r < LANES; r++)
-    acc.v[r] += w.v[4 * r] * b[0] + w.v[4 * r + 1] * b[1] + w.v[4 * r + 2] * b[2] + w.v[4 * r + 3] * b[3];
-  return acc;
-}
-static inline I join(I hi, I lo) { for (int i = 0; i < LANES; i++) hi.v[i] = hi.v[i] * 128 + lo.v[i]; return hi; }
-static inline I plus(I a, int x) { for (int i = 0; i < LANES; i++) a.v[i] += x; return a; }
-static inline I both(I a, I b) { for (int i = 0; i < LANES; i++) a.v[i] += b.v[i]; return a; }
-static inline F real(I a) { F r; for (int i = 0; i < LANES; i++) r.v[i] = (float)a.v[i]; return r; }
-static inline W load_w(const uint8_t* p) { W w; memcpy(w.v, p, 64); return w; }
-static inline W low_nibble(W w) { for (auto& b : w.v) b &= 15; return w; }
-static inline W high_nibble(W w) { for (auto& b : w.v) b >>= 4; return w; }
-#endif
-
-// Prefetches one block's share of a group, `ahead` bytes from here: weights and scales lie in one stream, which continues
-// in the next group. Behind the last group the prefetch has no effect.
-constexpr int AHEAD = 4096;
-template <int KIND>
-static inline void prefetch_block(const uint8_t* group, int block, size_t ahead) {
-#if defined(__GNUC__)
-  const uint8_t* p = group + (size_t)block * (KIND == 4 ? 320 : 544) + ahead;
-  for (int i = 0; i < (KIND == 4 ? 5 : 9); i++) __builtin_prefetch(p + 64 * i, 0, 3);
-#endif
-}
-
-static inline int quad(const int8_t* p) { int x; memcpy(&x, p, 4); return x; }
-
-static inline I dot_block(const W* w, int kind, I start, const int8_t* x) {
+// The sum over the 16 columns of w[0..3].
+template <int KIND> static inline I dot_half(const W* w, I start, const int8_t* x) {
 #if defined(SPLIT_BYTES)
-  if (kind == 8) {
+  if (is_wide(KIND)) {
     I hi = whole(0), lo = start;
-    for (int c = 0; c < 8; c++) {
+    for (int c = 0; c < 4; c++) {
       hi = dot(hi, high_nibble(w[c]), quad(x + 4 * c));
       lo = dot(lo, low_nibble(w[c]), quad(x + 4 * c));
     }
     return shifted(hi, lo, 4);
   }
 #endif
-  (void)kind;
-  I other = whole(0);  // two chains, because each product waits for the one before it
-  for (int c = 0; c < 4; c++) {
-    start = dot(start, w[c], quad(x + 4 * c));
-    other = dot(other, w[c + 4], quad(x + 16 + 4 * c));
+  for (int c = 0; c < 4; c++) start = dot(start, w[c], quad(x + 4 * c));
+  return start;
+}
+
+// The sum over a block, in two chains, because each product waits for the one before it.
+template <int KIND> static inline I dot_block(const W* w, I start, const int8_t* x) {
+  return both(dot_half<KIND>(w, start, x), dot_half<KIND>(w + 4, whole(0), x + 16));
+}
+
+// What a sum begins with: less the offset of the levels, times the activations.
+template <int KIND> static inline I begin(int less) {
+  constexpr int SHIFT = offset_shift(KIND);
+  return SHIFT < 0 ? whole(0) : shifted<SHIFT < 0 ? 0 : SHIFT>(whole(less));
+}
+
+// The sum over a block for token t; `two`: it has a second digit.
+template <int KIND> static inline I sum_block(const W* w, const Block& x, int t, bool two, I left, I right) {
+  if (KIND == Q6_K) {
+    I sums[2];
+    for (int h = 0; h < 2; h++) {
+      const I start = begin<KIND>(x.less(t, h));
+      const I s = dot_half<KIND>(w + 4 * h, two ? whole(0) : start, x.hi[t] + 16 * h);
+      sums[h] = two ? join(s, dot_half<KIND>(w + 4 * h, start, x.lo[t] + 16 * h)) : s;
+    }
+    return both(sums[0] * left, sums[1] * right);
   }
-  return both(start, other);
+  const I start = begin<KIND>(x.less(t));
+  if (two) return join(dot_block<KIND>(w, whole(0), x.hi[t]), dot_block<KIND>(w, start, x.lo[t]));
+  return dot_block<KIND>(w, start, x.hi[t]);
 }
 
 // One group of weight rows for the NT tokens of a tile. two[b]: bit mask of the tokens with a second digit in block b.
 template <int KIND, int NT>
 static void tile(const Matrix& m, int group, const Block* x, int blocks, const uint32_t* two, F* out) {
-  const uint8_t* weights = m.data + group * m.group_bytes();
-  const uint16_t* scales = (const uint16_t*)(weights + m.weights_bytes());
-  F acc[NT];
-#pragma GCC unroll 16  // sums stay in registers; a loop would clear an array in memory first
+  const uint8_t* data = m.data + group * stream_bytes(KIND, blocks);
+  F acc[NT];  // not `out`, which would be written to memory first
   for (int t = 0; t < NT; t++) acc[t] = set1(0.0f);
   for (int b = 0; b < blocks; b++, x++) {
-    prefetch_block<KIND>(weights, b, AHEAD);
+    const Chunk<KIND> chunk(data, b);
+    chunk.prefetch(AHEAD);
     W w[8];
-    F scale, minimum = set1(0.0f);
-    if (KIND == 4) {
-      for (int v = 0; v < 4; v++) {
-        W packed = load_w(weights + 256 * b + 64 * v);
-        w[v] = low_nibble(packed);
-        w[v + 4] = high_nibble(packed);
-      }
-      scale = load_half(scales + 32 * b);
-      minimum = load_half(scales + 32 * b + 16);
-    } else {
-      for (int v = 0; v < 8; v++) w[v] = load_w(weights + 512 * b + 64 * v);
-      scale = load_half(scales + 16 * b);
-    }
+    chunk.load(w);
+    const F scale = chunk.scale(), minimum = chunk.minimum();
+    I left = whole(0), right = left;
+    if (KIND == Q6_K) { left = chunk.whole_scale(0); right = chunk.whole_scale(1); }
     const uint32_t outliers = two[b];
 #pragma GCC unroll 16
     for (int t = 0; t < NT; t++) {
-      I s = dot_block(w, KIND, whole(0), x->hi[t]);
-      if (outliers >> t & 1) s = join(s, dot_block(w, KIND, whole(0), x->lo[t]));
-      if (KIND == 8) s = plus(s, x->minus(t));
+      const I s = sum_block<KIND>(w, *x, t, outliers >> t & 1, left, right);
       acc[t] = fma(real(s), scale * set1(x->factor(t)), acc[t]);
-      if (KIND == 4) acc[t] = fma(minimum, set1(x->total(t)), acc[t]);
+      if (has_minimum(KIND)) acc[t] = fma(minimum, set1(x->total(t)), acc[t]);
     }
   }
 #pragma GCC unroll 16
   for (int t = 0; t < NT; t++) out[t] = acc[t];
 }
 
-using Tile = void (*)(const Matrix&, int, const Block*, int, const uint32_t*, F*);
+// The same for weights that are floats, with activations as floats: x [NT][columns, padded to blocks]. Columns are added in
+// order.
+template <int KIND, int NT>
+static void float_tile(const Matrix& m, int group, const float* x, F* out) {
+  constexpr int BYTES = layout_of(KIND).block / BLOCK;  // of a column
+  const uint8_t* p = m.data + group * m.group_bytes();
+  const size_t stride = (size_t)m.blocks() * BLOCK;
+  F acc[NT];
+  for (int t = 0; t < NT; t++) acc[t] = set1(0.0f);
+  for (size_t c = 0; c < stride; c++) {
+#if defined(__GNUC__)
+    if (c % (64 / BYTES + (BYTES == 64)) == 0) __builtin_prefetch(p + c * BYTES + AHEAD, 0, 3);
+#endif
+    const F w = load_weights<KIND>(p + c * BYTES);
+#pragma GCC unroll 16
+    for (int t = 0; t < NT; t++) acc[t] = fma(w, set1(x[t * stride + c]), acc[t]);
+  }
+  for (int t = 0; t < NT; t++) out[t] = acc[t];
+}
+
+// The same for any number of tokens, and for G groups of rows at once, which share what is loaded of the activations. With
+// two groups there are more sums than registers, so they are in memory. out [G][tokens].
+template <int KIND, int G>
+static void several(const Matrix& m, int group, const Block* x, int blocks, const uint32_t* two, int tokens, F* out) {
+  const size_t size = stream_bytes(KIND, blocks);
+  const uint8_t* data[G];
+  for (int g = 0; g < G; g++) data[g] = m.data + (group + g) * size;
+  alignas(64) F acc[TILE_TOKENS][G];
+  for (int t = 0; t < tokens; t++)
+    for (int g = 0; g < G; g++) acc[t][g] = set1(0.0f);
+  for (int b = 0; b < blocks; b++, x++) {
+    W w[G][8];
+    F scale[G], minimum[G];
+    I left[G], right[G];
+    for (int g = 0; g < G; g++) {
+      const Chunk<KIND> chunk(data[g], b);
+      const bool over = (size_t)(chunk.block - data[g]) + AHEAD >= size;  // of this group: then what G groups on begins with
+      chunk.prefetch(over ? AHEAD + (G - 1) * size : AHEAD);
+      chunk.load(w[g]);
+      scale[g] = chunk.scale();
+      minimum[g] = chunk.minimum();
+      if (KIND == Q6_K) { left[g] = chunk.whole_scale(0); right[g] = chunk.whole_scale(1); }
+    }
+    const uint32_t outliers = two[b];
+    for (int t = 0; t < tokens; t++) {
+      I s[G];
+      if (outliers >> t & 1) {
+        for (int g = 0; g < G; g++) s[g] = sum_block<KIND>(w[g], *x, t, true, left[g], right[g]);
+      } else {
+        const int8_t* hi = x->hi[t];
+        I more[G];
+        for (int g = 0; g < G; g++) {
+          s[g] = begin<KIND>(KIND == Q6_K ? x->less(t, 0) : x->less(t));
+          more[g] = KIND == Q6_K ? begin<KIND>(x->less(t, 1)) : whole(0);
+        }
+        for (int c = 0; c < 4; c++)
+          for (int g = 0; g < G; g++) {
+            s[g] = dot(s[g], w[g][c], quad(hi + 4 * c));
+            more[g] = dot(more[g], w[g][c + 4], quad(hi + 16 + 4 * c));
+          }
+        for (int g = 0; g < G; g++)
+          s[g] = KIND == Q6_K ? both(s[g] * left[g], more[g] * right[g]) : both(s[g], more[g]);
+      }
+      for (int g = 0; g < G; g++) {
+        F sum = fma(real(s[g]), scale[g] * set1(x->factor(t)), acc[t][g]);
+        if (has_minimum(KIND)) sum = fma(minimum[g], set1(x->total(t)), sum);
+        acc[t][g] = sum;
+      }
+    }
+  }
+  for (int g = 0; g < G; g++)
+    for (int t = 0; t < tokens; t++) out[g * tokens + t] = acc[t][g];
+}
+
+using Tile = void (*)(const Matrix&, int, const Block*, int, const uint32_t*, int, F*);
+using FloatTile = void (*)(const Matrix&, int, const float*, F*);
+struct Tiles { Tile one, two; };  // for one group of rows, and for two
+
 #if defined(__AMX_INT8__)
 #include "amx.hpp"
-#elif defined(__AVX512F__)
-#define TILES(K) {tile<K, 1>, tile<K, 2>, tile<K, 3>, tile<K, 4>, tile<K, 5>, tile<K, 6>, tile<K, 7>, tile<K, 8>, \
-  tile<K, 9>, tile<K, 10>, tile<K, 11>, tile<K, 12>, tile<K, 13>, tile<K, 14>, tile<K, 15>, tile<K, 16>}
 #else
-#define TILES(K) {tile<K, 1>, tile<K, 2>, tile<K, 3>, tile<K, 4>}
-#endif
-#if !defined(__AMX_INT8__)
 static inline void tiles_begin(int) {}
 static inline void tiles_end(int) {}
 #endif
-static const Tile tiles4[TILE_TOKENS] = TILES(4), tiles8[TILE_TOKENS] = TILES(8);
+
+#if defined(__AVX512F__)
+template <int KIND>
+static void group_tile(const Matrix& m, int group, const Block* x, int blocks, const uint32_t* two, int tokens, F* out) {
+#if defined(__AMX_INT8__)
+  if (on_matrix_unit<KIND>(tokens)) return matrix_tile<KIND>(m, group, x, blocks, two, tokens, out);
+#endif
+  if (tokens == 1) return tile<KIND, 1>(m, group, x, blocks, two, out);
+  several<KIND, 1>(m, group, x, blocks, two, tokens, out);
+}
+template <int KIND>
+static void pair_tile(const Matrix& m, int group, const Block* x, int blocks, const uint32_t* two, int tokens, F* out) {
+  bool apart = tokens == 1;
+#if defined(__AMX_INT8__)
+  apart |= on_matrix_unit<KIND>(tokens);
+#endif
+  if (!apart) return several<KIND, 2>(m, group, x, blocks, two, tokens, out);
+  group_tile<KIND>(m, group, x, blocks, two, tokens, out);
+  group_tile<KIND>(m, group + 1, x, blocks, two, tokens, out + tokens);
+}
+#else
+template <int KIND>
+static void group_tile(const Matrix& m, int group, const Block* x, int blocks, const uint32_t* two, int tokens, F* out) {
+  switch (tokens) {
+    case 1: return tile<KIND, 1>(m, group, x, blocks, two, out);
+    case 2: return tile<KIND, 2>(m, group, x, blocks, two, out);
+    case 3: return tile<KIND, 3>(m, group, x, blocks, two, out);
+    default: return tile<KIND, 4>(m, group, x, blocks, two, out);
+  }
+}
+template <int KIND>
+static void pair_tile(const Matrix& m, int group, const Block* x, int blocks, const uint32_t* two, int tokens, F* out) {
+  group_tile<KIND>(m, group, x, blocks, two, tokens, out);
+  group_tile<KIND>(m, group + 1, x, blocks, two, tokens, out + tokens);
+}
+#endif
+
+template <int KIND> static Tiles tiles_for() { return {group_tile<KIND>, pair_tile<KIND>}; }
+
+static Tiles tiles_of(int kind) {
+  switch (kind) {
+    case Q4_0: return tiles_for<Q4_0>();
+    case Q4_1: return tiles_for<Q4_1>();
+    case Q5_0: return tiles_for<Q5_0>();
+    case Q5_1: return tiles_for<Q5_1>();
+    case Q4_K: return tiles_for<Q4_K>();
+    case Q5_K: return tiles_for<Q5_K>();
+    case Q6_K: return tiles_for<Q6_K>();
+    case IQ4_NL: return tiles_for<IQ4_NL>();
+    case IQ4_XS: return tiles_for<IQ4_XS>();
+    default: return tiles_for<Q8_0>();
+  }
+}
+
+// By the number of tokens, from 1.
+template <int KIND, int... N> static const FloatTile* float_tiles(std::integer_sequence<int, N...>) {
+  static const FloatTile all[] = {float_tile<KIND, N + 1>...};
+  return all;
+}
+static const FloatTile* float_tiles_of(int kind) {
+  using Counts = std::make_integer_sequence<int, TILE_TOKENS>;
+  if (kind == F32) return float_tiles<F32>(Counts());
+  return kind == F16 ? float_tiles<F16>(Counts()) : float_tiles<BF16>(Counts());
+}
 
 enum Use { SET, ADD };  // y = x W^T + b, or y += x W^T + b
 
@@ -185,54 +234,126 @@ static inline void emit(const Matrix& m, int group, F value, float* y, Use use) 
   store_some(y + at, value, n);
 }
 
-// `done(first token, group, NT, values, worker)` is called for every finished tile.
-template <class Done>
-static void multiply(const Team& team, const Matrix& m, const Activations& x, Buffer& flags, const Done& done) {
-  uint32_t* two = flags.get<uint32_t>((size_t)x.cut.count * x.blocks);
+// two[tile][block]: which tokens have a second digit there.
+static inline void mark_outliers(const Activations& x, uint32_t* two) {
   for (int c = 0; c < x.cut.count; c++)
     for (int b = 0; b < x.blocks; b++) two[(size_t)c * x.blocks + b] = x.two(c, b);
-  const int groups = m.groups();
-  const int pieces = team.size == 1 ? 1 : std::min(groups, team.size * 4);
-  const Tile* tiles = m.kind == 4 ? tiles4 : tiles8;
-  team.each(pieces, [&](int piece, int worker) {
-    F out[TILE_TOKENS];
-    tiles_begin(x.cut.size);
-    const int from = (int)((int64_t)groups * piece / pieces), to = (int)((int64_t)groups * (piece + 1) / pieces);
-    for (int g = from; g < to; g++)
-      for (int c = 0; c < x.cut.count; c++) {
-        const int n = x.tokens_in(c);
-        tiles[n - 1](m, g, x.tile(c), x.blocks, two + (size_t)c * x.blocks, out);
-        done(c * x.cut.size, g, n, out, worker);
+}
+
+struct Product {  // one of several that are computed together
+  const Matrix* m;
+  const Activations* x;
+  float* y;  // [tokens][stride]
+};
+
+struct Part {  // of a product: rows of one kind
+  const Matrix* m;
+  const Activations* x;
+  const uint32_t* two;
+  const float* floats;  // the activations, [tokens][columns, padded to blocks], for weights that are floats
+  float* y;
+  int begin;  // groups of the parts before it
+};
+
+struct Room {  // memory of products
+  Buffer flags, floats;
+  std::vector<Part> parts;
+};
+
+// The activations as floats, as they were rounded.
+static inline void to_floats(const Team& team, const Activations& x, float* y) {
+  const size_t stride = (size_t)x.blocks * BLOCK;
+  team.each(x.count, [&](int token, int) {
+    const Block* from = x.tile(token / x.cut.size);
+    const int r = token % x.cut.size;
+    float* to = y + token * stride;
+    for (int b = 0; b < x.blocks; b++, from++)
+      for (int c = 0; c < BLOCK; c++) {
+        const bool two = from->eight[r / 8].two[r % 8];
+        to[b * BLOCK + c] = from->factor(r) * (float)(two ? from->hi[r][c] * 128 + from->lo[r][c] : from->hi[r][c]);
       }
-    tiles_end(x.cut.size);
   });
 }
 
-static inline void multiply(const Team& team, const Matrix& m, const Activations& x, Buffer& flags, float* y, int stride,
-                            Use use) {
-  multiply(team, m, x, flags, [&](int first, int group, int n, const F* out, int) {
-    for (int t = 0; t < n; t++) emit(m, group, out[t], y + (size_t)(first + t) * stride, use);
-  });
-}
+// How many pieces a product is divided into.
+static inline int pieces_of(const Team& team, int groups) { return team.size == 1 ? 1 : std::min(groups, team.size * 4); }
 
-// Row `id` of the weights as floats.
-static inline void unpack_row(const Matrix& m, int64_t id, float* y) {
-  const uint8_t* weights = m.data + (id / LANES) * m.group_bytes();
-  const uint16_t* scales = (const uint16_t*)(weights + m.weights_bytes());
-  const int r = (int)(id % LANES);
-  float t[LANES];
-  for (int b = 0; b < m.blocks(); b++) {
-    store(t, load_half(scales + (m.kind == 4 ? 32 : 16) * b));
-    const float scale = t[r];
-    if (m.kind == 4) store(t, load_half(scales + 32 * b + 16));
-    for (int c = 0; c < std::min(BLOCK, m.columns - b * BLOCK); c++) {
-      if (m.kind == 4) {
-        const uint8_t byte = weights[256 * b + 64 * (c % 16 / 4) + 4 * r + c % 4];
-        const float level = scale * (float)(c < 16 ? byte & 15 : byte >> 4);
-        y[b * BLOCK + c] = level + t[r];
-      } else {
-        y[b * BLOCK + c] = scale * (float)((int)weights[512 * b + 64 * (c / 4) + 4 * r + c % 4] - 128);
-      }
+// Groups [from, to) of a part.
+static inline void multiply_groups(const Part& p, int from, int to, int stride, Use use) {
+  const Matrix& m = *p.m;
+  const Activations& x = *p.x;
+  const bool floats = is_float(m.kind);
+  const Tiles tiles = tiles_of(m.kind);
+  F out[2 * TILE_TOKENS];
+  for (int g = from, count = 1; g < to; g += count) {
+    count = floats ? 1 : std::min(2, to - g);
+    for (int c = 0; c < x.cut.count; c++) {
+      const int n = x.tokens_in(c), first = c * x.cut.size;
+      if (floats)
+        float_tiles_of(m.kind)[n - 1](m, g, p.floats + (size_t)first * x.blocks * BLOCK, out);
+      else
+        (count == 2 ? tiles.two : tiles.one)(m, g, x.tile(c), x.blocks, p.two + (size_t)c * x.blocks, n, out);
+      for (int i = 0; i < count * n; i++) emit(m, g + i / n, out[i], p.y + (size_t)(first + i % n) * stride, use);
     }
   }
+}
+
+// Products over as many tokens each: the threads divide their groups of rows as if they were one matrix's.
+static inline void multiply_all(const Team& team, const Product* all, int count, Room& room, int stride, Use use) {
+  size_t flags = 0, floats = 0;
+  for (int j = 0; j < count; j++) {
+    flags += (size_t)all[j].x->cut.count * all[j].x->blocks;
+    bool any = false;
+    for (const Matrix* m = all[j].m; m != nullptr; m = m->rest) any |= is_float(m->kind);
+    if (any) floats += (size_t)all[j].x->count * all[j].x->blocks * BLOCK;
+  }
+  uint32_t* two = room.flags.get<uint32_t>(flags);
+  float* real = floats == 0 ? nullptr : room.floats.get<float>(floats);
+  room.parts.clear();
+  int groups = 0;
+  for (int j = 0; j < count; j++) {
+    const Activations& x = *all[j].x;
+    mark_outliers(x, two);
+    const float* made = nullptr;
+    float* y = all[j].y;
+    for (const Matrix* m = all[j].m; m != nullptr; m = m->rest) {
+      if (is_float(m->kind) && made == nullptr) {
+        to_floats(team, x, real);
+        made = real;
+        real += (size_t)x.count * x.blocks * BLOCK;
+      }
+      room.parts.push_back({m, &x, two, made, y, groups});
+      groups += m->groups();
+      y += m->rows;
+    }
+    two += (size_t)x.cut.count * x.blocks;
+  }
+  const int pieces = pieces_of(team, groups), size = all[0].x->cut.size;
+  team.each(pieces, [&](int piece, int) {
+    const int from = (int)((int64_t)groups * piece / pieces), to = (int)((int64_t)groups * (piece + 1) / pieces);
+    tiles_begin(size);
+    for (const Part& p : room.parts) {
+      const int first = std::max(from - p.begin, 0), behind = std::min(to - p.begin, p.m->groups());
+      if (first < behind) multiply_groups(p, first, behind, stride, use);
+    }
+    tiles_end(size);
+  });
+}
+
+static inline void multiply(const Team& team, const Matrix& m, const Activations& x, Room& room, float* y, int stride,
+                            Use use) {
+  const Product one{&m, &x, y};
+  multiply_all(team, &one, 1, room, stride, use);
+}
+
+// The rows of a matrix behind the first `rows`; `data` is null if they do not begin a group.
+static inline Matrix behind(const Matrix& all, int rows) {
+  Matrix m = all;
+  for (; rows >= m.rows && m.rest != nullptr; m = *m.rest) rows -= m.rows;
+  if (rows % LANES != 0) m.data = nullptr;
+  if (m.data == nullptr) return m;
+  m.data += rows / LANES * m.group_bytes();
+  m.rows -= rows;
+  if (m.bias != nullptr) m.bias += rows;
+  return m;
 }

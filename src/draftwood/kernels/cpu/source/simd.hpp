@@ -29,6 +29,9 @@ static inline F load_half(const uint16_t* p) { return {_mm512_cvtph_ps(_mm256_lo
 static inline void store_half(uint16_t* p, F a) {
   _mm256_storeu_si256((__m256i*)p, _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
+static inline F load_bfloat(const uint16_t* p) {
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p)), 16))};
+}
 // 2^n for whole n in [-126, 127]
 static inline F exp2_whole(F n) {
   return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127)), 23))};
@@ -67,6 +70,10 @@ static inline void store_half(uint16_t* p, F x) {
   _mm_storeu_si128((__m128i*)p, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   _mm_storeu_si128((__m128i*)(p + 8), _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
+static inline __m256 bfloats(const uint16_t* p) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)p)), 16));
+}
+static inline F load_bfloat(const uint16_t* p) { return {bfloats(p), bfloats(p + 8)}; }
 static inline __m256 exp2_half(__m256 n) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
 }
@@ -93,7 +100,7 @@ static inline F operator+(F a, F b) { EACH a.v[i] += b.v[i]; return a; }
 static inline F operator-(F a, F b) { EACH a.v[i] -= b.v[i]; return a; }
 static inline F operator*(F a, F b) { EACH a.v[i] *= b.v[i]; return a; }
 static inline F operator/(F a, F b) { EACH a.v[i] /= b.v[i]; return a; }
-static inline F fma(F a, F b, F c) { EACH c.v[i] += a.v[i] * b.v[i]; return c; }
+static inline F fma(F a, F b, F c) { EACH c.v[i] = fmaf(a.v[i], b.v[i], c.v[i]); return c; }  // rounds once, as elsewhere
 static inline F max(F a, F b) { EACH a.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i]; return a; }
 static inline F min(F a, F b) { EACH a.v[i] = a.v[i] < b.v[i] ? a.v[i] : b.v[i]; return a; }
 static inline F abs(F a) { EACH a.v[i] = fabsf(a.v[i]); return a; }
@@ -123,6 +130,11 @@ static inline uint16_t float_to_half(float f) {
 }
 static inline F load_half(const uint16_t* p) { F r; EACH r.v[i] = half_to_float(p[i]); return r; }
 static inline void store_half(uint16_t* p, F a) { EACH p[i] = float_to_half(a.v[i]); }
+static inline F load_bfloat(const uint16_t* p) {
+  F r;
+  EACH { uint32_t b = (uint32_t)p[i] << 16; memcpy(&r.v[i], &b, 4); }
+  return r;
+}
 static inline F exp2_whole(F n) {
   EACH { uint32_t b = (uint32_t)((int32_t)n.v[i] + 127) << 23; memcpy(&n.v[i], &b, 4); }
   return n;

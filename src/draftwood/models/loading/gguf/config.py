@@ -10,10 +10,13 @@ from draftwood.core.config import Family, ModelConfig, RopeScaling
 from draftwood.errors import ModelError
 from draftwood.models.loading.gguf.header import Header
 from draftwood.models.loading.gguf.weights import ROPE_FREQS, dequantise
-from draftwood.models.rope import scaled
+from draftwood.models.loading.hf_config import gemma_arithmetic
+from draftwood.models.rope import scaled, yarn_attention_factor
 
 # A file of architecture "llama" may hold a Mistral model: the two differ in the sliding window alone.
-ARCHITECTURES: dict[str, Family] = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
+ARCHITECTURES: dict[str, Family] = {
+    "llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma2": "gemma2", "gemma3": "gemma3_text",
+}  # fmt: skip
 
 # Keys that change the arithmetic in ways the decoder does not have, with the one value that changes nothing.
 NEUTRAL: dict[str, Any] = {
@@ -24,9 +27,10 @@ NEUTRAL: dict[str, Any] = {
     "attention.scale": None,
     "attention.causal": True,
     "attention.clamp_kqv": 0.0,
-    "attn_logit_softcapping": 0.0,
-    "final_logit_softcapping": 0.0,
 }
+CAPS = {"attention_cap": "attn_logit_softcapping", "logit_cap": "final_logit_softcapping"}
+# The files do not say what scores are divided by; the models of these sizes use hidden size / heads instead of head_dim.
+LARGEST = {"gemma2": 46, "gemma3": 62}
 
 
 def read_config(header: Header) -> ModelConfig:
@@ -35,10 +39,6 @@ def read_config(header: Header) -> ModelConfig:
     arch = meta.get("general.architecture")
     if arch not in ARCHITECTURES:
         raise _unsupported(header, f"architecture {arch!r} is not supported; known: {', '.join(ARCHITECTURES)}")
-    if _integer(header, "split.count", 1) > 1:
-        raise ModelError(
-            f"{header.path}: one of {meta['split.count']} parts of a split model\nhint: merge the parts with gguf-split"
-        )
     for key, neutral in NEUTRAL.items():
         value = _scalar(header, f"{arch}.{key}", neutral)
         if value != neutral:
@@ -51,14 +51,29 @@ def read_config(header: Header) -> ModelConfig:
             raise ModelError(
                 f"{header.path}: {arch}.{key} = {meta[f'{arch}.{key}']} differs from the head size {head_dim}"
             )
-    window = _integer(header, f"{arch}.attention.sliding_window", 0) or None
+    layers = _integer(header, f"{arch}.block_count")
+    window, full_layers = _windows(header, arch, layers)
     tokens = meta.get("tokenizer.ggml.tokens")
     theta = _real(header, f"{arch}.rope.freq_base", 10_000.0)
+    more: dict[str, Any] = {"full_layers": full_layers}
+    if arch in LARGEST:
+        scalar = hidden / heads if layers == LARGEST[arch] else head_dim
+        more |= gemma_arithmetic(hidden, None if scalar == head_dim else scalar)
+        usual = {"attention_cap": 50.0, "logit_cap": 30.0} if arch == "gemma2" else {}
+        for name, key in CAPS.items():
+            cap = float(_scalar(header, f"{arch}.{key}", usual.get(name, 0.0)))
+            more[name] = float(str(np.float32(cap))) if cap else None
+        if arch == "gemma3" and window:
+            more["local_rope_theta"] = _real(header, f"{arch}.rope.freq_base_swa", 10_000.0)
+    else:
+        for key in CAPS.values():
+            if _scalar(header, f"{arch}.{key}", 0.0):
+                raise _unsupported(header, f"{arch}.{key} = {meta[f'{arch}.{key}']} is not supported")
     return ModelConfig(
         family="mistral" if window and arch == "llama" else ARCHITECTURES[arch],
         vocab_size=_integer(header, f"{arch}.vocab_size", len(tokens) if isinstance(tokens, list) else 0),
         hidden_size=hidden,
-        num_layers=_integer(header, f"{arch}.block_count"),
+        num_layers=layers,
         num_heads=heads,
         num_kv_heads=_integer(header, f"{arch}.attention.head_count_kv", heads),
         head_dim=head_dim,
@@ -71,13 +86,31 @@ def read_config(header: Header) -> ModelConfig:
         qkv_bias="blk.0.attn_q.bias" in header.tensors,
         out_bias="blk.0.attn_output.bias" in header.tensors,
         mlp_bias="blk.0.ffn_gate.bias" in header.tensors,
-        qk_norm=arch == "qwen3",
+        qk_norm=arch in ("qwen3", "gemma3"),
         sliding_window=window,
         bos_token_id=_token(header, "bos"),
         eos_token_ids=tuple(
             dict.fromkeys(token for token in (_token(header, "eos"), _token(header, "eot")) if token is not None)
         ),
+        **more,
     )
+
+
+def _windows(header: Header, arch: str, layers: int) -> tuple[int | None, tuple[int, ...]]:
+    """The sliding window, and the layers without it: every n-th, or those of a list."""
+    key = f"{arch}.attention.sliding_window"
+    window = _integer(header, key, 4096 if arch == "gemma2" else 0) or None
+    pattern = header.metadata.get(f"{key}_pattern", {"gemma2": 2, "gemma3": 6}.get(arch, 0))
+    if window is None:
+        return None, ()
+    if isinstance(pattern, (list, np.ndarray)):
+        if len(pattern) != layers:
+            raise ModelError(f"{header.path}: {key}_pattern has {len(pattern)} entries for {layers} layers")
+        full = tuple(i for i, has_window in enumerate(pattern) if not has_window)
+    else:
+        step = _integer(header, f"{key}_pattern", pattern)
+        full = tuple(i for i in range(layers) if step and (i + 1) % step == 0)
+    return (None, ()) if len(full) == layers else (window, full)
 
 
 def _unsupported(header: Header, what: str) -> ModelError:
@@ -94,8 +127,10 @@ def _token(header: Header, name: str) -> int | None:
 
 def _rope_scaling(header: Header, arch: str, theta: float, head_dim: int) -> RopeScaling | None:
     kind = header.metadata.get(f"{arch}.rope.scaling.type", "none")
+    if kind == "yarn":
+        return _yarn(header, arch)
     if kind not in ("none", "linear"):
-        raise _unsupported(header, f"rope scaling {kind!r} is not supported; known: linear, and that of Llama 3")
+        raise _unsupported(header, f"rope scaling {kind!r} is not supported; known: linear, yarn, and that of Llama 3")
     factor = _real(header, f"{arch}.rope.scaling.factor", 1.0) if kind == "linear" else 1.0
     if ROPE_FREQS not in header.tensors:
         return RopeScaling("linear", factor) if factor != 1.0 else None
@@ -104,6 +139,19 @@ def _rope_scaling(header: Header, arch: str, theta: float, head_dim: int) -> Rop
     factors = dequantise(header, header.tensors[ROPE_FREQS]).reshape(-1)
     original = _integer(header, f"{arch}.rope.scaling.original_context_length", 8192)
     return recover_scaling(factors, theta, head_dim, original, where=str(header.path))
+
+
+def _yarn(header: Header, arch: str) -> RopeScaling:
+    at = f"{arch}.rope.scaling"
+    factor = _real(header, f"{at}.factor")
+    return RopeScaling(
+        "yarn",
+        factor,
+        original_max_positions=_integer(header, f"{at}.original_context_length"),
+        beta_fast=_real(header, f"{at}.yarn_beta_fast", 32.0),
+        beta_slow=_real(header, f"{at}.yarn_beta_slow", 1.0),
+        attention_factor=_real(header, f"{at}.attn_factor", 1.0) * yarn_attention_factor(factor),
+    )
 
 
 def recover_scaling(

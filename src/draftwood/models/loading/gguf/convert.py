@@ -1,5 +1,8 @@
 """GGUF file -> a Hugging Face folder in the cache, made once. Later starts read only the folder.
 
+`described` makes config.json and the tokenizer alone, which is all that the packed backends need; `converted` also makes
+float32 weights, for who asks for floats.
+
 The folder's key is the file's SHA-256 and the converter's version, so a copy of the file elsewhere shares it and a changed
 file gets a new one. Hashing a large file takes seconds, so a small note keeps the hash of an unchanged file.
 """
@@ -14,19 +17,31 @@ from pathlib import Path
 
 import numpy as np
 
+from draftwood.core.config import ModelConfig
 from draftwood.errors import WeightsError
 from draftwood.models.loading import folder_cache, hf_config
 from draftwood.models.loading.checkpoint import SINGLE
 from draftwood.models.loading.gguf import tokenizer, weights
 from draftwood.models.loading.gguf.config import read_config
-from draftwood.models.loading.gguf.header import read_header
+from draftwood.models.loading.gguf.header import Header
+from draftwood.models.loading.gguf.split import parts_of, read_model
 from draftwood.models.loading.tensor_names import check_names
 from draftwood.models.loading.tokenizer import Tokenizer
 
-VERSION = 1  # raise it when the same file should be converted differently
+VERSION = 2  # raise it when the same file should be converted differently
 
 # Two changes within one tick of the file system's clock look alike, so the hash of a file this new is not kept.
 SETTLED_NS = 2_000_000_000
+
+
+def described(path: Path) -> Path:
+    """The folder with config.json and the tokenizer of `path`, without weights; made on the first call. `path` may be any
+    part of a split model."""
+
+    def make(folder: Path) -> None:
+        describe(path, folder)
+
+    return folder_cache.build(_key(path), make, about=_about(path, "description"))
 
 
 def converted(path: Path, *, light: bool = False) -> Path:
@@ -35,27 +50,39 @@ def converted(path: Path, *, light: bool = False) -> Path:
     `light`: skip the checksum of the weights; for callers that do not read them.
     """
     unread = frozenset({SINGLE}) if light else frozenset[str]()
-    return folder_cache.build(
-        f"gguf{VERSION}-{_digest(path)[:32]}", lambda folder: convert(path, folder), unread=unread
-    )
+    about = _about(path, "float32 weights")
+    return folder_cache.build(f"{_key(path)}-float32", lambda folder: convert(path, folder), unread=unread, about=about)
 
 
-def convert(path: Path, folder: Path) -> None:
-    """Write config.json, model.safetensors, tokenizer.json and tokenizer_config.json into an empty folder.
-
-    All checks of the header run before the first tensor is read.
-    """
-    header = read_header(path)
+def describe(path: Path, folder: Path) -> tuple[Header, ModelConfig]:
+    """Write config.json, tokenizer.json and tokenizer_config.json into an empty folder. All checks of the header run."""
+    header = read_model(path)
     config = read_config(header)
-    shapes = weights.hf_shapes(header)
-    check_names(config, shapes, where=str(path))
+    check_names(config, weights.hf_shapes(header), where=str(path))
     backend, tokenizer_config = tokenizer.convert(header)
     _write_json(folder / "config.json", hf_config.unparse(config) | {"dtype": "float32"})
     _write_json(folder / "tokenizer_config.json", tokenizer_config)
     # Not backend.save(): it hides a full disk in an error of its own.
     (folder / "tokenizer.json").write_text(backend.to_str(), "utf-8")
     Tokenizer.from_folder(folder).check(config)
-    write_float32(folder / SINGLE, shapes, weights.tensors(header, config))
+    return header, config
+
+
+def convert(path: Path, folder: Path) -> None:
+    """The same and model.safetensors. All checks of the header run before the first tensor is read."""
+    header, config = describe(path, folder)
+    write_float32(folder / SINGLE, weights.hf_shapes(header), weights.tensors(header, config))
+
+
+def _key(path: Path) -> str:
+    files = parts_of(path)
+    digests = [_digest(file) for file in files]
+    whole = digests[0] if len(files) == 1 else hashlib.sha256(" ".join(digests).encode()).hexdigest()
+    return f"gguf{VERSION}-{whole[:32]}"
+
+
+def _about(path: Path, what: str) -> dict[str, str]:
+    return {"what": what, "of": str(path.absolute())}
 
 
 def write_float32(path: Path, shapes: Mapping[str, tuple[int, ...]], tensors: Iterable[tuple[str, np.ndarray]]) -> None:

@@ -38,6 +38,12 @@ TYPES: dict[int, tuple[str, int, int]] = {
     30: ("BF16", 1, 2),
 }
 
+# Types that exist and are not read, for the message.
+OTHERS = {
+    16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S", 22: "IQ2_S", 24: "I8", 25: "I16", 26: "I32",
+    27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4",
+}  # fmt: skip
+
 MAX_DIMS = 4
 MAX_NESTING = 4
 STRING, ARRAY = 8, 9
@@ -54,6 +60,7 @@ class TensorInfo:
     type: int
     offset: int
     num_bytes: int
+    file: Path = Path()  # the part of a split model that holds it
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +197,9 @@ class _Reader:
             end = info.offset + info.num_bytes
             if start + end > self.size:
                 raise self.fail(f"tensor {info.name!r}", f"ends at byte {start + end}, the file has {self.size}")
-            found[info.name] = TensorInfo(info.name, info.shape, info.type, start + info.offset, info.num_bytes)
+            found[info.name] = TensorInfo(
+                info.name, info.shape, info.type, start + info.offset, info.num_bytes, self.path
+            )
         return found
 
     def tensor(self, index: int) -> TensorInfo:
@@ -204,7 +213,8 @@ class _Reader:
         offset = self.number("<Q", f"offset of tensor {name!r}")
         if kind not in TYPES:
             raise WeightsError(
-                f"{self.path}: tensor {name!r} has GGML type {kind}, which is not read here\n"
+                f"{self.path}: tensor {name!r} has GGML type {OTHERS.get(kind, 'unknown')} ({kind}), "
+                "which is not read here\n"
                 f"hint: use a file in one of {', '.join(label for label, _, _ in TYPES.values())}"
             )
         label, block, block_bytes = TYPES[kind]
