@@ -81,6 +81,16 @@ def test_a_freed_text_is_taken_over_by_a_request_that_begins_alike() -> None:
     assert c.admit(0, [1, 2, 3]) == 2, "the last token is the root: it always runs"
 
 
+def test_a_text_of_somebody_else_keeps_its_slot_while_another_is_free() -> None:
+    c = cache()
+    c.admit(0, [1, 2, 3, 4], before=[9])
+    put(c, 0, [1, 2, 3], [-1, 0, 1])
+    c.commit([0], [[0, 1, 2]])
+    c.free([0])
+    assert c.prefer([1, 2, 3, 5], [0, 1, 2], before=[9]) == 0
+    assert c.prefer([1, 2, 3, 5], [0, 1, 2], before=[8]) != 0, "its entries would not be shared, only overwritten"
+
+
 def test_room_is_given_to_all_or_to_none() -> None:
     c = cache(slots=2, capacity=16, max_cache_tokens=10)
     c.admit(0, [1])

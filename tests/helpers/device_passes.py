@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from draftwood.core.forward import FINAL, ForwardInput, ForwardOutput, Span
+from draftwood.kernels.gpu.twins import Twins
 from draftwood.models.decoder import Decoder
 from draftwood.runners.cpu import CpuRunner
 from draftwood.runners.cuda import CudaRunner
@@ -76,8 +77,9 @@ class Pair:
     device: CudaRunner
 
     @staticmethod
-    def of(model: Decoder, slots: int, capacity: int) -> "Pair":
-        return Pair(CpuRunner(model).open(slots, capacity), CudaRunner(model).open(slots, capacity))
+    def of(model: Decoder, slots: int, capacity: int, operations: Twins | None = None) -> "Pair":
+        device = CudaRunner(model, operations=operations)
+        return Pair(CpuRunner(model).open(slots, capacity), device.open(slots, capacity))
 
     def each(self) -> tuple[Any, Any]:
         return self.cpu, self.device

@@ -18,7 +18,7 @@ from draftwood.errors import EngineError, OutOfBlocks
 from draftwood.models.decoder import Decoder
 from draftwood.runners import rectangles
 from draftwood.runners.cuda import Captured, CudaRunner, similar
-from draftwood.testing.host_reads import HostReads
+from draftwood.testing.host_reads import HostReads, as_if_on_a_device
 from draftwood.testing.tiny import CONFIG, tiny_decoder, tiny_weights
 
 SHAPES: dict[str, ModelConfig] = {
@@ -26,6 +26,19 @@ SHAPES: dict[str, ModelConfig] = {
     "window": replace(CONFIG, sliding_window=7),
     "narrow window": replace(CONFIG, sliding_window=2),
     "qwen3": replace(CONFIG, family="qwen3", qk_norm=True),
+    "layers that differ": replace(
+        CONFIG,
+        sliding_window=5,
+        full_layers=(1, 3),
+        local_rope_theta=100.0,
+        post_norms=True,
+        activation="gelu_tanh",
+        attention_cap=2.0,
+        logit_cap=3.0,
+        query_scale=0.5,
+        embedding_scale=2.0,
+        norm_offset=1.0,
+    ),
 }
 LONG = replace(CONFIG, max_positions=4096)
 
@@ -101,6 +114,31 @@ def test_levels_that_are_added_one_at_a_time_attend_to_their_own_path() -> None:
             pair.agree(added(whole, grown, done, told), frozenset({2}))
             whole = grown
         pair.commit(whole, [part.path(len(part.ids) - 1) for part in whole])
+
+
+@pytest.mark.parametrize("room", ["as it is", "no room for masks"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_groups_of_layers_are_those_of_the_processor(shape: str, room: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slots that are read in place, slots that are copied, and padding. Nothing is read, and attentions that follow one
+    another say something else."""
+    if room != "as it is":
+        monkeypatch.setattr(rectangles, "MOST_MASKED", 0)
+    rng = random.Random(17)
+    pair = Pair.of(tiny_decoder(1, config=SHAPES[shape]), 4, 64)
+    plans = (LayerPlan(together=(range(1, 3),)), LayerPlan(together=(range(0, 4),), skip_attention=frozenset({1})))
+    for slot in range(4):
+        pair.admit(slot, [1, 2])
+    for slots in ((0, 1, 2, 3), (3, 1), (2,), (0, 1, 3)):
+        parts = [drawn(rng, slot, 2, rng.randrange(6)) for slot in slots]
+        x = as_pass(parts, [pair.cpu.length(slot) for slot in slots])
+        for plan in plans:
+            found = pair.agree(x, frozenset({1, 4, FINAL}) if plan is plans[0] else frozenset({0, 4}), layers=plan)
+            with as_if_on_a_device(), HostReads() as reads:
+                again = pair.device.execute(x, layers=plan)
+            assert reads.total == 0 and torch.equal(again.hidden, found.hidden)
+            assert (pair.device.execute(x).hidden - found.hidden).abs().max() > 1e-3
+        pair.run(parts)
+        pair.commit(parts, [part.path(len(part.ids) - 1) for part in parts])
 
 
 def added(before: list[Part], after: list[Part], done: list[int], told: bool) -> ForwardInput:

@@ -82,6 +82,7 @@ RECIPES = ["autoregressive", "prompt_lookup", "speculative_sampling:draft=first:
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.slow
 def test_every_commit_names_the_tokens_of_its_entries(
     name: str, temperature: float, tmp_path: Path, told: list[Any]
 ) -> None:

@@ -67,7 +67,7 @@ class DenseCache:
         try:
             # Stores of one shape are one tensor [stores, slots, heads, entries, width]: a path moves in all of them at once.
             self._joined = {
-                tuple(names): torch.zeros(len(names), slots, s.heads, size, s.width, dtype=s.dtype, device=device)
+                tuple(names): torch.zeros(len(names), *self._shape(s, size), dtype=s.dtype, device=device)
                 for s, names in alike.items()
             }
             self._states = SlotStates(recurrent, slots, device) if recurrent else None
@@ -84,9 +84,18 @@ class DenseCache:
         self._slots = [_Slot(filled=dict.fromkeys(self._pools, 0)) for _ in range(slots)]
         self._clock = 0
 
+    def _shape(self, spec: CacheSpec, size: int) -> tuple[int, ...]:
+        """Of one store with room for `size` entries in each slot."""
+        return self.slots, spec.heads, size, spec.width
+
     def store(self, name: str) -> Tensor:
         """[slots, heads, entries, width]; fetch it again for every pass, because it may have grown."""
         return self._stores[name]
+
+    def pairs(self, layers: range) -> Tensor:
+        """[layers, 2, slots, heads, entries, width]: keys and values of consecutive layers of a decoder."""
+        joined = next(iter(self._joined.values()))  # the model's stores have one shape and come first
+        return joined[2 * layers.start : 2 * layers.stop].unflatten(0, (len(layers), 2))
 
     def state(self, name: str) -> Tensor:
         """[slots, heads, width]: of a per-slot store, after the committed text; zeros before the first token."""
@@ -135,10 +144,12 @@ class DenseCache:
         """Entries that are neither owned nor reserved."""
         return self.max_cache_tokens - sum(len(s.text) + s.reserved for s in self._slots if s.owned)
 
-    def prefer(self, tokens: Sequence[int], free: Sequence[int]) -> int:
-        """The free slot that shares the longest prefix with these tokens; among equals, the one unused for longest."""
+    def prefer(self, tokens: Sequence[int], free: Sequence[int], before: Sequence[int] = ()) -> int:
+        """The free slot that shares the longest prefix with these tokens behind the same `before`; among equals, the one
+        unused for longest."""
         want = list(tokens if self._states is None else tokens[:-1])  # a state that has read the root cannot be used
-        return max(free, key=lambda i: (self._usable(i, want), -self._slots[i].used))
+        front, slots = tuple(before), self._slots
+        return max(free, key=lambda i: (self._usable(i, want) if slots[i].before == front else 0, -slots[i].used))
 
     def _usable(self, slot: int, want: list[int], most: int | None = None) -> int:
         """How many entries of a slot a text can start from, at most `most`: as far as the texts agree and every pool is

@@ -7,7 +7,7 @@ entries 0 .. capacity-1, and one more that tokens without room write to; no text
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.cache.dense import DenseCache
@@ -52,8 +52,7 @@ class DeviceCache(DenseCache):
 
     def pair(self, layer: int) -> Tensor:
         """Keys and values of one layer: [2, slots, heads, entries, width]."""
-        joined = next(iter(self._joined.values()))  # the model's stores have one shape and come first
-        return joined[2 * layer : 2 * layer + 2]
+        return self.pairs(range(layer, layer + 1))[0]
 
     def places(self, slots: Int[Tensor, "B W"], entries: Int[Tensor, "B W"]) -> Int[Tensor, "n"]:
         """Where the entries of tokens lie in a `pair` viewed as [-1, width]: of every token its keys, then its values."""
@@ -61,6 +60,20 @@ class DeviceCache(DenseCache):
         head = torch.arange(heads, device=self.device)
         keys = (slots[..., None] * heads + head) * capacity + entries[..., None]
         return torch.cat([keys, keys + count * heads * capacity], dim=-1).flatten()
+
+    def read(
+        self, pairs: Tensor, slots: Int[Tensor, "B"], first: int, context: int
+    ) -> tuple[Float[Tensor, "g B heads context d"], Float[Tensor, "g B heads context d"]]:
+        """Keys and values of the first entries of these slots, from `pairs` of some layers. `first`: the first slot, if they
+        are consecutive, whose entries are then read in place; else -1."""
+        if first < 0:
+            found = pairs[..., :context, :].index_select(2, slots)
+        else:
+            found = pairs[:, :, first : first + slots.shape[0], :, :context]
+        return found[:, 0], found[:, 1]
+
+    def ready(self) -> None:
+        """Called before a pass, after all of its slots are noted."""
 
     def note(self, slot: int, staged: int) -> bool:
         """A pass is about to write staged entries up to `staged`, those without room left out. Whether the stores moved."""
@@ -86,15 +99,20 @@ class DeviceCache(DenseCache):
 
     def keep(self, slots: Sequence[int], entries: Sequence[Sequence[int]], tokens: Sequence[Sequence[int]]) -> None:
         """Commit: keep these staged entries in this order, drop the rest."""
-        moves: list[tuple[int, int, int]] = []  # slot, from, to
+        moves: list[list[tuple[int, int]]] = []  # from, to
         for slot, kept, text in zip(slots, entries, tokens, strict=True):
             s, base = self._slots[slot], self.length(slot)
             if kept and max(kept) >= len(s.ids):
                 raise EngineError(f"slot {slot} has {len(s.ids)} staged entries, asked for {list(kept)}")
-            moves += [(slot, base + e, base + i) for i, e in enumerate(kept) if e != i]
+            moves.append([(base + e, base + i) for i, e in enumerate(kept) if e != i])
             s.text += text
             self._drop_staged(s)
-        if moves:
-            slot, source, to = put(list(zip(*moves, strict=True)), self.device).unbind(0)
-            for joined in self._joined.values():
-                joined[:, slot, :, to] = joined[:, slot, :, source]
+        if any(moves):
+            self._move(slots, moves)
+
+    def _move(self, slots: Sequence[int], moves: Sequence[Sequence[tuple[int, int]]]) -> None:
+        """Entries of each slot, in all stores: all are read before one is written."""
+        flat = [(slot, *move) for slot, each in zip(slots, moves, strict=True) for move in each]
+        slot, source, to = put(list(zip(*flat, strict=True)), self.device).unbind(0)
+        for joined in self._joined.values():
+            joined[:, slot, :, to] = joined[:, slot, :, source]

@@ -5,19 +5,26 @@ On a CPU the same passes run without graphs, so that every machine can test them
 """
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.cache.device import DeviceCache
+from draftwood.cache.paged import PagedCache
 from draftwood.core import host
 from draftwood.core.forward import ALL, CacheSpec, ForwardInput, ForwardOutput, LayerPlan, Span
 from draftwood.core.host import put
 from draftwood.core.model_info import ModelInfo
 from draftwood.core.sampling.sampler import best_of
+from draftwood.errors import OptionError
+from draftwood.kernels.gpu.twins import Twins
 from draftwood.models.decoder import Decoder
+from draftwood.runners.fused import FusedDecoder
+from draftwood.runners.fused_check import CHECKED_LAYERS, difference, exact_copy, operations_for
 from draftwood.runners.rectangles import (
     WIDEST,
     Attention,
@@ -74,8 +81,18 @@ class Captured:
 class Rectangles(WithCache):
     """Passes over a device cache, split into rectangles and captured by size. A subclass supplies what a pass computes."""
 
-    def __init__(self, cache: DeviceCache | None, dtype: torch.dtype, window: int | None) -> None:
+    _coarse = False  # whether passes read lengths on the device, so that few sizes suffice
+
+    def __init__(
+        self,
+        cache: DeviceCache | None,
+        dtype: torch.dtype,
+        window: int | None,
+        full_layers: Sequence[int] = (),
+        cap: float | None = None,
+    ) -> None:
         super().__init__(cache)
+        self._layers: dict[str, Any] = {"full_layers": full_layers, "cap": cap}
         self._dtype, self._window = dtype, window
         self._captured: dict[Any, Captured] = {}
         self._functions: dict[Any, Captured] = {}
@@ -103,21 +120,24 @@ class Rectangles(WithCache):
     ) -> tuple[Any, Size]:
         """Run one rectangle. `key`: what `run` depends on besides the size. `more`: entries that it writes behind those of
         its tokens."""
+        return self.buffered(x, spans, key, lambda buffers: run(buffers, self.attention(buffers)), more)
+
+    def buffered(
+        self, x: ForwardInput, spans: Sequence[Span], key: Any, run: Callable[[Buffers], Any], more: int = 0
+    ) -> tuple[Any, Size]:
+        """The same for a function that attends in its own way."""
         cache = self.cache
         moved = [cache.note(s.slot, s.first + s.stop - s.start + more) for s in spans]
         if any(moved):  # the stores have other addresses now, and an emptied pool cannot be used again
             self._captured.clear()
             self._pool = None if self._pool is None else torch.cuda.graph_pool_handle()
-        size = Size.of(spans, cache.room, more)
+        cache.ready()
+        size = Size.of(spans, cache.room, more, coarse=self._coarse)
         wide = None if x.hidden is None else (x.hidden.shape[-1], x.hidden.dtype)
         found = self._captured.get((size, key))
         if found is None:
-
-            def whole(buffers: Buffers) -> Any:
-                return run(buffers, self.attention(buffers))
-
             small = size.width <= WIDEST
-            found = Captured(Buffers.empty(size, cache, wide), whole, self._pool if small else None)
+            found = Captured(Buffers.empty(size, cache, wide), run, self._pool if small else None)
             if small:
                 self._captured[size, key] = found
         found.inputs.fill(x, spans, placed(spans, size, x), cache.padding)
@@ -145,7 +165,7 @@ class Rectangles(WithCache):
     def attention(self, buffers: Buffers) -> Attention:
         """Attention over this runner's cache."""
         assert self._table is not None
-        return Attention(buffers, self.cache, self._table, self._dtype, self._window)
+        return Attention(buffers, self.cache, self._table, self._dtype, self._window, **self._layers)
 
     def spans(self, x: ForwardInput) -> tuple[Span, ...]:
         found = x.spans or tuple(spans_of(x.to_host(), self.cache.length, self._lines))
@@ -165,16 +185,51 @@ def similar(spans: Sequence[Span]) -> list[list[Span]]:
 
 
 class CudaRunner(Rectangles):
-    """A float decoder. bfloat16 and float32."""
+    """A float decoder. `operations`: the kernels that run its layers, or their twins; None: stock operations, over a cache
+    that is not in blocks. `invariant`: only kernels that are batch-invariant will do."""
 
-    def __init__(self, model: Decoder, info: ModelInfo | None = None, cache: DeviceCache | None = None) -> None:
-        super().__init__(cache, model.dtype, model.config.sliding_window)
+    def __init__(
+        self,
+        model: Decoder,
+        info: ModelInfo | None = None,
+        cache: DeviceCache | None = None,
+        operations: Twins | None = None,
+        invariant: bool = False,
+    ) -> None:
+        c = model.config
+        super().__init__(cache, model.dtype, c.sliding_window, c.full_layers, c.attention_cap)
         self.model = model
         self.info = model.info if info is None else info
+        self._operations, self._invariant = operations, invariant
+        self._chosen = operations is not None
+        self._fused = None if operations is None else FusedDecoder(model, operations)
+        self._coarse = self._fused is not None
 
     def open(
         self, slots: int, capacity: int, max_cache_tokens: int | None = None, pools: Sequence[CacheSpec] = ()
     ) -> "CudaRunner":
+        found = self.operations() if not pools else None  # parts reach their pools slot by slot
+        if found is None:
+            return self.stock(slots, capacity, max_cache_tokens, pools)
+        cache = PagedCache(
+            self.model.cache_specs,
+            slots=slots,
+            capacity=capacity,
+            max_cache_tokens=max_cache_tokens,
+            device=self.info.device,
+            operations=found,
+        )
+        opened = CudaRunner(self.model, self.info, cache, found, self._invariant)
+        assert opened._fused is not None
+        opened._fused.prepare()
+        return opened
+
+    def stock(
+        self, slots: int, capacity: int, max_cache_tokens: int | None = None, pools: Sequence[CacheSpec] = ()
+    ) -> "CudaRunner":
+        """Opened with stock operations."""
+        if self._invariant:
+            raise OptionError("batch_invariant: not with parts that keep pools in the cache\nhint: another recipe")
         cache = DeviceCache(
             self.model.cache_specs,
             slots=slots,
@@ -185,8 +240,17 @@ class CudaRunner(Rectangles):
         )
         return CudaRunner(self.model, self.info, cache)
 
+    def operations(self) -> Twins | None:
+        """The kernels that run this model on this device. Checked at the first call, which compiles them."""
+        if not self._chosen:
+            self._operations = operations_for(self.model, invariant=self._invariant, check=_checked)
+            self._chosen = True
+        return self._operations
+
     def first_layers(self, count: int) -> "CudaRunner":
-        return CudaRunner(self.model.first_layers(count))
+        model = self.model.first_layers(count)
+        info = replace(model.info, batch_invariant=self._invariant)
+        return CudaRunner(model, info, operations=self.operations(), invariant=self._invariant)
 
     @torch.inference_mode()
     def execute(self, x: ForwardInput, *, taps: frozenset[int] = frozenset(), layers: LayerPlan = ALL) -> ForwardOutput:
@@ -197,21 +261,37 @@ class CudaRunner(Rectangles):
         def run(buffers: Buffers, attention: Attention) -> Any:
             given = buffers.hidden
             h = self.model.embed(buffers.ids.flatten()) if given is None else given.flatten(0, 1)
-            h, features = self.model.run(h, self.model.angled(attention, buffers.positions.flatten()), taps, layers)
+            ctx = self.model.angled(attention, buffers.positions.flatten(), attention.group)
+            h, features = self.model.run(h, ctx, taps, layers)
             logits = self.model.head(h) if scores and buffers.size.width <= WIDEST else None
             return h, features, logits, None if logits is None else best_of(logits)
 
+        def fused(buffers: Buffers) -> Any:
+            assert self._fused is not None and isinstance(self.cache, PagedCache)
+            return self._fused.run(buffers, self.cache, taps, layers, scores)
+
         if len(groups) == 1:
-            return self._whole(x, groups[0], *self.rectangle(x, groups[0], key, run), scores)
+            return self._whole(x, groups[0], *self._run(x, groups[0], key, run, fused), scores)
         joined: dict[Any, Tensor] = {}
         for group in groups:  # copied at once: the next rectangle may use the same memory
-            (h, features, _, _), size = self.rectangle(x, group, key, run)
+            (h, features, _, _), size = self._run(x, group, key, run, fused)
             _collect(joined, x, group, size, {None: h, **features})
         hidden = joined.pop(None)
         if not scores:
             return ForwardOutput(hidden.new_zeros(0, self.info.vocab_size), hidden, _inverse(x), joined, tokens=x)
-        logits = self.model.head(hidden.index_select(0, x.want))
-        return ForwardOutput(logits, hidden, _inverse(x), joined, tokens=x, best=best_of(logits))
+        logits, best = self._scored(hidden.index_select(0, x.want))
+        return ForwardOutput(logits, hidden, _inverse(x), joined, tokens=x, best=best)
+
+    def _run(self, x: ForwardInput, spans: Sequence[Span], key: Any, stock: Any, fused: Any) -> tuple[Any, Size]:
+        if self._fused is None:
+            return self.rectangle(x, spans, key, stock)
+        return self.buffered(x, spans, key, fused)
+
+    def _scored(self, hidden: Float[Tensor, "U H"]) -> tuple[Float[Tensor, "U V"], Int[Tensor, "U"]]:
+        if self._fused is not None:
+            return self._fused.scored(hidden)
+        logits = self.model.head(hidden)
+        return logits, best_of(logits)
 
     def _whole(self, x: ForwardInput, spans: Sequence[Span], found: Any, size: Size, scores: bool) -> ForwardOutput:
         """The output of a pass of one rectangle. Its logits are not copied but found by index."""
@@ -223,8 +303,8 @@ class CudaRunner(Rectangles):
         at = torch.arange(x.size, device=self.info.device) if places is None else places
         hidden = taken(h)
         if logits is None and scores:
-            logits = self.model.head(hidden.index_select(0, x.want))
-            best, at = best_of(logits), _inverse(x)
+            logits, best = self._scored(hidden.index_select(0, x.want))
+            at = _inverse(x)
         return ForwardOutput(
             logits=h.new_zeros(0, self.info.vocab_size) if logits is None else logits,
             hidden=hidden,
@@ -241,6 +321,28 @@ class CudaRunner(Rectangles):
         self, hidden: Float[Tensor, "*S H"], *, ids: Int[Tensor, "W"] | None = None, norm: bool = True
     ) -> Float[Tensor, "*S W"]:
         return self.model.head(hidden, ids=ids, norm=norm)
+
+
+# What the check said of a model, for its other runners: another recipe, another engine.
+_FOUND: WeakKeyDictionary[Decoder, dict[bool, str]] = WeakKeyDictionary()
+
+
+def _checked(model: Decoder, operations: Twins) -> str:
+    known = _FOUND.setdefault(model, {})
+    if operations.invariant not in known:
+        known[operations.invariant] = disagreement(model, operations)
+    return known[operations.invariant]
+
+
+def disagreement(model: Decoder, operations: Twins) -> str:
+    """What the operations compute differently from stock ones on the model's device, in its first layers; empty: nothing."""
+    shallow = model.first_layers(min(CHECKED_LAYERS, len(model.layers)))
+    try:
+        fused = CudaRunner(shallow, operations=operations).open(2, 256)
+        stock = CudaRunner(shallow).stock(2, 256)
+        return difference(CudaRunner(exact_copy(shallow)).stock(2, 256), stock, fused)
+    except Exception as error:  # a compiler's, a driver's or a kernel's: whatever it is, stock operations run
+        return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
 def _collect(

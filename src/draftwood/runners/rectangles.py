@@ -19,6 +19,7 @@ from draftwood.cache.device import DeviceCache
 from draftwood.core.forward import ForwardInput, HostInput, Span
 from draftwood.core.host import put
 from draftwood.errors import EngineError
+from draftwood.models.attention import capped_mix
 
 WIDEST = (
     64  # tokens of a line in a captured pass; longer ones are prompts, whose arithmetic takes longer than the launches
@@ -39,8 +40,9 @@ class Size:
     slot: int  # the first of consecutive slots, whose entries are read in place; -1: others, whose entries are copied
 
     @staticmethod
-    def of(spans: Sequence[Span], room: int, more: int = 0) -> "Size":
-        """The smallest of the fixed sizes that holds them, and `more` entries behind them."""
+    def of(spans: Sequence[Span], room: int, more: int = 0, coarse: bool = False) -> "Size":
+        """The smallest of the fixed sizes that holds them, and `more` entries behind them. `coarse`: contexts and trees of
+        few sizes, for kernels that leave out what is not there."""
         width = max(s.stop - s.start for s in spans)
         width = _rounded(width) if width <= WIDEST else -(-width // WIDEST) * WIDEST
         longest = more + max(s.done + s.first + s.stop - s.start for s in spans)
@@ -49,9 +51,13 @@ class Size:
             raise EngineError(
                 f"a tree of {nodes} staged nodes in one slot, at most {MOST_NODES} fit\nhint: fewer nodes"
             )
+        lines, first = _rounded(len(spans)), spans[0].slot
+        if coarse:
+            return Size(
+                lines, width, min(max(2 * LEAST_CONTEXT, _rounded(longest)), room), max(64, _rounded(nodes)), -1
+            )
         step = max(LEAST_CONTEXT, _rounded(longest) // 8)
         context = min(-(-longest // step) * step, room)
-        lines, first = _rounded(len(spans)), spans[0].slot
         in_order = [s.slot for s in spans] == list(range(first, first + lines))
         return Size(lines, width, context, _rounded(nodes) if nodes > 0 else 0, first if in_order else -1)
 
@@ -145,9 +151,21 @@ class TreeTable:
 
 
 class Attention:
-    """Attention of all layers of one pass: where new entries are written, and which entries each token attends to."""
+    """Attention of all layers of one pass: where new entries are written, and which entries each token attends to.
+    `mutual`: the tokens behind the known text attend to one another, instead of to those on their own path."""
 
-    def __init__(self, buffers: Buffers, cache: DeviceCache, table: TreeTable, dtype: torch.dtype, window: int | None):
+    def __init__(
+        self,
+        buffers: Buffers,
+        cache: DeviceCache,
+        table: TreeTable,
+        dtype: torch.dtype,
+        window: int | None,
+        mutual: bool = False,
+        *,
+        full_layers: Sequence[int] = (),
+        cap: float | None = None,
+    ) -> None:
         slots, done, first, line, count = buffers.meta
         size, device = buffers.size, slots.device
         self.size, self.cache, self.slots = size, cache, slots
@@ -159,14 +177,23 @@ class Attention:
         self._places = cache.places(slots[:, None].expand_as(place), written)
         node = staged - line[:, None]  # number in the tree; negative in the known text
         column = torch.arange(size.context, device=device)
-        visible = column <= torch.where(node >= 0, (done + line)[:, None] - 1, place)[..., None]
-        if window is not None:
-            visible = visible & (column > buffers.positions[..., None] - window)
-        if size.nodes:
-            visible = visible | self._tree(buffers, table, node, column - (done + line)[:, None], window)
-        open_ = torch.zeros(visible.shape, dtype=dtype, device=device)
-        self._mask = open_.masked_fill(~visible, -torch.inf)
-        self._folded: Tensor | None = None
+
+        def mask(window: int | None) -> Tensor:
+            visible = column <= torch.where(node >= 0, (done + line)[:, None] - 1, place)[..., None]
+            if window is not None:
+                visible = visible & (column > buffers.positions[..., None] - window)
+            if size.nodes and mutual:
+                behind = column - (done + line)[:, None]
+                inside = (behind >= 0) & (behind < (first + count - line)[:, None])
+                visible = visible | ((node >= 0)[..., None] & inside[:, None])
+            elif size.nodes:
+                visible = visible | self._tree(buffers, table, node, column - (done + line)[:, None], window)
+            open_ = torch.zeros(visible.shape, dtype=dtype, device=device)
+            return open_.masked_fill(~visible, -torch.inf)
+
+        self._full, self._cap = frozenset(full_layers), cap
+        self._masks = {False: mask(window)} | ({True: mask(None)} if self._full else {})  # by whether a layer sees all
+        self._folded: dict[bool, Tensor] = {}
 
     def _tree(
         self, buffers: Buffers, table: TreeTable, node: Tensor, behind: Int[Tensor, "lines context"], window: int | None
@@ -201,27 +228,75 @@ class Attention:
         group = heads // kv
         pair = self.cache.pair(index)
         pair.view(-1, d).index_copy_(0, self._places, torch.cat([k, v], dim=1).view(-1, d))
-        if self.size.slot < 0:
-            keys, values = pair[:, :, :, :context].index_select(1, self.slots)
-        else:
-            keys, values = pair[:, self.size.slot : self.size.slot + lines, :, :context]
+        keys, values = (x[0] for x in self.cache.read(pair[None], self.slots, self.size.slot, context))
         query = q.view(lines, width, kv, group, d).permute(0, 2, 3, 1, 4).reshape(lines, kv, group * width, d)
-        mixed = self._attend(query, keys, values)
+        mixed = self._attend(query, keys, values, index in self._full)
         mixed = mixed.view(lines, kv, group, width, d).permute(0, 3, 1, 2, 4)
         return mixed.reshape(total, heads * d)
 
+    def group(
+        self,
+        layers: range,
+        q: Float[Tensor, "g T heads d"],
+        k: Float[Tensor, "g T kv d"],
+        v: Float[Tensor, "g T kv d"],
+    ) -> Float[Tensor, "g T heads*d"]:
+        """The same for several layers that read one input, in about as many launches as one."""
+        lines, width, context = self.size.lines, self.size.width, self.size.context
+        count, total, heads, d = q.shape
+        kv = k.shape[2]
+        pairs = self.cache.pairs(layers)
+        behind = pairs[0].numel() // d * torch.arange(count, device=q.device)[:, None]
+        written = torch.cat([k, v], dim=2).view(-1, d)
+        pairs.view(-1, d).index_copy_(0, (self._places + behind).flatten(), written)
+        keys, values = self.cache.read(pairs, self.slots, self.size.slot, context)
+        query = q.view(count, lines, width, kv, heads // kv, d).permute(0, 1, 3, 4, 2, 5)
+        mixed = self._attend_group(query.reshape(count, lines, kv, -1, d), keys, values)
+        mixed = mixed.view(count, lines, kv, heads // kv, width, d).permute(0, 1, 4, 2, 3, 5)
+        return mixed.reshape(count, total, heads * d)
+
+    def _attend_group(
+        self, q: Float[Tensor, "g B kv n d"], k: Float[Tensor, "g B kv context d"], v: Float[Tensor, "g B kv context d"]
+    ) -> Float[Tensor, "g B kv n d"]:
+        """As `_attend`. The two products stay one batch for each layer: entries of several layers do not lie at equal
+        distances, so that one batch of all would copy them."""
+        count, lines, kv, n, d = q.shape
+        context = self.size.context
+        if lines * kv * n * context > MOST_MASKED:
+            return torch.stack([self._attend(*each) for each in zip(q, k, v, strict=True)])
+        mask = self._mask_of_heads(kv, n // self.size.width)
+        score, mixed = q.new_empty(count, lines * kv, n, context), torch.empty_like(q)
+        for j in range(count):
+            queries, keys = q[j].flatten(0, 1), k[j].flatten(0, 1).transpose(1, 2)
+            torch.baddbmm(mask, queries, keys, alpha=d**-0.5, out=score[j])
+        weights = torch.softmax(score, dim=-1)
+        for j in range(count):
+            torch.bmm(weights[j], v[j].flatten(0, 1), out=mixed[j].flatten(0, 1))
+        return mixed
+
+    def _mask_of_heads(self, kv: int, group: int, full: bool = False) -> Float[Tensor, "folded n context"]:
+        """The mask for every head, made once per pass."""
+        if full not in self._folded:
+            self._folded[full] = self._masks[full][:, None].repeat(1, kv, group, 1).flatten(0, 1)
+        return self._folded[full]
+
     def _attend(
-        self, q: Float[Tensor, "B kv n d"], k: Float[Tensor, "B kv context d"], v: Float[Tensor, "B kv context d"]
+        self,
+        q: Float[Tensor, "B kv n d"],
+        k: Float[Tensor, "B kv context d"],
+        v: Float[Tensor, "B kv context d"],
+        full: bool = False,
     ) -> Float[Tensor, "B kv n d"]:
         """Two products, with the mask added in the first: with few queries per head most of a fused kernel's tile is empty.
         With many queries a mask for every head would take too much memory, so the kernel is fused."""
         lines, kv, n, d = q.shape
         group = n // self.size.width
-        if lines * kv * n * self.size.context > MOST_MASKED:
-            if self._folded is None:
-                self._folded = self._mask[:, None].repeat(1, 1, group, 1)
-            return F.scaled_dot_product_attention(q, k, v, self._folded)
-        if self._folded is None:
-            self._folded = self._mask[:, None].repeat(1, kv, group, 1).flatten(0, 1)
-        score = torch.baddbmm(self._folded, q.flatten(0, 1), k.flatten(0, 1).transpose(1, 2), alpha=d**-0.5)
+        many = lines * kv * n * self.size.context > MOST_MASKED
+        if many or self._cap is not None:
+            if full not in self._folded:
+                self._folded[full] = self._masks[full][:, None].repeat(1, 1, group, 1)
+            mix = F.scaled_dot_product_attention if self._cap is None else capped_mix(self._cap)
+            return mix(q, k, v, self._folded[full])
+        mask = self._mask_of_heads(kv, group, full)
+        score = torch.baddbmm(mask, q.flatten(0, 1), k.flatten(0, 1).transpose(1, 2), alpha=d**-0.5)
         return torch.bmm(torch.softmax(score, dim=-1), v.flatten(0, 1)).view(q.shape)

@@ -20,8 +20,8 @@ class WithCache:
             raise EngineError(f"{type(self).__name__} has no cache\nhint: runner.open(slots, capacity) gives it one")
         return self._cache
 
-    def prefer(self, tokens: Sequence[int], free: Sequence[int]) -> int:
-        return self.cache.prefer(tokens, free)
+    def prefer(self, tokens: Sequence[int], free: Sequence[int], before: Sequence[int] = ()) -> int:
+        return self.cache.prefer(tokens, free, before)
 
     def admit(self, slot: int, tokens: Sequence[int], most: int | None = None, before: Sequence[int] = ()) -> int:
         return self.cache.admit(slot, tokens, most, before)
