@@ -84,6 +84,7 @@ DEAR = ("always on", "fears one token", "random 1")
 
 
 @pytest.mark.parametrize("judge", [pytest.param(j, marks=pytest.mark.slow if j in DEAR else ()) for j in JUDGES])
+@pytest.mark.slow
 def test_the_distribution_is_the_targets_whatever_the_judge_says(judge: str) -> None:
     p = random_probs(VOCAB, 3)
     found = outcomes(JUDGES[judge], Rejection(), p, near(p, VOCAB, 5, 0.6))
@@ -103,6 +104,7 @@ def test_whole_requests_have_the_targets_joint_distribution() -> None:
     assert joint_error(found, p, VOCAB, 3) < 1e-12
 
 
+@pytest.mark.slow
 def test_the_judge_decides_how_deep_a_row_is_drafted() -> None:
     """A twin of the exactness tests: the judges above do stop and do go on."""
     p = context_free((0.5, 0.3, 0.2))

@@ -32,9 +32,9 @@ from draftwood.drafters.combine.first_of import FirstOf
 from draftwood.drafters.combine.fuse import Fuse
 from draftwood.drafters.combine.route import HOTTEST, Route
 from draftwood.drafters.draft_model import DraftModel
-from draftwood.drafters.lengthened import Lengthened
-from draftwood.drafters.lookahead import Lookahead
 from draftwood.drafters.nets.make_drafter import feature_drafter
+from draftwood.drafters.phrases.lengthened import Lengthened
+from draftwood.drafters.phrases.lookahead import Lookahead
 from draftwood.drafters.retrieval.datastore import Datastore
 from draftwood.drafters.retrieval.dense import Dense
 from draftwood.drafters.retrieval.max_gram import MaxGram

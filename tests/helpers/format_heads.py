@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from draftwood.drafters.nets.store import Head
+from draftwood.drafters.nets.files.store import Head
 from draftwood.testing.heads import random_head
 from draftwood.testing.tiny import CONFIG, tiny_runner, tiny_weights
 from draftwood.train.formats.conversion import Target

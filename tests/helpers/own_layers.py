@@ -5,6 +5,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import torch
+
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.forward import ForwardOutput
 from draftwood.core.legal_draws import Draw
@@ -14,6 +16,8 @@ from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.verdict import Outcome
+from draftwood.drafters.learners.plans import exit_plan
+from draftwood.drafters.nets.files.store import Head
 from draftwood.models.backends import int8_weights
 from draftwood.models.backends.int8_native import NativeDecoder
 from draftwood.recipes import autoregressive
@@ -25,6 +29,7 @@ from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 from native_levels import BEST, kept_weights, opened
 
+EXIT = 3  # of four layers
 PROMPTS = [[1 + i % 7, 2, 3 + i % 5][: 1 + i % 3] + [4] * (i % 4) for i in range(20)]
 
 
@@ -39,6 +44,17 @@ TARGETS: dict[str, Callable[[], Runner]] = {
     "int8": int8,
     "device": lambda: CudaRunner(tiny_decoder()),
 }
+
+
+def exit_head(target: Runner, kind: str = "exit", layers: int = EXIT) -> Head:
+    """An untrained net of which the attention says something."""
+    keep = torch.arange(CONFIG.vocab_size)
+    plan = exit_plan(kind, target, keep, layers=layers, rate=1e-3, seed=1, share=1.0, muon=False)
+    assert plan.net is not None
+    tensors = {name: x.detach().float().clone() for name, x in plan.net.state_dict().items()}
+    noise = torch.Generator().manual_seed(2)
+    tensors["layer.out.weight"] = 0.05 * torch.randn(tensors["layer.out.weight"].shape, generator=noise)
+    return Head(plan.config, tensors, None, "", {})
 
 
 class Seen:

@@ -7,10 +7,10 @@ import torch
 
 from draftwood.core.forward import FINAL
 from draftwood.core.protocols import Runner
-from draftwood.drafters.features import Features
-from draftwood.drafters.nets.build import net
-from draftwood.drafters.nets.config import HeadConfig
-from draftwood.drafters.nets.runner import FloatRunner
+from draftwood.drafters.nets.files.build import net
+from draftwood.drafters.nets.files.config import HeadConfig
+from draftwood.drafters.nets.runners.runner import FloatRunner
+from draftwood.drafters.on_features.features import Features
 from draftwood.testing.tiny import CONFIG
 
 LAYER = replace(CONFIG, num_layers=1)

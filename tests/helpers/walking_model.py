@@ -11,10 +11,10 @@ from torch import Tensor
 
 from draftwood.core.forward import FINAL
 from draftwood.core.protocols import Runner
-from draftwood.drafters.nets.build import net
-from draftwood.drafters.nets.config import HeadConfig
-from draftwood.drafters.nets.find import fingerprint
-from draftwood.drafters.nets.store import Head
+from draftwood.drafters.nets.files.build import net
+from draftwood.drafters.nets.files.config import HeadConfig
+from draftwood.drafters.nets.files.find import fingerprint
+from draftwood.drafters.nets.files.store import Head
 from draftwood.models.loading.hf_config import unparse
 from draftwood.models.loading.load import load
 from draftwood.models.loading.tensor_names import EMBEDDING, HEAD, expected

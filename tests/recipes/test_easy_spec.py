@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
+import own_layers
 from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
 from draftwood.controllers.priced import Priced
+from draftwood.core.forward import LayerPlan
 from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.combine.route import Route
@@ -16,6 +18,7 @@ from draftwood.errors import OptionError
 from draftwood.recipes.easy_spec import grouped
 from draftwood.testing.runs import make_engine, serve
 from draftwood.testing.tiny import tiny_runner
+from own_layers import TARGETS
 
 TARGET = tiny_runner(2)
 PROMPTS = [([1 + i, 2, 3, 4] * 6)[: 6 + 2 * i] for i in range(8)]
@@ -40,6 +43,19 @@ def test_the_text_is_that_of_plain_decoding(group: int, temperature: float) -> N
     done, _ = served(f"easy_spec:draft=first:4:group={group}:size=paper", temperature)
     assert [r.output for r in done] == [r.output for r in served("autoregressive", temperature)[0]]
     assert {r.stats.disabled for r in done} == {None} and sum(sum(r.stats.accepted) for r in done) > 0
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_text_is_that_of_plain_decoding_on_every_backend(target: str, temperature: float) -> None:
+    """A group of two is run there as one batched product, or in one native call."""
+    runner = TARGETS[target]()
+    drafter = DraftModel(runner.first_layers(3), plan=LayerPlan(together=(range(1, 3),)))
+    found, seen = own_layers.served(runner, drafter, temperature)
+    right, _ = own_layers.served(runner, None, temperature)
+    assert [r.output for r in found] == [r.output for r in right]
+    print(target, temperature, dict(seen.rounds))
+    assert min(seen.rounds[share] for share in ("all", "some", "none")) > 0
 
 
 def test_a_group_of_one_is_the_plain_drafter_and_a_larger_one_drafts_something_else() -> None:

@@ -15,7 +15,7 @@ from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.scored import Scored
 from draftwood.core.tree import SCORED
 from draftwood.core.verdict import Verdict
-from draftwood.drafters.lookahead import Lookahead
+from draftwood.drafters.phrases.lookahead import Lookahead
 from draftwood.errors import OptionError
 from draftwood.testing.runs import make_engine, serve
 from draftwood.testing.tiny import tiny_runner

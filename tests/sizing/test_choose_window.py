@@ -3,7 +3,7 @@
 import pytest
 
 from draftwood.core.verdict import Times
-from draftwood.drafters.window import window_nodes
+from draftwood.drafters.phrases.window import window_nodes
 from draftwood.sizing import choose_window as chosen
 from draftwood.testing.tiny import tiny_runner
 

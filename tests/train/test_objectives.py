@@ -6,7 +6,15 @@ import pytest
 import torch
 
 from draftwood.train import objectives
-from draftwood.train.objectives import hard_cross_entropy, inverse, shifted, smooth_l1, soft_cross_entropy
+from draftwood.train.objectives import (
+    aligned_cross_entropy,
+    among,
+    hard_cross_entropy,
+    inverse,
+    shifted,
+    smooth_l1,
+    soft_cross_entropy,
+)
 
 
 def drawn(*shape: int, seed: int = 0, grad: bool = True) -> torch.Tensor:
@@ -98,3 +106,43 @@ def test_shifts_do_not_cross_sequences_and_places_are_found() -> None:
     assert shifted(x, 3).tolist() == [[4, 0, 0, 0], [8, 0, 0, 0]]
     assert shifted(x, 9).shape == x.shape and not shifted(x, 9).any()
     assert inverse(torch.tensor([1, 3]), 5).tolist() == [-1, 0, -1, 1, -1]
+
+
+# --- over the most probable tokens, and where a label is near
+
+
+def plain_aligned(h: Any, w: Any, f: Any, r: Any, soft: float, top: float, most: int) -> torch.Tensor:
+    p, log_q = (f @ r.T).softmax(-1), (h @ w.T).log_softmax(-1)
+    best = p.topk(most, dim=-1).indices
+    return -(soft * (p * log_q).sum(-1) + top * (p * log_q).gather(1, best).sum(-1)).mean()
+
+
+@pytest.mark.parametrize("count", [1, 4, 5, 11])
+@pytest.mark.parametrize(("soft", "top", "most"), [(0.1, 0.5, 3), (1.0, 0.0, 3), (0.0, 1.0, 13)])
+def test_aligned_cross_entropy_and_its_gradients(
+    count: int, soft: float, top: float, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objectives, "_CPU_CHUNK", 4)
+    h, w, f, r = drawn(count, 6), drawn(13, 6, seed=1), drawn(count, 7, seed=2), drawn(13, 7, seed=3)
+    label = torch.arange(count) * 5 % 13
+    label[0] = -1
+    loss, same, close = aligned_cross_entropy(h, w, f, r, label, soft=soft, top=top, most=most, near=3)
+    (3 * loss).backward()
+    own = [h.grad, w.grad]
+    assert f.grad is None and r.grad is None, "the target is never trained"
+    h.grad = w.grad = None
+    plain = plain_aligned(h, w, f.detach(), r.detach(), soft, top, most)
+    (3 * plain).backward()
+    torch.testing.assert_close(loss, plain, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(own, [h.grad, w.grad], rtol=1e-12, atol=1e-12)
+    logits = h @ w.T
+    assert torch.equal(same, logits.argmax(-1) == (f @ r.T).argmax(-1))
+    assert torch.equal(close, (logits.topk(3).indices == label[:, None]).any(-1)) and not close[0]
+    other = plain_aligned(h, w, f.detach(), r.detach(), soft, top, 2)
+    assert not top or abs(float((loss - other).detach())) > 1e-3, "a twin: fewer tokens, another loss"
+
+
+def test_a_label_is_among_the_best_of_all_tokens_if_there_is_one() -> None:
+    scores, label = drawn(4, 6, grad=False), torch.tensor([0, 5, -1, 2])
+    assert among(scores, label, 6).tolist() == [True, True, False, True]
+    assert among(scores, label, 1).tolist() == (scores.argmax(-1) == label).tolist()

@@ -24,6 +24,7 @@ from draftwood.trees.grow import grow
 from draftwood.trees.most_valuable_first import MostValuableFirst
 from draftwood.trees.opt_tree import OptTree
 from draftwood.trees.paths import Paths
+from draftwood.trees.ranked_chain import RankedChain
 from draftwood.trees.shaped import Shaped
 from draftwood.trees.spread import joined
 from draftwood.trees.static import Static
@@ -37,6 +38,8 @@ TABLE[3] = torch.eye(VOCAB)[4]  # one token alone: a draw without replacement en
 POLICIES = [
     Chain(),
     Chain(Draw.GIVEN),
+    RankedChain(),
+    RankedChain(Draw.GIVEN),
     *(Static((3, 2, 1), draw) for draw in Draw),
     BestAndOne((3, 1, 2)),
     BestFirst(),

@@ -71,6 +71,7 @@ def test_one_beginning_leaves_nothing_to_choose_and_is_exact() -> None:
         assert joint_error(found, p, 3, 4) < 1e-12
 
 
+@pytest.mark.slow
 def test_a_residual_that_is_forgotten_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TokenProbs, "residual", lambda p, q: p)
     probs = random_probs(3, 5)

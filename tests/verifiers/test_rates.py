@@ -122,6 +122,7 @@ def test_control_meetings_that_are_always_played_keep_less_with_more_draws() -> 
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.slow
 def test_the_shipped_selection_keeps_what_its_formula_says_and_a_little_more(seed: int) -> None:
     p, q = random_pair(seed)
 

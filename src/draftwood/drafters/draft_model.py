@@ -19,8 +19,8 @@ from draftwood.core.protocols import Runner, TreePolicy
 from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome
-from draftwood.drafters.feature_text import MARGIN
 from draftwood.drafters.level_passes import LevelPasses, wanted_logits
+from draftwood.drafters.on_features.feature_text import MARGIN
 from draftwood.drafters.review import Reviews
 from draftwood.drafters.text_cache import TextCache
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from draftwood import weights as shipped
 from draftwood.core.protocols import Runner
-from draftwood.drafters.nets.find import AUTO, command, fingerprint
+from draftwood.drafters.nets.files.find import AUTO, command, fingerprint
 from draftwood.errors import OptionError, need_at_least
 
 WEIGHTS = Path(shipped.__file__).parent  # counts that ship with the package, by the target's fingerprint

@@ -25,8 +25,8 @@ from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import Drafter
 from draftwood.core.round import Round
 from draftwood.core.tree import TokenTree
-from draftwood.drafters.feature_text import MARGIN
 from draftwood.drafters.levels import rows_at
+from draftwood.drafters.on_features.feature_text import MARGIN
 from draftwood.drafters.text_cache import Staged, TextCache
 from draftwood.errors import DrafterError
 from draftwood.trees.grow import NO_NUMBERS, not_numbers

@@ -11,7 +11,7 @@ from draftwood.core.recipe import Paper, Recipe
 from draftwood.drafters.combine.arms import ConfidentChain
 from draftwood.drafters.combine.cascade import Cascade
 from draftwood.drafters.combine.route import Route
-from draftwood.drafters.nets.find import ships
+from draftwood.drafters.nets.files.find import ships
 from draftwood.drafters.retrieval.max_gram import MaxGram
 from draftwood.option_parsing import Count, OfDrafter, OnlyWith, Range, Size
 from draftwood.recipes.speculative_sampling import small_model

@@ -12,7 +12,7 @@ from draftwood.core.protocols import Drafter, Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.core.train_plan import TrainPlan
 from draftwood.drafters.learners.plans import decision_plan
-from draftwood.drafters.nets.find import load_head
+from draftwood.drafters.nets.files.find import load_head
 from draftwood.drafters.nets.make_drafter import judge_of
 from draftwood.drafters.target_roots import TargetRoots
 from draftwood.errors import OptionError

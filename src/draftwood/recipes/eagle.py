@@ -12,7 +12,7 @@ from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.core.train_plan import TrainPlan
 from draftwood.drafters.learners.plans import feature_plan
-from draftwood.drafters.nets.find import load_head
+from draftwood.drafters.nets.files.find import load_head
 from draftwood.drafters.nets.make_drafter import feature_drafter
 from draftwood.option_parsing import Count, OfDrafter
 from draftwood.trees.static import Static

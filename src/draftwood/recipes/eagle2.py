@@ -4,7 +4,7 @@ from typing import Literal
 
 from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
-from draftwood.drafters.nets.find import load_head
+from draftwood.drafters.nets.files.find import load_head
 from draftwood.drafters.nets.make_drafter import feature_drafter
 from draftwood.option_parsing import Count, OfDrafter, Size
 from draftwood.recipes import eagle

@@ -1,6 +1,6 @@
 """FastDraft: a very small language model on the target's vocabulary drafts a chain."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from jaxtyping import Int
 from torch import Tensor
@@ -11,7 +11,7 @@ from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.core.train_plan import TrainPlan
 from draftwood.drafters.learners.plans import language_plan
-from draftwood.drafters.nets.find import load_head
+from draftwood.drafters.nets.files.find import load_head
 from draftwood.drafters.nets.make_drafter import language_drafter
 from draftwood.option_parsing import OfDrafter, Size
 from draftwood.trees.chain import Chain
@@ -58,5 +58,5 @@ def training(
 ) -> TrainPlan:
     """Any text first, in the share `pretrain` of the steps, then the target's own. Deeper is slower for the same size: depth
     costs latency, width does not."""
-    sizes = {"width": width, "layers": layers, "heads": heads, "inner": inner}
+    sizes: dict[str, Any] = {"width": width, "layers": layers, "heads": heads, "inner": inner}
     return language_plan(target, keep, **sizes, rate=rate, muon=muon, seed=seed, pretrain=pretrain)

@@ -9,7 +9,7 @@ from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.core.train_plan import TrainPlan
 from draftwood.drafters.learners.plans import parallel_plan
-from draftwood.drafters.nets.find import load_head
+from draftwood.drafters.nets.files.find import load_head
 from draftwood.drafters.nets.make_drafter import heads_drafter, levels
 from draftwood.option_parsing import Count, OfDrafter, Size
 from draftwood.sizing.choose_size import Asked, tree_size

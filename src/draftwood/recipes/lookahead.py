@@ -6,7 +6,7 @@ from draftwood.controllers.fixed import Fixed
 from draftwood.core.legal_draws import Draw
 from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
-from draftwood.drafters.lookahead import Lookahead
+from draftwood.drafters.phrases.lookahead import Lookahead
 from draftwood.option_parsing import Range
 from draftwood.sizing.choose_window import choose_window
 from draftwood.trees.chain import Chain

@@ -8,7 +8,7 @@ from draftwood.controllers.priced import Priced
 from draftwood.core.legal_draws import Draw
 from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
-from draftwood.drafters.lengthened import Lengthened
+from draftwood.drafters.phrases.lengthened import Lengthened
 from draftwood.option_parsing import OfDrafter, Range
 from draftwood.sizing.choose_route import pass_costs
 from draftwood.trees.chain import Chain

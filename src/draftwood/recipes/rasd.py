@@ -8,7 +8,7 @@ from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.drafters.combine.fuse import Fuse
 from draftwood.drafters.combine.route import Route
-from draftwood.drafters.nets.find import load_head
+from draftwood.drafters.nets.files.find import load_head
 from draftwood.drafters.nets.make_drafter import feature_drafter
 from draftwood.drafters.retrieval.datastore import Datastore, open_store
 from draftwood.drafters.retrieval.ngram import NGram

@@ -8,11 +8,12 @@ from draftwood.core.legal_draws import Draw
 from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.drafters.draft_model import DraftModel
-from draftwood.errors import CompositionError, OptionError
+from draftwood.errors import OptionError
 from draftwood.models.backends.choose import like
 from draftwood.models.loading.load import load
 from draftwood.option_parsing import NotWith, OfDrafter, Size
 from draftwood.runners.open import runner_of
+from draftwood.runners.vocabulary import fitted
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 from draftwood.verifiers.rejection import Rejection
@@ -49,7 +50,7 @@ def small_model(draft: str, target: Runner) -> DraftModel:
 
 
 def draft_model(draft: str, target: Runner) -> Runner:
-    """The drafter's network; its vocabulary must be the target's."""
+    """The drafter's network; its vocabulary must be the target's, but for a few tokens at the end."""
     if draft.startswith("first:"):
         count = draft.removeprefix("first:")
         if not target.info.layer_ranges:
@@ -64,10 +65,4 @@ def draft_model(draft: str, target: Runner) -> Runner:
             )
         return target.first_layers(int(count))
     model = runner_of(load(draft, dtype=like(target.info), device=target.info.device))
-    if model.info.vocab_size != target.info.vocab_size:
-        raise CompositionError(
-            f"draft {draft!r} has a vocabulary of {model.info.vocab_size} tokens, the target one of "
-            f"{target.info.vocab_size}\n"
-            "hint: draft=NAME, a model of the same family with the same tokenizer"
-        )
-    return model
+    return fitted(model, target, draft)

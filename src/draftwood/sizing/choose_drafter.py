@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 from draftwood.core.protocols import Drafter, Runner
 from draftwood.core.recipe import Recipe
-from draftwood.drafters.nets.find import command, ships
+from draftwood.drafters.nets.files.find import command, ships
 from draftwood.sizing.choose_size import SLOWER, backend_of, gain, worth
 from draftwood.sizing.remembered import remembered
 from draftwood.sizing.trials import of_target

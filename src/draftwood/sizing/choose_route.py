@@ -1,12 +1,12 @@
 """What `Route` chooses among for a target: the head that ships for it, if any, and what rounds cost on this machine."""
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import torch
 
 from draftwood.controllers.acceptance import DEPTHS
-from draftwood.controllers.cost import LONGEST
+from draftwood.controllers.cost import LONGEST, CostModel
 from draftwood.controllers.fixed import Fixed
 from draftwood.controllers.priced import Priced
 from draftwood.core import host
@@ -20,7 +20,7 @@ from draftwood.core.round import Round
 from draftwood.core.verdict import Times
 from draftwood.drafters.combine.arms import Arm, ConfidentChain, SizedTree
 from draftwood.drafters.combine.route import Route
-from draftwood.drafters.nets.find import load_head, ships
+from draftwood.drafters.nets.files.find import load_head, ships
 from draftwood.drafters.nets.make_drafter import feature_drafter
 from draftwood.drafters.nothing import Nothing
 from draftwood.drafters.stateless import Stateless
@@ -77,6 +77,14 @@ class WhatPays:
     drafter: Drafter
     controller: LengthController
     note: str
+    pays: bool = True
+
+    def instead(self, told: str, own: Recipe) -> Recipe:
+        """`own`, which decides by itself how long a draft is, where chains of some fixed length pay; else plain decoding."""
+        expected = self.note.partition("; plain")[0]
+        if not self.pays:
+            return self.recipe(told)
+        return replace(own, notes=(f"{told}; a chain of the best fixed length: {expected}",))
 
     def recipe(self, told: str) -> Recipe:
         """`told`: what drafts, for the banner."""
@@ -90,18 +98,34 @@ def what_pays(target: Runner, drafter: Drafter, name: str, most: int) -> WhatPay
     was measured at its first use says that none will, nothing, so that not even a text is followed. `name`: as above."""
     times = draft_costs(target, drafter, name)
     cost, right = timed(times), measured_acceptance(target, drafter, name, 0.0)[0]
-    plain = cost.pass_seconds(1) + cost.rest_seconds()
-
-    def speed(depth: int) -> float:
-        tokens = 1 + sum(right**k for k in range(1, depth + 1))
-        return tokens * plain / (cost.pass_seconds(1 + depth) + cost.draft_seconds(depth) + cost.rest_seconds())
-
-    best = max(map(speed, range(1, most + 1)), default=1.0)
+    plain = _seconds_per_token(cost, right, 0)
+    best = max((plain / _seconds_per_token(cost, right, depth) for depth in range(1, most + 1)), default=1.0)
     told = f"expected speed {best:.2f}x plain decoding on {backend_of(target)}, drafted tokens are right in {right:.0%}"
     if best < SLOWER:
-        return WhatPays(Nothing(), Fixed(0), f"this is plain decoding, because drafts do not pay here: {told}")
+        return WhatPays(Nothing(), Fixed(0), f"this is plain decoding, because drafts do not pay here: {told}", False)
     route = Route((), drafter, ConfidentChain(most))
     return WhatPays(route, Priced(most, most, times), f"{told}; plain decoding where that pays more")
+
+
+def risk_worth_taking(target: Runner, drafter: Drafter, name: str, most: int) -> float:
+    """How likely it may be that a chain holds a token that will be rejected, before one more token costs more than it gains.
+    With a risk r, one more token costs c1, and is text with (1 - r) a, which saves s seconds:
+
+        1 - c1 / (a s) = (c2 + delta) / (c1 + c2 + delta),   delta = a s - c1 - c2
+
+    c1: a draft step, and what the target pass grows by; a: how often the drafter's best token is right; s: seconds per token
+    with chains of the best fixed length, at most `most`; c2: a target pass. `name`: as in `draft_costs`."""
+    cost = timed(draft_costs(target, drafter, name))
+    right = measured_acceptance(target, drafter, name, 0.0)[0]
+    step = (cost.draft_seconds(4) - cost.draft_seconds(1)) / 3 + (cost.pass_seconds(5) - cost.pass_seconds(2)) / 3
+    worth = right * min(_seconds_per_token(cost, right, depth) for depth in range(most + 1))
+    return min(max(1 - max(step, 0.0) / worth, 0.0), 1.0) if worth > 0 else 0.0
+
+
+def _seconds_per_token(cost: CostModel, right: float, depth: int) -> float:
+    """Of rounds with chains of this length, whose tokens are right with this chance."""
+    tokens = 1 + sum(right**k for k in range(1, depth + 1))
+    return (cost.pass_seconds(1 + depth) + cost.draft_seconds(depth) + cost.rest_seconds()) / tokens
 
 
 def pass_costs(target: Runner) -> tuple[Times, ...]:
@@ -112,14 +136,20 @@ def pass_costs(target: Runner) -> tuple[Times, ...]:
 def _remembered_trials(target: Runner, recipe: Recipe, drafter: str) -> tuple[Times, ...]:
     """Rounds that were timed once for this target, backend, processor and number of threads. Later starts begin with them,
     and every engine follows its own rounds from there."""
-    info, device = target.info, target.info.device
-    chip = torch.cuda.get_device_name(device) if device.type == "cuda" else processor_name()
-    key = f"{info.backend} {info.dtype} {chip} {torch.get_num_threads()} {drafter}"
 
     def find() -> list[dict[str, Any]]:
         return [asdict(each) for each in trials(target, recipe, f"route {drafter}")]
 
-    return tuple(Times(**each) for each in remembered(target, "costs", key, _checked, find))
+    return tuple(
+        Times(**each) for each in remembered(target, "costs", on_this_machine(target, drafter), _checked, find)
+    )
+
+
+def on_this_machine(target: Runner, name: str) -> str:
+    """A key for what was timed here: with another backend, processor or number of threads it would be another time."""
+    info, device = target.info, target.info.device
+    chip = torch.cuda.get_device_name(device) if device.type == "cuda" else processor_name()
+    return f"{info.backend} {info.dtype} {chip} {torch.get_num_threads()} {name}"
 
 
 def _checked(found: Any) -> list[dict[str, Any]]:

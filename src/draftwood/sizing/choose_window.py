@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from draftwood.controllers.priced import Priced
 from draftwood.core.protocols import Runner
-from draftwood.drafters.lookahead import Lookahead
-from draftwood.drafters.window import window_nodes
+from draftwood.drafters.phrases.lookahead import Lookahead
+from draftwood.drafters.phrases.window import window_nodes
 from draftwood.sizing.choose_route import pass_costs
 from draftwood.sizing.choose_size import SLOWER, backend_of, timed
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from draftwood.core.protocols import Runner
-from draftwood.drafters.nets.find import fingerprint
+from draftwood.drafters.nets.files.find import fingerprint
 from draftwood.models.loading.folder_cache import cache_dir
 
 T = TypeVar("T")

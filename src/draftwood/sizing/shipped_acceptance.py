@@ -12,7 +12,7 @@ from typing import Any
 from draftwood import weights as shipped
 from draftwood.controllers.acceptance import Acceptance
 from draftwood.core.protocols import Runner
-from draftwood.drafters.nets.find import fingerprint
+from draftwood.drafters.nets.files.find import fingerprint
 from draftwood.errors import WeightsError
 
 

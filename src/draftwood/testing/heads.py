@@ -8,21 +8,26 @@ import torch
 
 from draftwood.core.forward import FINAL
 from draftwood.core.protocols import Runner
-from draftwood.drafters.nets.build import net
-from draftwood.drafters.nets.config import HeadConfig
-from draftwood.drafters.nets.find import fingerprint
-from draftwood.drafters.nets.store import Head, to_bytes
+from draftwood.drafters.nets.files.build import net
+from draftwood.drafters.nets.files.config import HeadConfig
+from draftwood.drafters.nets.files.find import fingerprint
+from draftwood.drafters.nets.files.store import Head, to_bytes
 
 
 def random_head(kind: str, target: Runner, *, seed: int = 0, rows: int | None = None, **more: Any) -> Head:
     """Weights large enough that its distributions are neither flat nor the target's."""
     c = target.info.config
     assert c is not None
-    layers = 2 if kind == "language" else 1
-    taps = (1, c.num_layers // 2, c.num_layers - 1) if kind == "eagle3" else (FINAL,)
+    layers = {"language": 2, "nested": 3, "block": 2}.get(kind, 1)
+    several = (1, c.num_layers // 2, c.num_layers - 1)
+    places = {"eagle3": several, "block": several, "exit": (1,), "exit_layer": (1,), "exits": (1, 2)}
+    taps = places.get(kind, (FINAL,))
     keep = torch.arange(0, c.vocab_size) if rows is None else torch.arange(rows) * (c.vocab_size // rows)
-    stages = 3 if kind in ("medusa", "hydra", "mlp") else 1
-    sizes = {"stages": stages, **more}
+    stages = {"block": 3, "semi": 2}.get(kind, 3 if kind in ("medusa", "deep_medusa", "hydra", "mlp", "probes") else 1)
+    depth = 2 if kind in ("deep_eagle", "deep_medusa") else 1
+    exits = tuple(range(1, layers + 1)) if kind == "nested" else ()
+    shared = kind.startswith("exit") or kind in ("block", "semi")
+    sizes = {"stages": stages, "depth": depth, "target_rows": shared, "exits": exits, **more}
     config = HeadConfig(
         kind, replace(c, num_layers=layers, qk_norm=False), c.hidden_size, taps, rows=len(keep), **sizes
     )

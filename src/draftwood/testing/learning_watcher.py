@@ -19,7 +19,7 @@ from draftwood.core.round import Round
 from draftwood.core.train_plan import Shown
 from draftwood.core.verdict import Outcome
 from draftwood.drafters.learners.unrolled import Unrolled
-from draftwood.drafters.nets.runner import FeatureModel
+from draftwood.drafters.nets.runners.runner import FeatureModel
 
 
 class LearningWatcher:

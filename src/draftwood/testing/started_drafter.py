@@ -21,15 +21,19 @@ from draftwood.trees.grow import grow
 
 @dataclass(frozen=True, slots=True)
 class StartedDrafter(Stateless):
-    """An early exit: the target's head on the hidden states after `layers` layers gives the distributions of children."""
+    """An early exit: the target's head on the hidden states after `layers` layers gives the distributions of children.
+    `below`: of these layers so many are run in a pass of their own, and what they put out is kept for those who tap it."""
 
     layers: int
     needs: Needs = Needs(borrow=True)
     draws: frozenset[Draw] = frozenset(Draw)
+    below: int = 0
 
     def propose(self, state: None, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
         assert rnd.target is not None
-        target, first = rnd.target, FirstLayers(rnd.target, rnd, self.layers)
+        target = rnd.target
+        below = FirstLayers(target, rnd, self.below) if self.below else None
+        first = FirstLayers(target, rnd, self.layers, below)
 
         def step(tree: TokenTree, frontier: Int[Tensor, "B F"]) -> tuple[DraftProbs, Float[Tensor, "B F H"] | None]:
             logits = target.head(first.at(tree, frontier))

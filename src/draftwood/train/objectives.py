@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 CHUNK = 8192  # positions whose logits exist at the same time
@@ -37,8 +37,8 @@ class _CrossEntropy(torch.autograd.Function):
         dw = torch.zeros(W.shape, dtype=wide, device=W.device) if need[1] else None
         loss = torch.zeros((), dtype=wide, device=h.device)
         hits = torch.zeros((), dtype=torch.float32, device=h.device)
-        count, chunk = max(len(h), 1), CHUNK if h.is_cuda else _CPU_CHUNK
-        for at in (slice(i, i + chunk) for i in range(0, len(h), chunk)):
+        count = max(len(h), 1)
+        for at in chunks(h):
             part = h[at].detach().to(kind)
             z = part @ w.T
             slope = torch.log_softmax(z, dim=-1, dtype=wide)
@@ -62,6 +62,12 @@ class _CrossEntropy(torch.autograd.Function):
         dh = saved.pop(0) * above[0] if ctx.need[0] else None
         dw = saved.pop(0) * above[0] if ctx.need[1] else None
         return dh, dw, None, None, None
+
+
+def chunks(h: Float[Tensor, "N d"]) -> list[slice]:
+    """Positions whose logits may exist at the same time."""
+    size = CHUNK if h.is_cuda else _CPU_CHUNK
+    return [slice(i, i + size) for i in range(0, len(h), size)]
 
 
 def soft_cross_entropy(
@@ -92,6 +98,45 @@ def hard_cross_entropy(
         return label[at], gain
 
     return _cross_entropy(h, W, goal, kind)
+
+
+def aligned_cross_entropy(
+    h: Float[Tensor, "N d"],
+    W: Float[Tensor, "V d"],
+    f: Float[Tensor, "N e"],
+    R: Float[Tensor, "V e"],
+    label: Int[Tensor, "N"],
+    *,
+    soft: float,
+    top: float,
+    most: int,
+    near: int,
+) -> tuple[Float[Tensor, ""], Bool[Tensor, "N"], Bool[Tensor, "N"]]:
+    """-mean (soft sum_v P(v) log Q(v) + top sum_v P(v) log Q(v) over the `most` most probable tokens of P). Beside it: where
+    P and Q have the same best token, and where the label (-1: none) is among the `near` best of Q."""
+    r = R.detach().to(f.dtype)
+    same, close = (torch.zeros(len(h), dtype=torch.bool, device=h.device) for _ in range(2))
+
+    def goal(at: slice, log_q: Tensor) -> tuple[Tensor, Tensor]:
+        teacher = f[at].detach() @ r.T
+        p = torch.softmax(teacher, dim=-1, dtype=log_q.dtype)
+        same[at] = log_q.argmax(-1) == teacher.argmax(-1)
+        close[at] = among(log_q, label[at], near)
+        gain = soft * torch.dot(p.flatten(), log_q.flatten())
+        best = p.topk(min(most, p.shape[-1]), dim=-1)
+        gain = gain + top * (best.values * log_q.gather(1, best.indices)).sum()
+        log_q.exp_().mul_(soft + top * best.values.sum(-1, keepdim=True))
+        log_q.sub_(p, alpha=soft).scatter_add_(1, best.indices, -top * best.values)
+        return teacher.argmax(-1), gain
+
+    loss, _ = _cross_entropy(h, W, goal, f.dtype)
+    return loss, same, close
+
+
+def among(scores: Float[Tensor, "N V"], label: Int[Tensor, "N"], count: int) -> Bool[Tensor, "N"]:
+    """Whether fewer than `count` tokens have a higher score than the label; False where there is none (-1)."""
+    own = scores.gather(1, label.clamp_min(0)[:, None])
+    return ((scores > own).sum(-1) < count) & (label >= 0)
 
 
 def _cross_entropy(h: Tensor, W: Tensor, goal: _Goal, kind: torch.dtype) -> tuple[Tensor, Tensor]:

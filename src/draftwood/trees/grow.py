@@ -35,7 +35,7 @@ def grow(base: Proposal, limit: Limit, policy: TreePolicy, rnd: Round, step: Ste
     """
     fault: str | None = None
     growth = policy.start(base, limit, rnd)
-    passes, shared = base.passes, min(limit.depths, default=0)
+    passes, shared = base.passes, limit.shallowest
     states: Float[Tensor, "B M H"] | None = None  # hidden states of the nodes that were run, for `proceed`
     own = torch.ones_like(growth.tree.score)  # probabilities of the nodes' own tokens, for `proceed`
     most = policy.passes(limit)
@@ -142,7 +142,7 @@ def by_score(tree: TokenTree, limit: Limit) -> Bool[Tensor, "B N"]:
     that stands for several draws cannot be cut between them, so policies that draw them stay within the budget by
     themselves.
     """
-    if host.on_host(tree.tokens.device) and tree.num_nodes - 1 <= min(*limit.budgets, *limit.depths):
+    if host.on_host(tree.tokens.device) and tree.num_nodes - 1 <= min(*limit.budgets, limit.shallowest):
         return tree.live  # too few to be too many or too deep
     return best_of(tree, limit) & (tree.depths(limit.tier.depth) <= limit.depth[:, None])
 

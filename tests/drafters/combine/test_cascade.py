@@ -74,6 +74,7 @@ def test_the_contract_of_drafters_holds() -> None:
 
 
 @pytest.mark.parametrize(("way", "counts"), [*((way, TWO) for way in WAYS), ("greedy", THREE), ("sampled", THREE)])
+@pytest.mark.slow
 def test_the_text_is_that_of_plain_decoding_whatever_reviewers_tolerate(way: str, counts: Any) -> None:
     plain, _ = served(cascade(counts), way, depth=0)
     passes: set[int] = set()

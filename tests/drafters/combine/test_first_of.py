@@ -31,6 +31,7 @@ def test_a_sequence_without_a_copy_goes_to_the_next_drafter() -> None:
 
 @pytest.mark.parametrize(("temperature", "more"), WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("runner", [CpuRunner, CudaRunner])
+@pytest.mark.slow
 def test_texts_are_plain_decodings_and_a_device_is_read_once(runner: Any, temperature: float, more: Any) -> None:
     options = params(temperature, **more)
     plain = ran(CpuRunner(MODEL), autoregressive.build, TEXTS, options)

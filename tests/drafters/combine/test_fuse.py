@@ -108,6 +108,7 @@ def build(known: Any) -> Callable[[Any], Recipe]:
 
 @pytest.mark.parametrize(("temperature", "more"), WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("runner", [CpuRunner, CudaRunner])
+@pytest.mark.slow
 def test_texts_are_plain_decodings_and_a_device_is_read_once(runner: Any, temperature: float, more: Any) -> None:
     options = params(temperature, **more)
     plain = ran(CpuRunner(MODEL), autoregressive.build, TEXTS, options)

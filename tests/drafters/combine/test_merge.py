@@ -1,6 +1,7 @@
 """Two trees become one without losing a path, on a processor and as on a device."""
 
 import random
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from draftwood.core.proposal import Proposal
+from draftwood.core.proposal import Inputs, Proposal
+from draftwood.core.tree import PROBE, SCORED
 from draftwood.drafters.combine.merge import merge
 from draftwood.testing.host_reads import HostReads, as_if_on_a_device
 
@@ -48,6 +50,7 @@ def falls(proposal: Proposal) -> bool:
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 10**6))
+@pytest.mark.slow
 def test_every_path_of_both_is_there_once_and_the_first_keeps_its_numbers(seed: int) -> None:
     rng = random.Random(seed)
     first, second = tree(rng), tree(rng)
@@ -99,3 +102,21 @@ def test_a_bare_proposal_adds_nothing(swapped: bool) -> None:
     one, bare = tree(random.Random(3)), Proposal.roots(torch.full((3,), 9))
     found = merge(bare, one) if swapped else merge(one, bare)
     assert [paths(found, b) for b in range(3)] == [paths(one, b) for b in range(3)]
+
+
+def test_probes_with_inputs_of_their_own_stay_with_the_first_and_stand_for_no_token() -> None:
+    """Both have a probe below the root that carries token 1; the second draft begins with token 1."""
+
+    def probing(tokens: list[int]) -> Proposal:
+        made = Proposal.roots(torch.tensor([9])).with_given([tokens], [[0] * len(tokens)], [[-1.0] * len(tokens)])
+        last = torch.arange(made.tree.num_nodes)[None] == len(tokens)
+        tree = replace(made.tree, role=torch.where(last, PROBE, SCORED))
+        return replace(made, tree=tree, inputs=Inputs(torch.ones(1, 2), last.long() - 1))
+
+    for situation in (nullcontext(), as_if_on_a_device()):
+        with situation:
+            found = merge(probing([2, 1]), probing([1, 3]))
+        live = found.tree.live[0]
+        assert found.inputs is not None and found.tree.tokens[0, live].tolist() == [9, 2, 1, 1]
+        assert found.inputs.index[0, live].tolist() == [-1, -1, 0, -1]
+        assert found.tree.role[0, live].tolist() == [SCORED, SCORED, PROBE, SCORED]

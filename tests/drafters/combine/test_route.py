@@ -126,6 +126,7 @@ ARMS: dict[str, Arm] = {
     [(0.0, {}), (0.4, {}), (0.0, {"repetition_penalty": 1.3}), (0.4, {"presence_penalty": 0.5, "top_p": 0.9})],
     ids=str,
 )
+@pytest.mark.slow
 def test_every_text_is_plain_decodings_and_every_drafter_has_its_part(
     arm: str, temperature: float, more: dict[str, Any], fuse: bool
 ) -> None:

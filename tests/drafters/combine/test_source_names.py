@@ -16,7 +16,7 @@ from draftwood.drafters.combine.route import Route
 from draftwood.drafters.combine.source_names import source_names
 from draftwood.drafters.combine.vocab_trim import VocabTrim
 from draftwood.drafters.draft_model import DraftModel
-from draftwood.drafters.lengthened import Lengthened
+from draftwood.drafters.phrases.lengthened import Lengthened
 from draftwood.drafters.retrieval.max_gram import MaxGram
 from draftwood.drafters.retrieval.ngram import NGram
 from draftwood.drafters.retrieval.prediction import Prediction

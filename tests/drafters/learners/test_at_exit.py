@@ -1,12 +1,14 @@
 """A net behind an early exit is taught the target's distribution at its own index, and drafts as it was taught."""
 
+from dataclasses import replace
+
 import torch
 
 from draftwood.core.forward import FINAL, ForwardInput, HostInput
 from draftwood.core.train_plan import Shown
-from draftwood.drafters.learners.at_exit import AtExit
-from draftwood.drafters.learners.plans import exit_plan
-from draftwood.drafters.nets.runner import FloatRunner
+from draftwood.drafters.learners.at_exit import AtExit, AtExits
+from draftwood.drafters.learners.plans import exit_plan, exits_plan
+from draftwood.drafters.nets.runners.runner import FloatRunner
 from draftwood.testing.tiny import CONFIG, tiny_runner
 
 LENGTH, VOCAB = 7, CONFIG.vocab_size
@@ -91,3 +93,49 @@ def test_an_untrained_net_is_the_exit_itself() -> None:
     features = {2: hidden, FINAL: hidden}
     same = Shown(shown.ids, shown.text, shown.answer, shown.live, features, shown.embed, shown.rows)
     assert torch.equal(learner.outputs(same), hidden)
+
+
+def two_exits() -> tuple[AtExits, Shown]:
+    """Nets behind layers 1 and 3, over the same batch."""
+    places = {"draft_layers": 1, "review_layers": 3}
+    plan = exits_plan(tiny_runner(), torch.arange(VOCAB), **places, rate=1e-3, seed=1, share=1.0, muon=False)
+    net = plan.net
+    assert net is not None
+    net.double()
+    noise = torch.Generator().manual_seed(4)
+    with torch.no_grad():
+        for weight in net.parameters():
+            weight.copy_(0.2 * torch.randn(weight.shape, generator=noise, dtype=weight.dtype))
+    shown = made()[1]
+    features = {tap: 0.5 * (tap + 1) * shown.features[2] for tap in (1, 3)} | {FINAL: shown.features[FINAL]}
+    return AtExits(net, torch.arange(VOCAB)), replace(shown, features=features)
+
+
+def test_nets_behind_two_exits_have_the_losses_that_each_would_have_alone() -> None:
+    learner, shown = two_exits()
+    assert learner.needs.taps == {1, 3, FINAL} and set(learner.groups()) == {"draft", "review"}
+    found = {group: (float(loss.detach()), figures) for group, loss, figures in learner.losses(shown, 0.0)}
+    for number, (name, net) in enumerate(learner.net.named_children()):
+        loss, figures = found[name]
+        assert abs(loss - by_hand(AtExit(net, learner.keep), shown)) < 1e-6 and set(figures) == {f"hit{number}"}
+    assert abs(found["draft"][0] - found["review"][0]) > 1e-2
+
+
+def test_the_loss_of_one_exit_moves_its_own_net_alone() -> None:
+    learner, shown = two_exits()
+    every = {name: list(net.parameters()) for name, net in learner.net.named_children()}
+    for name, loss, _ in learner.losses(shown, 0.0):
+        loss.backward()
+        assert all(p.grad is not None for p in every.pop(name))
+        assert all(p.grad is None for rest in every.values() for p in rest)
+    assert {id(p) for ps in learner.groups().values() for p in ps} == {id(p) for p in learner.net.parameters()}
+
+
+def test_untrained_nets_are_the_exits_themselves() -> None:
+    places = {"draft_layers": None, "review_layers": None}
+    plan = exits_plan(tiny_runner(), torch.arange(VOCAB), **places, rate=1e-3, seed=1, share=1.0, muon=False)
+    assert plan.config.taps == (1, 2) and plan.net is not None
+    _, shown = made()
+    for tap, net in zip(plan.config.taps, plan.net.children(), strict=True):
+        features = {tap: shown.features[2].float(), FINAL: shown.features[2].float()}
+        assert torch.equal(AtExit(net, torch.arange(VOCAB)).outputs(replace(shown, features=features)), features[tap])

@@ -10,7 +10,7 @@ from draftwood import recipes
 from draftwood.core.forward import FINAL
 from draftwood.drafters.learners.decision import Decision, states
 from draftwood.drafters.learners.plans import decision_plan
-from draftwood.drafters.nets.build import filled
+from draftwood.drafters.nets.files.build import filled
 from draftwood.errors import CompositionError, OptionError
 from draftwood.recipes import dynamic_mcsd
 from draftwood.testing.heads import random_head

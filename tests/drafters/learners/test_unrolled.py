@@ -7,7 +7,7 @@ import torch
 
 from draftwood.core.forward import ForwardInput
 from draftwood.drafters.learners.unrolled import Unrolled
-from draftwood.drafters.nets.runner import FloatRunner
+from draftwood.drafters.nets.runners.runner import FloatRunner
 from draftwood.errors import OptionError
 from draftwood.recipes import eagle, eagle2, eagle3
 from draftwood.testing.tiny import CONFIG, tiny_runner
@@ -15,9 +15,9 @@ from draftwood.train.loop.teacher import Teacher
 from tiny_heads import KEEP, random_net
 
 
-@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
-def test_step_j_is_a_roll_out_of_j_steps(kind: str) -> None:
-    target, module = tiny_runner(), random_net(kind)
+@pytest.mark.parametrize(("kind", "depth"), [("eagle", 1), ("eagle3", 1), ("deep_eagle", 1), ("deep_eagle", 3)])
+def test_step_j_is_a_roll_out_of_j_steps(kind: str, depth: int) -> None:
+    target, module = tiny_runner(), random_net(kind, depth=depth)
     ids = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]])
     on = torch.ones_like(ids, dtype=torch.bool)
     learner = Unrolled(module, KEEP, steps=4)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from device_runs import Ran, ran
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.forward import FINAL
+from draftwood.core.last_rounds import LastRounds
 from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
@@ -24,7 +25,6 @@ from draftwood.core.protocols import TreePolicy
 from draftwood.core.recipe import Recipe
 from draftwood.core.round import Round
 from draftwood.core.sampling.params import SamplingParams
-from draftwood.drafters.last_rounds import LastRounds
 from draftwood.drafters.retrieval.dense import DOUBT, NARROW, Dense, open_dense
 from draftwood.drafters.retrieval.stores.dense.neighbours import EveryKey
 from draftwood.drafters.retrieval.stores.dense.store import DenseStore

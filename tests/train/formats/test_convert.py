@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from draftwood.drafters.nets.store import read as read_own
-from draftwood.drafters.nets.store import to_bytes
+from draftwood.drafters.nets.files.store import read as read_own
+from draftwood.drafters.nets.files.store import to_bytes
 from draftwood.errors import ModelError, OptionError, UnknownNameError, WeightsError
 from draftwood.testing.heads import write_head
 from draftwood.train.formats.convert import FORMATS, OWN, Conversion, convert, detect, read

@@ -19,7 +19,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from draftwood.drafters.nets.store import Head
+from draftwood.drafters.nets.files.store import Head
 from draftwood.errors import WeightsError
 from draftwood.models.loading.hf_config import unparse
 from draftwood.testing.tiny import tiny_weights

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from draftwood.drafters.nets import find
-from draftwood.drafters.nets.store import Head, read, to_bytes
+from draftwood.drafters.nets.files import find
+from draftwood.drafters.nets.files.store import Head, read, to_bytes
 from draftwood.errors import CompositionError, DraftwoodError, OptionError, TrainError
 from draftwood.models.loading.folder_cache import sha256
 from draftwood.models.loading.load import Loaded
@@ -83,6 +83,28 @@ def test_tokens_may_be_others_where_rows_are_the_targets(tiny: Loaded, heads: Pa
             match=r"(?s)has an LM head of its own for 66 tokens.*hint: the data and --draft-vocab-size",
         ):
             Session(tiny, settings(tmp_path, "eagle3", start=file, **own, **other))
+
+
+def test_larger_nets_begin_as_the_smaller_heads_that_ship(
+    tiny: Loaded, heads: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(OptionError, match="no weights of kind 'eagle' ship"):
+        Session(tiny, settings(tmp_path, "griffin", start="auto"))
+    shutil.copy(head_file(heads, "eagle"), tmp_path / "tiny.eagle.safetensors")
+    monkeypatch.setattr(find.shipped, "__file__", str(tmp_path / "__init__.py"))
+    base = read(head_file(heads, "eagle")).tensors
+    for name, new in (("griffin", "side_up"), ("koala", "more.0")):
+        session = Session(tiny, settings(tmp_path, name, start="auto"))
+        assert session.starts[name].name == "tiny.eagle.safetensors"
+        found = weights(session, name)
+        assert all(torch.equal(found[key], t) for key, t in base.items() if key != "layer.down.weight")
+        assert torch.equal(found["layer.down.weight"][: len(base["layer.down.weight"])], base["layer.down.weight"])
+        assert any(key.startswith(new) for key in found)
+    with pytest.raises(CompositionError, match="holds weights of kind 'medusa', 'griffin' is trained here"):
+        Session(tiny, settings(tmp_path, "griffin", start=str(head_file(heads, "medusa"))))
+    medusa = {"koala": {"flavour": "medusa", "stages": 3}}
+    with pytest.raises(CompositionError, match="stages was 4, now it is 3"):
+        Session(tiny, settings(tmp_path, "koala", start=str(head_file(heads, "medusa")), options=medusa))
 
 
 def test_shipped_head_is_found_by_its_target(

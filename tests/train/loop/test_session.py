@@ -12,10 +12,11 @@ import torch
 from filelock import FileLock
 
 from draftwood import recipes
-from draftwood.drafters.nets.store import read
+from draftwood.drafters.nets.files.store import read
 from draftwood.errors import CompositionError, OptionError, TrainError, UnknownNameError
-from draftwood.models.loading.load import Loaded
+from draftwood.models.loading.load import Loaded, load
 from draftwood.runners.open import runner_of
+from draftwood.testing.folder import write_folder
 from draftwood.train.loop import train_log
 from draftwood.train.loop.measure import head_file
 from draftwood.train.loop.session import Session, TrainSettings
@@ -37,6 +38,12 @@ def test_batches_are_larger_on_a_gpu_unless_their_size_is_given(tmp_path: Path) 
     assert free.answer_tokens(gpu) == 3 * free.batch_positions(gpu) // 2
 
 
+def test_time_of_fixed_steps_is_estimated_from_a_pass_of_the_target(tiny: Loaded, tmp_path: Path) -> None:
+    short, long = (Session(tiny, settings(tmp_path, steps=steps)).least_seconds() for steps in (1, 100_000))
+    assert short is not None and long is not None and 0 < short < long
+    assert Session(tiny, settings(tmp_path, steps=None, minutes=1.0)).least_seconds() is None
+
+
 def test_loaded_target_stays_where_it_is(tiny: Loaded, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="is loaded on cpu, not on meta"):
         Session(tiny, settings(tmp_path), device="meta")
@@ -51,6 +58,26 @@ def test_weights_are_what_the_recipe_loads(tiny: Loaded, tmp_path: Path) -> None
         head = read(head_file(tmp_path / "out", name))
         assert head.target == tiny.fingerprint and head.record["step"] == 3 and head.record["target"] == "tiny"
         recipes.build(name, runner_of(tiny), weights=str(head_file(tmp_path / "out", name)))
+
+
+def test_a_run_that_ended_is_stored_in_fewer_bits_by_the_same_command(tiny: Loaded, tmp_path: Path) -> None:
+    plan = settings(tmp_path, "eagle2")
+    assert Session(tiny, plan).run()
+    file = head_file(tmp_path / "out", "eagle2")
+    wide, size = read(file), file.stat().st_size
+    steps: list[Any] = []
+    looks: list[Any] = []
+    for _ in range(2):  # acceptance is measured again, once
+        again = Session(tiny, replace(plan, bits=4))
+        assert again.run(steps.append, lambda name, found, step: looks.append((found.tokens_per_pass, step)))
+    assert not steps and [step for _, step in looks] == [3]
+    small = read(file)
+    assert file.stat().st_size < 0.8 * size
+    assert small.record == {**wide.record, "bits": 4, "tokens_per_pass": round(looks[0][0], 4)}
+    for name, t in wide.tensors.items():
+        step = (t.amax() - t.amin()) / 15
+        assert (small.tensors[name] - t).abs().max() <= 0.6 * step, name
+    recipes.build("eagle2", runner_of(tiny), weights=str(file))
 
 
 def test_interrupted_run_resumes_without_logging_a_step_twice(tiny: Loaded, tmp_path: Path) -> None:
@@ -69,18 +96,57 @@ def test_interrupted_run_resumes_without_logging_a_step_twice(tiny: Loaded, tmp_
     assert [e["step"] for e in second.log.measurements("medusa")] == [0, 25]
 
 
-def test_a_net_for_another_drafter_is_measured_with_that_drafter(tiny: Loaded, tmp_path: Path) -> None:
+def test_an_interrupted_run_of_probes_ends_with_the_same_weights(tiny: Loaded, tmp_path: Path) -> None:
+    """Beside an int8 target, whose layers are differentiated through as floats."""
+    options, found = {"sdsat": {"probes": 2, "rate": 1e-2}}, list[bytes]()
+    for place in ("whole", "parts"):
+        plan, until = settings(tmp_path / place, "sdsat", steps=6, options=options), threading.Event()
+        if place == "parts":
+            assert not Session(tiny, plan).run(lambda r, u=until: u.set() if r.step == 3 else None, until=until)
+        session = Session(tiny, plan)
+        assert session.run() and session.tokens_per_pass("sdsat") is not None
+        found.append(head_file(plan.out, "sdsat").read_bytes())
+    assert found[0] == found[1]
+    head = read(head_file(tmp_path / "parts" / "out", "sdsat"))
+    assert head.config.kind == "probes" and head.config.stages == 2 and head.record["options"]["size"] == "paper"
+    recipe: Any = recipes.build("sdsat", runner_of(tiny), weights=str(head_file(plan.out, "sdsat")), size="paper")
+    assert recipe.drafter.depth == 2
+
+
+@pytest.mark.parametrize("name", ["dynamic_mcsd", "ada_eagle", "specdec_pp"])
+def test_a_net_for_another_drafter_is_measured_with_that_drafter(name: str, tiny: Loaded, tmp_path: Path) -> None:
     inner = "speculative_sampling:draft=first:1"
     looks: list[Any] = []
-    session = Session(tiny, settings(tmp_path, "dynamic_mcsd", options={"dynamic_mcsd": {"inner": inner}}))
+    session = Session(tiny, settings(tmp_path, name, options={name: {"inner": inner}}))
     assert session.run(on_measured=lambda name, found, step: looks.append((name, step)))
-    assert looks == [("dynamic_mcsd", 0), ("dynamic_mcsd", 3)]
-    path = head_file(tmp_path / "out", "dynamic_mcsd")
+    assert looks == [(name, 0), (name, 3)]
+    path = head_file(tmp_path / "out", name)
     head = read(path)
-    assert head.ids is None and head.record["options"] == {"inner": inner}, "no tokens are its own"
-    recipes.build("dynamic_mcsd", runner_of(tiny), weights=str(path), inner=inner)
+    assert head.ids is None and head.record["options"]["inner"] == inner, "no tokens are its own"
+    recipes.build(name, runner_of(tiny), weights=str(path), inner=inner)
     with pytest.raises(CompositionError, match="train others"):
-        recipes.build("dynamic_mcsd", runner_of(tiny), weights=str(path), inner="speculative_sampling:draft=first:2")
+        recipes.build(name, runner_of(tiny), weights=str(path), inner="speculative_sampling:draft=first:2")
+
+
+def test_nets_behind_exits_share_the_passes_of_one_target(tmp_path: Path) -> None:
+    """A run that is interrupted ends with the same files; each holds all nets of its recipe."""
+    target = load(str(write_folder(tmp_path / "deep", num_layers=4)))
+    names, files = ("kangaroo", "eesd", "hispec"), list[dict[str, Any]]()
+    until = threading.Event()
+    for folder, stop in (("whole", False), ("parts", True)):
+        plan = replace(settings(tmp_path, *names), out=tmp_path / folder)
+        if stop:
+            first = Session(target, plan)
+            assert not first.run(lambda report: until.set(), until=until) and 0 < first.step < 3
+        assert Session(target, plan).run()
+        heads = {name: read(head_file(plan.out, name)) for name in names}
+        files.append({name: head.tensors for name, head in heads.items()})
+        assert heads["hispec"].config.taps == (1, 2) and heads["hispec"].record["step"] == 3
+        for name in names:
+            weights = str(head_file(plan.out, name))
+            assert recipes.build(name, runner_of(target), weights=weights, size="paper").lossless
+    for name, tensors in files[0].items():
+        assert all(torch.equal(t, files[1][name][key]) for key, t in tensors.items())
 
 
 def test_joined_sequences_belong_to_the_run(tiny: Loaded, tmp_path: Path) -> None:
@@ -204,6 +270,7 @@ def test_more_rows_than_tokens_are_all_of_them(tiny: Loaded, tmp_path: Path) -> 
         ({"seed": -1}, OptionError, "seed cannot be -1"),
         ({"seed": 10**20}, OptionError, "seed cannot be 1000"),
         ({"names": ("eagle3:nodes=8",)}, OptionError, r"(?s)without its options.*hint: --option"),
+        ({"bits": 5}, OptionError, r"bits cannot be 5\nhint: 8, or 4"),
         ({"prompt_share": 1.5}, OptionError, "prompt_share cannot be 1.5"),
         ({"prompt_share": float("nan")}, OptionError, "prompt_share cannot be nan"),
     ],

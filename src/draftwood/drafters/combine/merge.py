@@ -22,14 +22,18 @@ from draftwood.core.tree import TokenTree, fit
 
 
 def merge(first: Proposal, second: Proposal) -> Proposal:
-    """The nodes of `first` with their numbers, then the paths of `second` that it does not have. Draft passes add up."""
+    """The nodes of `first` with their numbers, then the paths of `second` that it does not have, but for probes of `second`
+    with inputs of their own, which no tokens name. Draft passes add up."""
     if second.tree.num_nodes == 1:
         return _with_costs(first, second)
     if first.tree.num_nodes == 1:
         return _with_costs(second, first)
-    ours, theirs = first.tree, second.tree
+    if second.inputs is not None:
+        second = second.keep(second.inputs.index < 0)
+    ours, theirs, inputs = first.tree, second.tree, first.inputs
+    named = ours if inputs is None else replace(ours, live=ours.live & (inputs.index < 0))
     on_host = hosts.on_host(ours.tokens.device)
-    same, score = _same_on_host(ours, theirs) if on_host else _same(ours, theirs, second.levels)
+    same, score = _same_on_host(named, theirs) if on_host else _same(named, theirs, second.levels)
     parents = theirs.parents.clamp_min(0)
     known = same.gather(1, parents)
     behind = ours.num_nodes - 1  # node i of the second tree is node behind + i, because its root is left out
@@ -50,6 +54,7 @@ def merge(first: Proposal, second: Proposal) -> Proposal:
         max_children=first.siblings + second.siblings,
         depths=None,
         started=None,  # layers were run for some of the nodes only
+        inputs=None if inputs is None else replace(inputs, index=fit(inputs.index, tree.num_nodes, -1)),
     )
     return _with_costs(joined, second)
 

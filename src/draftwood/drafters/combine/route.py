@@ -34,9 +34,10 @@ from draftwood.drafters.combine.costs import RoundSeconds, judge, paying_nodes
 from draftwood.drafters.combine.fusion import Drafted, beside_unseen, fused, joined
 from draftwood.drafters.combine.merge import merge
 from draftwood.drafters.combine.several import with_source
-from draftwood.drafters.features import Features
+from draftwood.drafters.on_features.blocks import Blocks
+from draftwood.drafters.on_features.features import Features
 from draftwood.drafters.retrieval.retrieved import NOTHING, Listed, Retrieved, Retriever, as_given
-from draftwood.errors import DrafterError
+from draftwood.errors import CompositionError, DrafterError
 
 CHAIN = ConfidentChain()
 SAMPLED = -0.7  # log-odds by which a copied token is less often right where the target samples, on the embedded model
@@ -195,9 +196,12 @@ class Route:
         ours, room = [chosen[b] for b in asked], limit.take(asked)
         own = self.arm.limit(state.arm, part, room)
         if isinstance(self.arm, ConfidentChain) and host.on_host(rnd.device):
-            listed = self._listed(state, part, own_base, own, policy)
+            made, listed = self._looked_at(state, part, own_base, own, policy)
             self._as_much_as_pays(state, part, room, self.arm.drafted(state.arm, part, listed.found), ours)
-            return self._from_lists(base, chosen, listed)
+            if made is None or not _is_started_chain(made, listed) or any(choice.found.tokens for choice in ours):
+                return self._from_lists(base, chosen, listed)
+            made = self._beginnings(made, ours)
+            return made if not some else made.scatter(asked, self._given(rnd, base, limit, chosen, without=asked))
         made = self.model.propose(state.model, part, own_base, own, policy)
         made = with_source(made, len(self.retrievers))
         if self.fuse:
@@ -209,13 +213,22 @@ class Route:
             made = merge(made, self._given(part, own_base, room, ours))
         return made if not some else made.scatter(asked, self._given(rnd, base, limit, chosen, without=asked))
 
-    def _listed(self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Listed:
-        """The model's draft as lists. A drafter that has them need not make tensors of what may not be scored."""
+    def _looked_at(
+        self, state: _State, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy
+    ) -> tuple[Proposal | None, Listed]:
+        """The model's draft, also as lists. A drafter that has lists need not make tensors of what may not be scored."""
         assert self.model is not None
-        listed = None
-        if isinstance(self.model, Features):
+        if isinstance(self.model, Features | Blocks):
             listed = self.model.listed(state.model, rnd, base, limit, policy)
-        return Listed.of(self.model.propose(state.model, rnd, base, limit, policy)) if listed is None else listed
+            if listed is not None:
+                return None, listed
+        made = self.model.propose(state.model, rnd, base, limit, policy)
+        return made, Listed.of(made)
+
+    def _beginnings(self, made: Proposal, chosen: list[_Choice]) -> Proposal:
+        """Of each chain as many nodes as are scored. Layers that its drafter has run of them are not run again."""
+        most = put([len(choice.scored.tokens) if choice.scored else 0 for choice in chosen], made.tree.tokens.device)
+        return with_source(made.keep(made.tree.live.cumsum(1) - 1 <= most[:, None]), len(self.retrievers))
 
     def _from_lists(self, base: Proposal, chosen: list[_Choice], made: Listed) -> Proposal:
         """What is scored of the model's draft, and what was retrieved: one tree for each sequence."""
@@ -291,6 +304,19 @@ class Route:
             for each in state.doubts:
                 each.free(slot)
             self.arm.free(state.arm, slot)
+
+
+def refuse_route(drafter: Drafter, inner: str) -> None:
+    """For recipes whose controller decides how much is drafted."""
+    if isinstance(drafter, Route):
+        raise CompositionError(
+            f"inner={inner}: its drafter decides itself in each round whether to draft, by the costs of its own controller\n"
+            "hint: a drafter that always drafts, such as inner=eagle3, fast_draft or prompt_lookup"
+        )
+
+
+def _is_started_chain(made: Proposal, listed: Listed) -> bool:
+    return made.started is not None and all(each.parents == list(range(len(each.parents))) for each in listed.found)
 
 
 def _between(seconds: list[float], nodes: float) -> float:

@@ -6,7 +6,7 @@ from draftwood.drafters.combine.report import names
 from draftwood.drafters.combine.route import Route
 from draftwood.drafters.combine.several import Several
 from draftwood.drafters.combine.vocab_trim import VocabTrim
-from draftwood.drafters.lengthened import Lengthened
+from draftwood.drafters.phrases.lengthened import Lengthened
 from draftwood.drafters.target_roots import TargetRoots
 
 PHRASES = "phrases"

@@ -22,10 +22,10 @@ from draftwood.core.protocols import TreePolicy
 from draftwood.core.round import Round
 from draftwood.core.score import KnownTokens
 from draftwood.core.tree import TokenTree
-from draftwood.drafters.feature_draft import Draft
-from draftwood.drafters.feature_text import FeatureText, TextState
 from draftwood.drafters.layers.first_layers import FirstLayers
 from draftwood.drafters.levels import Level
+from draftwood.drafters.on_features.feature_draft import Draft
+from draftwood.drafters.on_features.feature_text import FeatureText, TextState
 from draftwood.errors import DrafterError
 from draftwood.trees.grow import grow
 
@@ -64,7 +64,7 @@ class EarlyExit(FeatureText):
             return hidden if len(level.places) == len(hidden) else hidden[put(level.places, hidden.device)]
 
         # The net's own entries hold text before the root, so its first pass runs the root too.
-        chain = self.chains(state, counts, roots=first.upto(base.tree)[:, 0])
+        chain = self.chains(state, counts, roots=first.upto(base.tree)[:, :1])
         known = [KnownTokens(k.slot, k.done, [*k.tokens, 0]) for k in self.known(state, rnd, counts) if k is not None]
         draft = Draft(state.runner, rnd, chain, known, policy.draw.ranked, None, 0, only, reads)
         grown = grow(base, limit, policy, rnd, draft.step)

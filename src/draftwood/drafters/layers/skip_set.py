@@ -14,7 +14,7 @@ from typing import Any
 
 from draftwood import weights as shipped
 from draftwood.core.protocols import Runner
-from draftwood.drafters.nets.find import AUTO, fingerprint
+from draftwood.drafters.nets.files.find import AUTO, fingerprint
 from draftwood.errors import OptionError
 
 WEIGHTS = Path(shipped.__file__).parent

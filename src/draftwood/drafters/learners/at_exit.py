@@ -50,3 +50,24 @@ class AtExit:
         turned = net.layer.project(x.flatten(0, 1), *angles(frequencies(net.config.layer).to(x.device), at, x.dtype))
         q, k, v = (each.unflatten(0, (batch, length)).transpose(1, 2) for each in turned)
         return net.layer.tail(residual, unrolled_attention(q, [k], [v]).transpose(1, 2).flatten(2))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AtExits:
+    """The same behind several exits at once: each net has a loss and optimisers of its own. `net` is an ExitsNet."""
+
+    net: Any
+    keep: Int[Tensor, "W"]
+    share: float = 1.0
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(taps=frozenset({*self.net.config.taps, FINAL}))
+
+    def groups(self) -> dict[str, list[nn.Parameter]]:
+        return {name: list(each.parameters()) for name, each in self.net.named_children()}
+
+    def losses(self, shown: Shown, progress: float) -> Iterator[tuple[str, Tensor, dict[str, Tensor]]]:
+        for number, (name, each) in enumerate(self.net.named_children()):
+            for _, loss, figures in AtExit(each, self.keep, self.share).losses(shown, progress):
+                yield name, loss, {f"{key}{number}": value for key, value in figures.items()}

@@ -17,7 +17,7 @@ from draftwood.core.forward import FINAL, ForwardInput, Needs
 from draftwood.core.protocols import Runner
 from draftwood.core.train_plan import Shown
 from draftwood.drafters.learners.positions import taught
-from draftwood.drafters.nets.decision import DecisionNet
+from draftwood.drafters.nets.modules.decision import DecisionNet
 
 _DRAWS = 3  # a stream of the step's generator
 _CHUNK = 256  # positions whose distributions exist at the same time

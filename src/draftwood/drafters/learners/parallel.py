@@ -4,7 +4,7 @@ The distribution at a later position depends on tokens that the head has not rea
 that of the token itself, with less noise.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from draftwood.core.forward import FINAL, Needs
 from draftwood.core.train_plan import Shown
-from draftwood.drafters.learners.positions import imitate, taught
-from draftwood.drafters.nets.hydra import HydraNet
-from draftwood.drafters.nets.medusa import MedusaNet
-from draftwood.drafters.nets.mlp import MLPNet
+from draftwood.drafters.learners.positions import Guess, imitate, taught
+from draftwood.drafters.nets.modules.hydra import HydraNet
+from draftwood.drafters.nets.modules.medusa import MedusaNet
+from draftwood.drafters.nets.modules.mlp import MLPNet
 from draftwood.train.objectives import inverse, shifted
 
 
@@ -35,19 +35,28 @@ class Parallel:
         return {"heads": [p for p in self.net.parameters() if p.requires_grad]}
 
     def losses(self, shown: Shown, progress: float) -> Iterator[tuple[str, Tensor, dict[str, Tensor]]]:
+        yield "heads", *self.loss_of(shown, self.guesses(shown))
+
+    def guesses(self, shown: Shown) -> Iterator[Guess]:
+        """Of the indices that count, head by head."""
         places = inverse(self.keep, self.net.config.layer.vocab_size)
-        f, rows = shown.features[FINAL], shown.rows(self.keep)
+        f = shown.features[FINAL]
         indices = taught(shown, None, 2, self.share).every
         at = indices.to(f.device, non_blocking=True)
         feature = f.flatten(0, 1)[at]
         ids = [shifted(shown.ids, 1 + k).flatten()[at] for k in range(self.net.config.stages)]
-        total, figures = torch.zeros((), device=f.device), {}
         for k, y in enumerate(outputs(self.net, feature, [shown.embed(x) for x in ids])):
             counted = taught(shown, places, 2 + k).among(indices)
-            loss, hits = imitate(y, rows, shifted(f, 1 + k).flatten(0, 1)[at], rows, counted)
+            yield Guess(y, y, shifted(f, 1 + k).flatten(0, 1)[at], feature, counted)
+
+    def loss_of(self, shown: Shown, guesses: Iterable[Guess]) -> tuple[Tensor, dict[str, Tensor]]:
+        rows = shown.rows(self.keep)
+        total, figures = torch.zeros((), device=rows.device), dict[str, Tensor]()
+        for k, guess in enumerate(guesses):
+            loss, hits = imitate(guess.y, rows, guess.f, rows, guess.at)
             total = total + self.decay**k * loss
             figures |= {f"{name}{k}": hit for name, hit in hits.items()}
-        yield "heads", total, figures
+        return total, figures
 
 
 def outputs(net: Any, f: Tensor, e: list[Tensor]) -> Iterator[Tensor]:

@@ -80,6 +80,17 @@ class Taught:
         return Taught(self.answers.to(device, non_blocking=True), self.prompts.to(device, non_blocking=True))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Guess:
+    """One output for each index, and what it imitates, in rows of the same order."""
+
+    out: Float[Tensor, "L d"]  # stands for the feature `f` where it is fed back
+    y: Float[Tensor, "L d"]  # what the LM head multiplies
+    f: Float[Tensor, "L e"]  # the target's feature, whose distribution is imitated
+    context: Float[Tensor, "L e"]  # the target's feature that was read
+    at: Taught  # the rows that count
+
+
 def taught(shown: Shown, places: Int[Tensor, "V"] | None, ahead: int, share: float = 1.0) -> Taught:
     """The positions trained on for the token `ahead`, in answers and in prompts."""
     return Taught(positions(shown, places, ahead, share), prompt_positions(shown, ahead, share))

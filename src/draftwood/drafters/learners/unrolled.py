@@ -9,7 +9,7 @@ It attends to the first step's keys at indices <= t, and to its own later keys a
 Every index starts a roll-out, and one pass trains all of them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from draftwood.core.forward import FINAL, Needs
 from draftwood.core.train_plan import Shown
 from draftwood.drafters.learners.attention import unrolled_attention
-from draftwood.drafters.learners.positions import imitate, taught
+from draftwood.drafters.learners.positions import Guess, imitate, taught
+from draftwood.drafters.nets.modules.layer import DraftAttention, through
 from draftwood.models.rope import angles, frequencies
 from draftwood.train.objectives import inverse, shifted, smooth_l1
 
@@ -29,7 +30,8 @@ _NOISE = 1  # a stream of the step's generator
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unrolled:
-    """`net` is an EagleNet or an Eagle3Net. Loss weights: `regress` for features, `soft` for distributions."""
+    """`net` is an EagleNet, of one layer or several, or an Eagle3Net. Loss weights: `regress` for features, `soft` for
+    distributions."""
 
     net: Any
     keep: Int[Tensor, "W"]  # ids of the draft vocabulary, ascending
@@ -49,54 +51,94 @@ class Unrolled:
         return {name: ps for name, ps in found.items() if ps}
 
     def losses(self, shown: Shown, progress: float) -> Iterator[tuple[str, Tensor, dict[str, Tensor]]]:
+        yield "head", *self.loss_of(shown, self.guesses(shown))
+
+    def guesses(self, shown: Shown) -> Iterator[Guess]:
+        """Of every index, step by step."""
         places = inverse(self.keep, self.net.config.layer.vocab_size)
         counted = [taught(shown, places, 2 + j) for j in range(self.steps)]
-        teacher, rows = shown.features[FINAL], shown.rows(self.keep)
-        weight = self.net.lm_head.weight if self.net.own_head else rows
-        total, figures = torch.zeros((), device=teacher.device), {}
+        teacher = shown.features[FINAL]
+        context = teacher.flatten(0, 1)
         for j, (a, at) in enumerate(zip(self.outputs(shown), counted, strict=True)):
             f = shifted(teacher, 1 + j).flatten(0, 1)
-            loss, hits = imitate(self.net.read(a).flatten(0, 1), weight, f, rows, at)
+            y = self.net.read(a).flatten(0, 1)
+            yield Guess(a.flatten(0, 1), y, f, context, at)
+
+    def loss_of(self, shown: Shown, guesses: Iterable[Guess]) -> tuple[Tensor, dict[str, Tensor]]:
+        rows = shown.rows(self.keep)
+        weight = self.net.lm_head.weight if self.net.own_head else rows
+        total, figures = torch.zeros((), device=rows.device), dict[str, Tensor]()
+        for j, guess in enumerate(guesses):
+            loss, hits = imitate(guess.y, weight, guess.f, rows, guess.at)
             loss = self.soft * loss
             if self.regress:
-                every = at.to(f.device).every
-                loss = loss + self.regress * smooth_l1(a.flatten(0, 1).index_select(0, every), f.index_select(0, every))
+                every = guess.at.to(guess.f.device).every
+                out, f = (x.index_select(0, every) for x in (guess.out, guess.f))
+                loss = loss + self.regress * smooth_l1(out, f)
             total = total + self.decay**j * loss
             figures |= {f"{name}{j}": hit for name, hit in hits.items()}
-        yield "head", total, figures
+        return total, figures
 
     def outputs(self, shown: Shown) -> Iterator[Float[Tensor, "B T d"]]:
         """The net's output at every index, step by step."""
-        net, layer = self.net, self.net.layer
-        batch, length = shown.ids.shape
-        device = shown.ids.device
-        u = net.fuse(self._features(shown))
-        freq = frequencies(net.config.layer).to(device)
-        keys: list[Tensor] = []
-        values: list[Tensor] = []
+        u, rollout = self.net.fuse(noisy_features(shown, self.net.config.taps, self.noise)), RollOut(self.net, shown)
         for j in range(self.steps):
-            x, residual = net.enter(shown.embed(shifted(shown.ids, 1 + j)), u)
-            at = torch.arange(length, device=device) + j
-            cos, sin = angles(freq, at.repeat(batch), x.dtype)
-            q, k, v = (
-                y.unflatten(0, (batch, length)).transpose(1, 2) for y in layer.project(x.flatten(0, 1), cos, sin)
-            )
-            keys.append(k)
-            values.append(v)
-            mixed = unrolled_attention(q, keys, values).transpose(1, 2).flatten(2)
-            a = layer.tail(residual, mixed)
+            a = rollout.step(j, u)
             yield a
-            u = net.forward_feature(a)
+            u = self.net.forward_feature(a)
 
-    def _features(self, shown: Shown) -> list[Float[Tensor, "B T H"]]:
-        """The target's features with uniform noise, scaled by magnitude because later layers are many times larger."""
-        features = [shown.features[tap] for tap in self.net.config.taps]
-        if not self.noise:
-            return features
-        source = shown.generator(_NOISE, shown.ids.device)
-        found: list[Tensor] = []
-        for x in features:
-            wide = x.to(torch.promote_types(x.dtype, torch.float32))
-            drawn = torch.rand(x.shape, generator=source, device=x.device, dtype=wide.dtype) * 2 - 1
-            found.append((wide + self.noise * drawn * wide.abs().mean(-1, keepdim=True)).to(x.dtype))
-        return found
+
+class RollOut:
+    """Steps of a net that begin at every index of a batch. It holds the keys and values of the steps so far, by layer."""
+
+    def __init__(self, net: Any, shown: Shown) -> None:
+        self.net, self.shown = net, shown
+        self.freq = frequencies(net.config.layer).to(shown.ids.device)
+        self.keys: list[list[Tensor]] = [[] for _ in net.layers]
+        self.values: list[list[Tensor]] = [[] for _ in net.layers]
+
+    def step(self, j: int, u: Float[Tensor, "B T d"]) -> Float[Tensor, "B T O"]:
+        """Step j at every index, reading u and the token x_{t+1+j}; the steps before it must have run."""
+        x, residual = self._enter(j, u)
+        turned = self._angles(j, x.dtype)
+
+        def mix(i: int, layer: DraftAttention, x: Tensor) -> Tensor:
+            q = self._project(i, layer, x, turned)
+            return unrolled_attention(q, self.keys[i], self.values[i]).transpose(1, 2).flatten(2)
+
+        return through(self.net.layers, x, residual, mix)
+
+    def entries(self, j: int, u: Float[Tensor, "B T d"]) -> None:
+        """The keys and values of step j alone, of a net with one layer."""
+        (layer,) = self.net.layers
+        x, _ = self._enter(j, u)
+        self._project(0, layer, x, self._angles(j, x.dtype))
+
+    def _enter(self, j: int, u: Tensor) -> tuple[Tensor, Tensor]:
+        return self.net.enter(self.shown.embed(shifted(self.shown.ids, 1 + j)), u)
+
+    def _angles(self, j: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        batch, length = self.shown.ids.shape
+        at = torch.arange(length, device=self.shown.ids.device) + j
+        return angles(self.freq, at.repeat(batch), dtype)
+
+    def _project(self, i: int, layer: DraftAttention, x: Tensor, turned: tuple[Tensor, Tensor]) -> Tensor:
+        shape = self.shown.ids.shape
+        q, k, v = (y.unflatten(0, shape).transpose(1, 2) for y in layer.project(x.flatten(0, 1), *turned))
+        self.keys[i].append(k)
+        self.values[i].append(v)
+        return q
+
+
+def noisy_features(shown: Shown, taps: tuple[int, ...], noise: float) -> list[Float[Tensor, "B T H"]]:
+    """The target's features with uniform noise, scaled by magnitude because later layers are many times larger."""
+    features = [shown.features[tap] for tap in taps]
+    if not noise:
+        return features
+    source = shown.generator(_NOISE, shown.ids.device)
+    found: list[Tensor] = []
+    for x in features:
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        drawn = torch.rand(x.shape, generator=source, device=x.device, dtype=wide.dtype) * 2 - 1
+        found.append((wide + noise * drawn * wide.abs().mean(-1, keepdim=True)).to(x.dtype))
+    return found

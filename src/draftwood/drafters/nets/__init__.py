@@ -1,1 +1,1 @@
-"""Networks that draft: one module per file, float weights, no training and no state."""
+"""Networks that draft: `modules` compute, `runners` run them over a cache on each backend, `files` hold their weights."""

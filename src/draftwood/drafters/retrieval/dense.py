@@ -17,6 +17,7 @@ from jaxtyping import Float, Integer
 
 from draftwood.core.forward import FINAL, ForwardOutput, Needs
 from draftwood.core.host import host_array
+from draftwood.core.last_rounds import LastRounds, forget, just_ran, note
 from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
@@ -24,7 +25,6 @@ from draftwood.core.protocols import Runner, TreePolicy
 from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome
-from draftwood.drafters.last_rounds import LastRounds, forget, just_ran, note
 from draftwood.drafters.retrieval.retrieved import NOTHING, Retrieved, as_given, columns
 from draftwood.drafters.retrieval.stores.container import DENSE
 from draftwood.drafters.retrieval.stores.dense.store import DenseStore

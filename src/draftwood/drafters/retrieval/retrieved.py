@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from draftwood.core import host
 from draftwood.core.limit import Limit
@@ -78,6 +78,7 @@ def _listed(tokens: list[int], parents: list[int], score: list[float], live: lis
     return Retrieved([tokens[i] for i in nodes], [number[parents[i]] for i in nodes], [score[i] for i in nodes])
 
 
+@runtime_checkable
 class Retriever(Drafter, Protocol):
     """A drafter that runs no model: what it finds lies on the host, so that a choice can be made before it is drafted."""
 

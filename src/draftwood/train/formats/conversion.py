@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.core.config import ModelConfig
-from draftwood.drafters.nets.store import Head
+from draftwood.drafters.nets.files.store import Head
 from draftwood.errors import OptionError, WeightsError
 from draftwood.train.formats.files import Found
 

@@ -13,9 +13,9 @@ from math import isfinite
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from draftwood.drafters.nets.build import filled
-from draftwood.drafters.nets.store import Head, read_note, to_bytes
-from draftwood.drafters.nets.store import read as read_own
+from draftwood.drafters.nets.files.build import filled
+from draftwood.drafters.nets.files.store import Head, read_note, to_bytes
+from draftwood.drafters.nets.files.store import read as read_own
 from draftwood.errors import OptionError, UnknownNameError, WeightsError
 from draftwood.train.formats import eagle, eagle3, medusa, mlp, roundtrip, speculators
 from draftwood.train.formats.conversion import Conversion, check_target

@@ -8,8 +8,8 @@ There is no draft vocabulary and no LM head: logits come from the target's. If t
 from pathlib import Path
 
 from draftwood.core.forward import FINAL
-from draftwood.drafters.nets.config import HeadConfig
-from draftwood.drafters.nets.store import Head
+from draftwood.drafters.nets.files.config import HeadConfig
+from draftwood.drafters.nets.files.store import Head
 from draftwood.train.formats.conversion import EMBEDDING, Conversion, compare_embedding
 from draftwood.train.formats.files import CONFIG, Found, check_names, flag, write_folder
 from draftwood.train.formats.layer import gather, layer_json, parse_layer, scatter, shapes

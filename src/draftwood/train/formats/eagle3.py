@@ -19,8 +19,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from draftwood.core.config import ModelConfig
-from draftwood.drafters.nets.config import HeadConfig
-from draftwood.drafters.nets.store import Head
+from draftwood.drafters.nets.files.config import HeadConfig
+from draftwood.drafters.nets.files.store import Head
 from draftwood.errors import WeightsError
 from draftwood.train.formats import layer_ids
 from draftwood.train.formats.conversion import EMBEDDING, Conversion, compare_embedding, same_width
@@ -52,7 +52,7 @@ def write(head: Head, out: Path, conversion: Conversion) -> None:
 
 def read_body(found: Found, layer: ModelConfig, prefix: str, conversion: Conversion) -> Head:
     """The part that both EAGLE-3 formats share. They differ in the layer's prefix and the place of its config."""
-    raw = _flags(found)
+    raw: dict[str, Any] = _flags(found)
     d, vocab_size = layer.hidden_size, layer.vocab_size
     target_hidden = integer(found, found.config, "target_hidden_size", d)
     rows = integer(found, found.config, "draft_vocab_size", vocab_size)

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from draftwood.core.forward import FINAL
-from draftwood.drafters.nets.config import HeadConfig
-from draftwood.drafters.nets.store import Head
+from draftwood.drafters.nets.files.config import HeadConfig
+from draftwood.drafters.nets.files.store import Head
 from draftwood.errors import WeightsError
 from draftwood.train.formats.conversion import Conversion, config_without_layer
 from draftwood.train.formats.files import Found, Shapes, check_names, flag, integer, write_folder

@@ -11,13 +11,13 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.drafters.nets.build import filled
-from draftwood.drafters.nets.eagle import EagleNet
-from draftwood.drafters.nets.eagle3 import Eagle3Net
-from draftwood.drafters.nets.hydra import HydraNet
-from draftwood.drafters.nets.medusa import MedusaNet, MedusaTablesNet
-from draftwood.drafters.nets.mlp import MLPNet, MLPTablesNet
-from draftwood.drafters.nets.store import Head
+from draftwood.drafters.nets.files.build import filled
+from draftwood.drafters.nets.files.store import Head
+from draftwood.drafters.nets.modules.eagle import EagleNet
+from draftwood.drafters.nets.modules.eagle3 import Eagle3Net
+from draftwood.drafters.nets.modules.hydra import HydraNet
+from draftwood.drafters.nets.modules.medusa import MedusaNet, MedusaTablesNet
+from draftwood.drafters.nets.modules.mlp import MLPNet, MLPTablesNet
 from draftwood.errors import WeightsError
 from draftwood.models.rope import angles, frequencies
 from draftwood.train.formats.conversion import Target

@@ -6,7 +6,7 @@ The package saves only what differs from the defaults of transformers' Llama con
 from pathlib import Path
 from typing import Any
 
-from draftwood.drafters.nets.store import Head
+from draftwood.drafters.nets.files.store import Head
 from draftwood.errors import WeightsError
 from draftwood.models.loading.hf_config import unparse
 from draftwood.models.loading.resolve import PACKAGED

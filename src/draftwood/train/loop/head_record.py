@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftwood._version import __version__
-from draftwood.drafters.nets.store import Head, to_bytes
+from draftwood.drafters.nets.files.store import Head, to_bytes
 from draftwood.errors import TrainError
 from draftwood.train.data.dialogues import Dialogue
 from draftwood.train.loop import checkpoint
@@ -17,6 +17,9 @@ from draftwood.train.loop.measure import LEAST_USEFUL
 if TYPE_CHECKING:
     from draftwood.train.loop.session import Session
     from draftwood.train.loop.trainer import Trainer
+
+
+LARGE = 32  # rows and columns of the smallest matrix that is stored in fewer than 8 bits
 
 
 def identity(session: "Session", *, batch_tokens: int, longest: int) -> dict[str, str]:
@@ -80,6 +83,8 @@ def head_bytes(session: "Session", name: str, trainer: "Trainer | None") -> byte
         record["joined"] = True
     if settings.prompt_share:
         record["prompt_share"] = settings.prompt_share
+    if settings.bits != 8:
+        record["bits"] = settings.bits
     if name in session.starts:
         record["started_from"] = asdict(session.starts[name])
     tensors = {key: t.detach().float().cpu() for key, t in plan.net.state_dict().items()}
@@ -88,7 +93,7 @@ def head_bytes(session: "Session", name: str, trainer: "Trainer | None") -> byte
     if bad:
         raise TrainError(f"{name}: {bad[0]} exceeds the range of float16\nhint: lower the rate: --option rate=...")
     head = Head(plan.config, tensors, plan.notes.get("ids", session.keep), session.loaded.fingerprint, record)
-    return to_bytes(head, bits=plan.notes.get("bits"))
+    return to_bytes(head, bits={key: settings.bits for key, t in tensors.items() if min(t.shape) >= LARGE})
 
 
 def _plain(name: str) -> str:

@@ -4,12 +4,12 @@
     FILE      for one recipe
     FOLDER    holds RECIPE.safetensors for each recipe
 
-A head fits if it was trained for the same target and has the same kind and shape. Its draft vocabulary may differ if it uses
-the target's LM head: then no weight belongs to a token.
+A head fits if it was trained for the same target and has the same kind and shape, or is a smaller one that the net can begin
+as. Its draft vocabulary may differ if it uses the target's LM head: then no weight belongs to a token.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,11 @@ from torch import Tensor
 
 from draftwood.core.config import ModelConfig
 from draftwood.core.train_plan import TrainPlan
-from draftwood.drafters.nets.build import filled
-from draftwood.drafters.nets.config import HeadConfig
-from draftwood.drafters.nets.find import AUTO, shipped_file
-from draftwood.drafters.nets.store import Head, read
+from draftwood.drafters.nets.files.build import filled
+from draftwood.drafters.nets.files.config import HeadConfig
+from draftwood.drafters.nets.files.find import AUTO, shipped_file, ships
+from draftwood.drafters.nets.files.grow import SMALLER, grown, grows
+from draftwood.drafters.nets.files.store import Head, read
 from draftwood.errors import CompositionError, OptionError
 from draftwood.models.loading.folder_cache import sha256
 from draftwood.models.loading.load import NOT_ARITHMETIC, Loaded
@@ -51,7 +52,7 @@ def load_initial(
     heads = {name: read(path) for name, path in files.items()}
     for name, plan in nets.items():
         _check(heads[name], plan, keep, loaded, files[name])
-    loaded_weights = {name: filled(head).state_dict() for name, head in heads.items()}
+    loaded_weights = {name: _weights(head, nets[name]) for name, head in heads.items()}
     with torch.no_grad():
         for name, plan in nets.items():
             assert plan.net is not None
@@ -60,9 +61,17 @@ def load_initial(
     return {name: Start(path.name, sha256(path), heads[name].record) for name, path in files.items()}
 
 
+def _weights(head: Head, plan: TrainPlan) -> dict[str, torch.Tensor]:
+    whole = filled(head).state_dict()
+    assert plan.net is not None
+    return grown(head, plan.net.state_dict(), plan.config) if grows(head.config, plan.config) else whole
+
+
 def _file(where: str, name: str, plan: TrainPlan, loaded: Loaded, out: Path, num_nets: int) -> Path:
     if where == AUTO:
-        return shipped_file(plan.config.kind, runner_of(loaded), name)
+        kind, target = plan.config.kind, runner_of(loaded)
+        smaller = SMALLER.get(kind)
+        return shipped_file(smaller if smaller and not ships(kind, target) else kind, target, name)
     path = head_file(Path(where), name) if Path(where).is_dir() else Path(where)
     if path.is_file() and num_nets > 1 and path == Path(where):
         raise OptionError(
@@ -78,12 +87,13 @@ def _file(where: str, name: str, plan: TrainPlan, loaded: Loaded, out: Path, num
 def _check(head: Head, plan: TrainPlan, keep: Tensor, loaded: Loaded, path: Path) -> None:
     """CompositionError says what does not fit."""
     theirs, ours = head.config, plan.config
-    if theirs.kind != ours.kind:
+    smaller = grows(theirs, ours)
+    if theirs.kind != ours.kind and not smaller:
         raise CompositionError(f"{path} holds weights of kind {theirs.kind!r}, {ours.kind!r} is trained here\n{HINT}")
     if head.target != loaded.fingerprint:
         who = f"{head.record.get('target', 'another target')} ({head.target or 'no fingerprint'})"
         raise CompositionError(f"{path} was trained for {who}, not for {loaded.name} ({loaded.fingerprint})\n{HINT}")
-    differences = list(_differences(theirs, ours))
+    differences = list(_differences(replace(theirs, depth=ours.depth) if smaller else theirs, ours))
     if differences:
         raise CompositionError(
             f"{path} has another shape: {'; '.join(differences)}\nhint: the same --option as it had, or leave out --from"
@@ -98,7 +108,7 @@ def _check(head: Head, plan: TrainPlan, keep: Tensor, loaded: Loaded, path: Path
 
 def _differences(theirs: HeadConfig, ours: HeadConfig) -> Iterator[str]:
     """Differences in what weights depend on, the draft vocabulary left out."""
-    pairs = [(theirs, ours, f.name) for f in fields(HeadConfig) if f.name not in ("kind", "layer", "rows")]
+    pairs = [(theirs, ours, f.name) for f in fields(HeadConfig) if f.name not in ("kind", "layer", "rows", "exits")]
     pairs += [(theirs.layer, ours.layer, f.name) for f in fields(ModelConfig) if f.name not in NOT_ARITHMETIC]
     for then, now, name in pairs:
         if getattr(then, name) != getattr(now, name):

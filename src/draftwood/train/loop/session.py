@@ -24,7 +24,7 @@ from draftwood import recipes
 from draftwood.core.host import on_host
 from draftwood.core.train_plan import Build, Learn, Search, Stage, TrainPlan
 from draftwood.drafters.frequent import count_written, coverage, most_frequent
-from draftwood.drafters.nets.find import AUTO
+from draftwood.drafters.nets.files.find import AUTO
 from draftwood.errors import DraftwoodError, OptionError
 from draftwood.models.loading.load import Loaded, loaded_on
 from draftwood.runners.open import runner_of
@@ -35,7 +35,7 @@ from draftwood.train.loop.checkpoint import replace_file
 from draftwood.train.loop.head_record import head_bytes, identity
 from draftwood.train.loop.initial_weights import Start, load_initial
 from draftwood.train.loop.measure import Acceptance, head_file, measure, prompts_of
-from draftwood.train.loop.teacher import Teacher
+from draftwood.train.loop.teacher import Teacher, reading_seconds
 from draftwood.train.loop.train_log import Log
 from draftwood.train.loop.trainer import LoopSettings, Report, Trainer
 
@@ -62,6 +62,7 @@ class TrainSettings:
     save_every: float = 120.0  # seconds
     measure_every: float = 180.0
     prompts: int = 8  # held-out prompts that acceptance is measured on
+    bits: int = 8  # of a matrix's number in the files; 4 for smaller ones
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
 
     def __post_init__(self) -> None:
@@ -81,6 +82,8 @@ class TrainSettings:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise OptionError(f"{name} cannot be {value}\nhint: more than 0")
+        if self.bits not in (4, 8):
+            raise OptionError(f"bits cannot be {self.bits}\nhint: 8, or 4 for files of about 0.6 times the size")
         if not 0 <= self.prompt_share <= 1:
             raise OptionError(f"prompt_share cannot be {self.prompt_share}\nhint: 0 for answers only, at most 1")
         if self.start not in (None, AUTO) and not Path(str(self.start)).exists():
@@ -183,8 +186,20 @@ class Session:
 
     def tokens_per_pass(self, name: str) -> float | None:
         """As measured on held-out prompts with the current weights; None if they were not measured."""
-        found = self.log.measurements(name)
-        return found[-1]["tokens_per_pass"] if found and found[-1]["step"] == self.step else None
+        found = self._measurements(name, self.step)
+        return found[-1]["tokens_per_pass"] if found else None
+
+    def _measurements(self, name: str, step: int) -> list[dict[str, Any]]:
+        """Of this step, with weights in as many bits as they are stored in now."""
+        own = self.settings.bits
+        return [e for e in self.log.measurements(name) if e["step"] == step and e.get("bits", 8) == own]
+
+    def least_seconds(self) -> float | None:
+        """Seconds that the target alone takes to read the batches of all steps; None where no steps are fixed."""
+        steps, tokens = self.settings.steps, self.settings.batch_positions(self.loaded.info.device)
+        if steps is None or not any(plan.learns for plan in self.plans.values()):
+            return None
+        return reading_seconds(self.target, tokens) * steps
 
     def _trainer(self) -> Trainer | None:
         """None if no recipe has a stage with gradient steps."""
@@ -253,7 +268,7 @@ class Session:
 
     def _measure(self, name: str, step: int, prompts: list[list[int]], on_measured: Any, on_message: Any) -> None:
         """Once for each recipe and step, also when a completed run is started again."""
-        if any(e["step"] == step for e in self.log.measurements(name)):
+        if self._measurements(name, step):
             return
         options: dict[str, Any] = {**self.plans[name].notes.get("options", {}), **self.made.get(name, {})}
         if name in self.nets:
@@ -265,8 +280,9 @@ class Session:
                 raise
             on_message(f"{name} is not measured: {str(error).partition(chr(10))[0]}")  # it may need another drafter
             return
+        stored = {} if self.settings.bits == 8 else {"bits": self.settings.bits}
         self.log.add({"step": step, "recipe": name, "tokens_per_pass": found.tokens_per_pass,
-                      "by_position": found.by_position, "rounds": found.rounds})  # fmt: skip
+                      "by_position": found.by_position, "rounds": found.rounds, **stored})  # fmt: skip
         on_measured(name, found, step)
 
     def save(self, name: str, trainer: Trainer | None) -> None:

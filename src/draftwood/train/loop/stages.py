@@ -21,15 +21,15 @@ class Active:
         self.name, self.stage, self.first, self.last = name, stage, first, last
         self.groups = dict(stage.learner.groups())
         self.optimisers = {
-            group: optimisers(ps, stage.rate, muon=stage.rate.muon and group != LM_HEAD)
+            group: optimisers(ps, stage.rate_of(group), muon=stage.rate_of(group).muon and group != LM_HEAD)
             for group, ps in self.groups.items()
         }
 
     def step(self, shown: Any, at: int, kind: torch.dtype) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
         progress = (at - self.first) / max(self.last - self.first, 1)
-        for optimiser in (own for several in self.optimisers.values() for own in several):
+        for group, optimiser in ((group, own) for group, several in self.optimisers.items() for own in several):
             for each in optimiser.param_groups:
-                each["lr"] = rate_at(self.stage.rate, progress)
+                each["lr"] = rate_at(self.stage.rate_of(group), progress)
             optimiser.zero_grad(set_to_none=True)
         device = shown.ids.device.type
         with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda" and kind == torch.bfloat16):
@@ -37,7 +37,7 @@ class Active:
                 loss.backward()
                 yield loss.detach(), figures
         for group, parameters in self.groups.items():
-            nn.utils.clip_grad_norm_(parameters, self.stage.rate.clip)
+            nn.utils.clip_grad_norm_(parameters, self.stage.rate_of(group).clip)
             for optimiser in self.optimisers[group]:
                 optimiser.step()
 

@@ -3,6 +3,8 @@
 Features come from the target's own runner, so they are those that the drafter reads when it drafts.
 """
 
+from time import perf_counter
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -77,6 +79,17 @@ def read_features(
             for c, piece in zip(part, y.split(sizes), strict=True):
                 whole[c.slot, c.done : c.done + len(piece)] = piece
     return {tap: y.clone() for tap, y in found.items()}  # inference tensors cannot be used in autograd
+
+
+def reading_seconds(target: Runner, tokens: int) -> float:
+    """Seconds in which the target reads so many tokens, estimated from one pass of a few hundred."""
+    length = max(1, min(tokens, _CHUNK, target.info.max_positions // 2))
+    ids = torch.arange(length)[None].remainder(target.info.vocab_size)
+    live = torch.ones(1, length, dtype=torch.bool)
+    read_features(target, ids[:, :1], live[:, :1], frozenset({0}))  # the first pass loads libraries
+    start = perf_counter()
+    host(read_features(target, ids, live, frozenset({0}))[0][0, -1:])  # waits for the device
+    return (perf_counter() - start) * tokens / length
 
 
 def passes(texts: list[list[int]], most: int) -> list[list[KnownTokens]]:

@@ -185,12 +185,9 @@ class Trainer:
         return True
 
     def _weights(self) -> dict[str, Tensor]:
-        return {
-            f"{name}/{key}": t
-            for name, plan in self.plans.items()
-            if plan.net is not None
-            for key, t in plan.net.state_dict().items()
-        }
+        nets = [(f"{name}/", plan.net) for name, plan in self.plans.items()]
+        nets += [(f"{name}/beside/", plan.beside) for name, plan in self.plans.items()]
+        return {at + key: t for at, net in nets if net is not None for key, t in net.state_dict().items()}
 
     def _save(self) -> None:
         tensors = {f"weights/{name}": t for name, t in self._weights().items()}

@@ -47,6 +47,7 @@ def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
         Store.open(path)
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_is_found_and_none_is_followed_out_of_the_file(tmp_path: Path) -> None:
     """At once in the ends of the file, by `check` in its data; until then a lookup answers within the vocabulary or says
     that the store is damaged."""

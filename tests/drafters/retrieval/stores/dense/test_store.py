@@ -166,6 +166,7 @@ print(store.nearest(fading([[1, 2, 3, 4]])[0], 5)[0].tolist())
 """
 
 
+@pytest.mark.slow
 def test_two_processes_read_one_store_and_keep_it_while_it_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "s"
     expected = made_dense(path, TEXTS, 40).nearest(fading([[1, 2, 3, 4]])[0], 5)[0].tolist()

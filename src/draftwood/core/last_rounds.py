@@ -7,7 +7,7 @@ from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome
 
 LastRounds = dict[int, tuple[Request, int]]
-"""The state of a drafter that reads `rnd.origin`. By slot: the request of its last round, and its length afterwards. A new
+"""The state of a part that reads `rnd.origin`. By slot: the request of its last round, and its length afterwards. A new
 request has none yet, nor has one that was preempted."""
 
 

@@ -1,0 +1,1 @@
+"""One network per file: float weights, no training and no state."""

@@ -1,0 +1,1 @@
+"""Drafters that read the hidden states of the target."""

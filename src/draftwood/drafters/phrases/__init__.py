@@ -1,0 +1,1 @@
+"""Drafts from phrases: pools of short continuations, and the target that writes them ahead."""
