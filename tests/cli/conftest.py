@@ -48,10 +48,12 @@ def opened(weights: Loaded, monkeypatch: pytest.MonkeyPatch) -> list[LLM]:
         device: str = "auto",
         slots: int = 1,
         options: Sequence[str] = (),
+        batch_invariant: bool = False,
     ) -> LLM:
         chosen = open_llm.recipe_options(recipe, options)
         assert (model, dtype, device) == ("smollm2", "auto", "auto")
-        made.append(LLM(weights, recipe, config=EngineConfig(max_num_seqs=slots, max_model_len=ROWS), **chosen))
+        config = EngineConfig(max_num_seqs=slots, max_model_len=ROWS, batch_invariant=batch_invariant)
+        made.append(LLM(weights, recipe, config=config, **chosen))
         return made[-1]
 
     monkeypatch.setattr(open_llm, "open_llm", opened_llm)

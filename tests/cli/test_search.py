@@ -76,7 +76,8 @@ def test_what_is_refused(model: Path, tmp_path: Path) -> None:
     done = run(model, long)
     assert done.exit_code == 2 and "cannot be written: File name too long" in done.stderr
     for more, said in (
-        (("--budget", "0"), "budget"),
+        (("--budget", "0"), "--budget 0: no set would be tried\nhint: at least 1"),
+        (("--budget", "-1"), "--budget -1: no set would be tried\nhint: at least 1"),
         (("--prompts", str(tmp_path / "none.txt")), "cannot be read"),
         (("--prompts", str(empty)), "has no prompt"),
         (("--log", str(out)), "one file has two uses"),

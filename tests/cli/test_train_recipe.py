@@ -24,7 +24,7 @@ from tiny_run import write_data
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """model/ and data/"""
     place = tmp_path_factory.mktemp("made")
-    write_folder(place / "model")
+    write_folder(place / "model", num_layers=3)  # two exits need so many
     write_data(place / "data")
     return place
 
@@ -85,17 +85,21 @@ def test_what_is_measured_on_learned_prompts_is_not_called_held_out(made: Path, 
 
 
 @pytest.mark.long
-def test_killed_again_and_again_it_ends_with_the_same_bytes(made: Path, tmp_path: Path, start: Any) -> None:
-    """fast_draft changes its stage after a fifth of the steps; kills come at random moments, before and after it."""
-    name = "fast_draft"
-    small = ["--option", "width=32", "--option", "heads=2", "--option", "inner=64"]
-    more = [*small, "--save-every", "0.0005"]
+@pytest.mark.parametrize("names", [("fast_draft",), ("kangaroo", "eesd", "hispec", "s2d", "sdsat")], ids=len)
+def test_killed_again_and_again_it_ends_with_the_same_bytes(
+    made: Path, tmp_path: Path, names: tuple[str, ...], start: Any
+) -> None:
+    """Language models change their stage after a fifth of the steps; kills come at random moments, before and after it."""
+    sizes = {"width": 32, "heads": 2, "inner": 64}
+    small = [f"{name}.{key}={value}" for name in names if name in ("fast_draft", "s2d") for key, value in sizes.items()]
+    more = [word for each in small for word in ("--option", each)]
+    more += ["--save-every", "0.0005"]
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    assert start(*words(made, whole, name, *more, steps=40)).wait() == 0
+    assert start(*words(made, whole, ",".join(names), *more, steps=40)).wait() == 0
     rng = random.Random(1)
     kills = 0
     for aim in (6, 8, 24):  # steps, and then a moment that no save chose
-        process = start(*words(made, broken, name, *more, steps=40))
+        process = start(*words(made, broken, ",".join(names), *more, steps=40))
         while process.poll() is None and steps_done(broken) < aim:
             time.sleep(0.02)
         time.sleep(rng.random() * 0.1)
@@ -103,10 +107,11 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(made: Path, tmp_path
         process.kill()
         process.wait()
         assert steps_done(broken) > 0, "what is there is whole"
-    last = start(*words(made, broken, name, *more, steps=40))
+    last = start(*words(made, broken, ",".join(names), *more, steps=40))
     assert last.wait() == 0 and kills >= 2
     assert losses(broken) == losses(whole) and [s for s, _ in losses(broken)] == [0, 10, 20, 30, 39]
-    assert (broken / f"{name}.safetensors").read_bytes() == (whole / f"{name}.safetensors").read_bytes()
+    for name in names:
+        assert (broken / f"{name}.safetensors").read_bytes() == (whole / f"{name}.safetensors").read_bytes(), name
     assert not list(broken.rglob("*.tmp"))
 
 
@@ -159,6 +164,17 @@ def test_interrupted_minutes_are_saved_and_go_on_with_the_same_steps(
         ),
         ("medusa", ["--from", "no-such-file"], "--from no-such-file: there is no such file"),
         ("medusa", ["--from", "auto"], "no weights of kind 'medusa' ship for this target"),
+        ("kangaroo", ["--option", "layers=3"], "after 3 layers is not inside the target\nhint: from 1 to 2"),
+        ("eesd", ["--option", "layers=0"], "after 0 layers is not inside the target\nhint: from 1 to 2"),
+        ("eesd", ["--option", "share=0"], "share cannot be 0.0\nhint: of the positions, more than 0"),
+        ("hispec", ["--option", "share=2"], "share cannot be 2.0\nhint: of the positions, more than 0"),
+        (
+            "hispec",
+            ["--option", "draft_layers=2"],
+            "reviewed after 3 do not fit a target of 3\nhint: 1 <= draft_layers < review_layers <= 2",
+        ),
+        ("sdsat", ["--option", "probes=0"], "probes cannot be 0\nhint: a whole number, at least 1"),
+        ("s2d", ["--option", "exits=1,4"], "exits cannot be [1, 4]\nhint: ascending from 1 on, the last one 3"),
     ],
 )
 def test_mistakes_are_refused_before_anything_is_written(
@@ -180,7 +196,7 @@ def test_options_go_to_the_recipes_that_have_them(made: Path, tmp_path: Path) ->
     more = ["--option", "stages=2", "--option", "hydra.rate=0.5"]
     done = CliRunner().invoke(app, words(made, tmp_path / "out", "medusa,hydra", *more, steps=1))
     assert done.exit_code == 0, done.output
-    from draftwood.drafters.nets.store import read
+    from draftwood.drafters.nets.files.store import read
 
     heads = {name: read(tmp_path / "out" / f"{name}.safetensors") for name in ("medusa", "hydra")}
     assert heads["medusa"].record["options"] == {"stages": 2}
@@ -231,7 +247,7 @@ def test_many_steps_do_not_make_more_than_the_most(tmp_path: Path, monkeypatch: 
 
 
 def test_a_useless_drafter_is_called_so(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from draftwood.drafters.nets.store import read
+    from draftwood.drafters.nets.files.store import read
     from draftwood.train.loop import head_record, measure
 
     done = CliRunner().invoke(app, words(made, tmp_path / "out", steps=1))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from draftwood.core.forward import ForwardInput, HostInput, Span
+from draftwood.core.forward import ALL, ForwardInput, HostInput, LayerPlan, Span
 from draftwood.testing.host_reads import HostReads
 
 
@@ -36,3 +36,10 @@ def test_spans_are_enough_and_nothing_is_read():
     with HostReads() as reads:
         assert told.known() == [(0, 0, 0, 2)]
     assert reads.total == 0
+
+
+def test_a_plan_names_its_groups_in_order_and_no_group_crosses_its_ends():
+    assert ALL.groups(3) == [range(0, 1), range(1, 2), range(2, 3)]
+    plan = LayerPlan(start=1, stop=6, together=(range(4, 8), range(0, 3), range(2, 4), range(1, 1)))
+    assert plan.groups(9) == [range(1, 2), range(2, 4), range(4, 6)], "one begins before it, one is cut, one is empty"
+    assert LayerPlan(start=2, stop=2).groups(4) == []

@@ -1,6 +1,5 @@
 """One budget for the whole batch: the best nodes of all sequences, and the output stays the target's."""
 
-from collections import defaultdict
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -10,22 +9,18 @@ import torch
 
 from draftwood.controllers.fixed import Fixed
 from draftwood.core import node_budget
-from draftwood.core.config import EngineConfig
 from draftwood.core.legal_draws import Draw, Shape
 from draftwood.core.limit import Limit
 from draftwood.core.node_budget import selected, whole_levels, within_total
 from draftwood.core.proposal import Proposal
 from draftwood.core.recipe import Recipe
-from draftwood.core.request import Request
-from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.tree import TokenTree
-from draftwood.engine.engine import Engine
 from draftwood.errors import OptionError
 from draftwood.testing.contracts import Always, toy_round
-from draftwood.testing.exact import Forking, Free, _Branch, distance, expected_accepted, first_token, joint_error
+from draftwood.testing.exact import distance, expected_accepted, first_token, joint_error
 from draftwood.testing.host_reads import HostReads, as_if_on_a_device
 from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import TableModel, context_free, joint, near, random_probs
+from draftwood.testing.table_model import context_free, near, random_probs
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 from draftwood.trees.delayed import Delayed
@@ -39,6 +34,7 @@ from draftwood.verifiers.path_block import PathBlock
 from draftwood.verifiers.rejection import Rejection
 from draftwood.verifiers.traversal import Traversal
 from every_rule import Case, label, rounds
+from shared_budgets import chains, error_of_both, texts_of_both
 
 ROUNDING = 1e-12
 P, Q = (0.4, 0.3, 0.2, 0.1), (0.1, 0.2, 0.3, 0.4)
@@ -63,17 +59,6 @@ def grown(policy: Any, limit: Limit, vocab_size: int = 6, temperature: float = 1
 
 
 # --- what is kept
-
-SCORES = [[0.0, -1.0, -2.0, -3.0], [0.0, -1.0, -1.5, -3.0], [0.0, -1.0, -9.0, -9.0]]
-
-
-def chains(scores: list[list[float]] = SCORES) -> TokenTree:
-    tree = TokenTree.roots(torch.arange(len(scores)))
-    for i in range(1, len(scores[0])):
-        at = torch.full((len(scores), 1), i - 1)
-        column = torch.tensor([[own[i]] for own in scores])
-        tree = tree.add(at, at, live=torch.ones_like(at).bool(), score=column)
-    return tree
 
 
 @pytest.mark.parametrize(
@@ -190,6 +175,7 @@ def test_cutting_by_the_drawn_tokens_own_probability_fails(monkeypatch: pytest.M
     assert distance(first_token(found, 4), P) == pytest.approx(0.1409, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_cutting_between_merged_draws_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three draws, room for one: cut where they differ and kept where they are equal, the rule sees more equal ones than
     there are."""
@@ -220,48 +206,12 @@ def test_ending_one_of_several_paths_fails(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def both(policy: Any, total: int, p: Any, q: Any, vocab_size: int, depth: int, nodes: int) -> dict[Any, float]:
-    """The texts of two requests after one round, with their joint probabilities."""
-    target = TableModel(vocab_size, p)
-    scripts: list[list[int]] = [[]]
-    found: dict[Any, float] = defaultdict(float)
-    while scripts:
-        branch = _Branch(scripts.pop())
-        within: Any = Within(policy, total)
-        recipe = Recipe(drafter=TableDrafter(q), policy=within, verifier=Rejection(), controller=Always(depth, nodes))
-        config = EngineConfig(max_num_seqs=2, disable_slow_drafts=False)
-        engine = Engine(
-            target.runner(2),
-            recipe,
-            cost_model=Free(),
-            config=config,
-            noise=Forking({0: branch, 1: branch}),
-        )
-        requests = [
-            Request(i, [i], SamplingParams(temperature=1.0, seed=i, max_tokens=9), vocab_size) for i in range(2)
-        ]
-        for request in requests:
-            engine.add(request)
-        engine.step()
-        assert all(request.stats.disabled is None for request in requests)
-        found[tuple(tuple(request.output) for request in requests)] += branch.prob
-        scripts += branch.others
-    return found
-
-
-def error_of_both(found: dict[Any, float], p: Any, vocab_size: int, length: int) -> float:
-    """Largest |got - p p| over all pairs of texts of `length` tokens."""
-    worst = 0.0
-    for texts in product(product(range(vocab_size), repeat=length), repeat=2):
-        got = want = 0.0
-        for outputs, prob in found.items():
-            part = prob
-            for i, (text, out) in enumerate(zip(texts, outputs, strict=True)):
-                same = out[:length] == text[: len(out)]
-                part *= joint(p, (i, *out[:length]), text[len(out) :]) if same else 0.0
-            got += part
-        want = joint(p, (0,), texts[0]) * joint(p, (1,), texts[1])
-        worst = max(worst, abs(got - want))
-    return worst
+    within: Any = Within(policy, total)
+    return texts_of_both(
+        Recipe(drafter=TableDrafter(q), policy=within, verifier=Rejection(), controller=Always(depth, nodes)),
+        p,
+        vocab_size,
+    )
 
 
 @pytest.mark.parametrize(
@@ -269,6 +219,7 @@ def error_of_both(found: dict[Any, float], p: Any, vocab_size: int, length: int)
     [(MostValuableFirst(), 2, 2, 3), (Static((2,), Draw.IID), 1, 2, 2), (Chain(), 2, 2, 3)],
     ids=label,
 )
+@pytest.mark.slow
 def test_sequences_that_share_a_budget_are_exact_together(policy: Any, depth: int, nodes: int, total: int) -> None:
     p = random_probs(2, 3)
     q = near(p, 2, 6, 0.8)

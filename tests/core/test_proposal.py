@@ -8,9 +8,9 @@ import torch
 
 from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Proposal, Started
+from draftwood.core.proposal import Inputs, Proposal, Started
 from draftwood.core.sampling.draft_probs import DraftProbs
-from draftwood.core.tree import AHEAD, SCORED, TokenTree
+from draftwood.core.tree import AHEAD, PROBE, SCORED, TokenTree
 from draftwood.core.verdict import Verdict
 from draftwood.testing.contracts import toy_round
 from draftwood.testing.host_reads import HostReads, as_if_on_a_device
@@ -38,6 +38,49 @@ def test_compacting_keeps_each_nodes_distribution() -> None:
             same = (proposal.tree.tokens[row] == small.tree.tokens[row, node]) & kept.tree.live[row]
             rows = {int(r) for r in proposal.q_indices()[row][same]}
             assert int(small.q_indices()[row, node]) in rows
+
+
+# --- inputs of their own
+
+
+def probing(batch: int, node: int, nodes: int = 4, first: float = 0.0) -> Proposal:
+    """A chain whose node `node` is a probe that enters by vector 1 of two."""
+    tree = TokenTree.roots(torch.arange(batch))
+    for i in range(nodes - 1):
+        at = torch.full((batch, 1), i)
+        tree = tree.add(at, at + 1, live=at >= 0, copies=0, role=PROBE if i + 1 >= node else SCORED)
+    index = torch.where(torch.arange(nodes) == node, 1, -1).expand(batch, -1)
+    return Proposal(tree, inputs=Inputs(torch.tensor([[first], [first + 1]]), index))
+
+
+def entered(proposal: Proposal) -> list[dict[int, float]]:
+    """Of each sequence, the tokens that stand for a node with an input of its own, and that input."""
+    assert proposal.inputs is not None
+    each = zip(proposal.tree.tokens.tolist(), proposal.inputs.index.tolist(), proposal.tree.live.tolist(), strict=True)
+    vectors = proposal.inputs.vectors[:, 0].tolist()
+    return [
+        {t: vectors[i] for t, i, on in zip(tokens, index, live, strict=True) if on and i >= 0}
+        for tokens, index, live in each
+    ]
+
+
+def test_inputs_follow_their_nodes() -> None:
+    made = probing(2, 3)
+    assert entered(made) == [{3: 1.0}] * 2
+    cut = made.keep(torch.tensor([[True, True, True, False], [True] * 4]))
+    assert entered(cut.compact(4)) == [{}, {3: 1.0}] == entered(cut.compact(5))
+    turned = replace(made, tree=replace(made.tree, live=torch.tensor([[True, True, False, False]] * 2)))
+    assert entered(turned.compact(2)) == [{}, {}]
+    assert entered(made.take(torch.tensor([1]))) == [{3: 1.0}]
+
+
+def test_inputs_of_some_sequences_stand_beside_those_of_the_others() -> None:
+    part, bare = probing(1, 2, nodes=3, first=10.0), Proposal.roots(torch.arange(3))
+    assert entered(part.scatter([1], bare)) == [{}, {2: 11.0}, {}]
+    both = part.scatter([1], probing(3, 3))
+    assert entered(both) == [{3: 1.0}, {2: 11.0}, {3: 1.0}]
+    without = replace(part, inputs=None).scatter([1], probing(3, 3))
+    assert entered(without) == [{3: 1.0}, {}, {3: 1.0}]
 
 
 # --- the next root
@@ -156,7 +199,7 @@ def test_what_is_started_follows_its_nodes_and_keeps_its_entries() -> None:
     tree = tree.add(first, torch.tensor([[1, 2], [4, 5]]), live=torch.ones(2, 2).bool())
     tree = tree.add(torch.tensor([[2], [1]]), torch.tensor([[3], [6]]), live=torch.ones(2, 1).bool())
     hidden = torch.arange(8.0).view(2, 4, 1)
-    proposal = Proposal(tree, started=Started(3, hidden))
+    proposal = Proposal(tree, started=Started(3, hidden, features={1: -hidden}))
     cut = proposal.keep(torch.tensor([[True, False, True, True], [True, True, False, True]])).compact(3)
     assert cut.started is not None and cut.started.layers == 3
     assert cut.started.entries is not None
@@ -168,3 +211,5 @@ def test_what_is_started_follows_its_nodes_and_keeps_its_entries() -> None:
     larger = again.started.scatter([0, 2], 3)
     assert larger.sequences == (True, False, True)
     assert larger.hidden[[0, 2]].equal(again.started.hidden)
+    for each in (cut.started, again.started, larger):
+        assert each.features[1].equal(-each.hidden)

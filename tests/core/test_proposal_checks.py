@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Proposal
+from draftwood.core.proposal import Inputs, Proposal
 from draftwood.core.proposal_checks import (
     BAD_PROBS,
     OVER_BUDGET,
@@ -23,7 +23,7 @@ from draftwood.core.proposal_checks import (
     without_faults,
 )
 from draftwood.core.sampling.draft_probs import DraftProbs
-from draftwood.core.tree import AHEAD, TokenTree
+from draftwood.core.tree import AHEAD, PROBE, TokenTree
 from draftwood.errors import DrafterError
 from draftwood.testing.contracts import toy_round
 from draftwood.testing.host_reads import HostReads, as_if_on_a_device
@@ -53,6 +53,23 @@ def drawn(draw: Draw = Draw.IID) -> Proposal:
 def given() -> Proposal:
     tree = drawn().tree
     return Proposal(replace(tree, copies=torch.zeros_like(tree.copies)))
+
+
+def probing() -> Proposal:
+    """Given trees of which nodes 2 and 4 are probes that enter by vectors; node 2 has its sibling's token."""
+    tree = given().tree
+    kinds, ids = torch.tensor([[0, 0, PROBE, 0, PROBE, 0]] * 2), torch.tensor([[1, 4, 4, 4, 6, 2], [3, 4, 4, 4, 6, 2]])
+    inputs = Inputs(torch.zeros(2, 3), torch.tensor([[-1, -1, 0, -1, 1, -1]] * 2))
+    return Proposal(replace(tree, tokens=ids, role=kinds), inputs=inputs)
+
+
+def entering(node: int, value: int, vector: float = 0.0) -> Proposal:
+    """The same with another input of a node in the second row, and another number in a vector that it alone names."""
+    made = probing()
+    assert made.inputs is not None
+    index, vectors = made.inputs.index.clone(), torch.cat([made.inputs.vectors, torch.full((1, 3), vector)])
+    index[1, node] = value
+    return replace(made, inputs=Inputs(vectors, index))
 
 
 def broken(name: str, node: int, value: float, proposal: Proposal | None = None) -> Proposal:
@@ -129,6 +146,33 @@ def test_given_nodes_need_no_distribution():
     assert faults(given(), RND, VOCAB) == {}
 
 
+def test_a_probe_with_an_input_of_its_own_may_have_the_token_of_a_sibling():
+    assert faults(probing(), RND, VOCAB) == {} == codes_of(probing())
+    twin = replace(probing(), inputs=None)
+    assert set(faults(twin, RND, VOCAB).values()) == {"two siblings carry the same token"}
+
+
+@pytest.mark.parametrize(
+    ("proposal", "reason"),
+    [
+        (entering(4, 2), ""),
+        (entering(4, 2, torch.inf), "not stored, or not a number"),
+        (entering(4, 3), "not stored, or not a number"),
+        (entering(1, 1), "is no probe"),
+        (entering(0, 1), "is no probe"),
+        (entering(5, 9), ""),  # dead
+    ],
+)
+def test_an_input_of_a_nodes_own_is_a_number_and_only_a_probe_has_one(proposal, reason):
+    told = faults(proposal, RND, VOCAB)
+    assert told == codes_of(proposal) and set(told) == ({1} if reason else set()) and reason in told.get(1, "")
+
+
+def test_inputs_without_a_place_for_each_node_are_the_drafters_error():
+    with pytest.raises(DrafterError, match=r"inputs.index is torch.int64 \(2, 5\), expected int64 \(2, 6\)"):
+        faults(replace(probing(), inputs=Inputs(torch.zeros(2, 3), torch.zeros(2, 5).long())), RND, VOCAB)
+
+
 @pytest.mark.parametrize(("column", "value"), [(3, torch.nan), (3, -0.1), (3, 0.9)])
 def test_distribution_that_is_no_probability_is_found_where_something_was_drawn_from_it(column, value):
     proposal = drawn()
@@ -175,10 +219,12 @@ NUMBERS = st.sampled_from([-2, -1, 0, 1, 2, 3, 4, 5, 6, 7, 50, 5000])
 @st.composite
 def proposals(draw: st.DrawFn) -> Proposal:
     """Good trees of two sequences with up to four numbers changed into any others."""
-    proposal = draw(st.sampled_from([drawn(Draw.IID), drawn(Draw.DISTINCT), given()]))
+    proposal = draw(st.sampled_from([drawn(Draw.IID), drawn(Draw.DISTINCT), given(), probing()]))
     columns = {name: getattr(proposal.tree, name).clone() for name in ("tokens", "parents", "live", "role", "copies")}
     columns |= {"score": proposal.tree.score.clone(), "q_index": proposal.q_indices().clone()}
     prob = None if proposal.q is None else proposal.q.prob.clone()
+    if proposal.inputs is not None:
+        columns["inputs"] = proposal.inputs.index.clone()
     for _ in range(draw(st.integers(0, 4))):
         name, b, i = draw(st.sampled_from([*columns, "prob"])), draw(st.integers(0, 1)), draw(st.integers(0, 5))
         if name == "prob":
@@ -190,8 +236,10 @@ def proposals(draw: st.DrawFn) -> Proposal:
             columns[name][b, i] = draw(st.sampled_from([torch.nan, -1.0]))
         else:
             columns[name][b, i] = draw(NUMBERS)
-    q_index = columns.pop("q_index")
+    q_index, index = columns.pop("q_index"), columns.pop("inputs", None)
     tree = replace(proposal.tree, **columns)
+    if proposal.inputs is not None and index is not None:
+        proposal = replace(proposal, inputs=replace(proposal.inputs, index=index))
     return replace(proposal, tree=tree, q=None if prob is None else DraftProbs(prob), q_index=q_index)
 
 
@@ -202,13 +250,14 @@ def codes_of(proposal: Proposal, in_flight: TokenTree | None = None) -> dict[int
 
 @with_any(proposals())
 @settings(max_examples=400, deadline=None)
+@pytest.mark.slow
 def test_both_ways_name_the_same_first_reason(proposal: Proposal) -> None:
     for in_flight in (None, drawn().tree):
         assert codes_of(proposal, in_flight) == faults(proposal, RND, VOCAB, in_flight)
 
 
 @pytest.mark.parametrize(
-    "proposal", [drawn(), given(), Proposal.roots(RND.roots()), no_probs(), broken("parents", 1, 4)]
+    "proposal", [drawn(), given(), probing(), Proposal.roots(RND.roots()), no_probs(), broken("parents", 1, 4)]
 )
 def test_codes_need_no_host_read(proposal: Proposal) -> None:
     roots = RND.roots()
@@ -227,11 +276,12 @@ def test_every_reason_has_a_case() -> None:
     nowhere = replace(drawn(), q_index=torch.where(drawn().q_indices() == 5, 6, drawn().q_indices()))
     foreign = replace(drawn(), q=DraftProbs(torch.ones(6, 2) / 2, torch.tensor([0, 7])))
     cases = [
-        foreign, nowhere, broken("tokens", 0, 5), broken("parents", 0, 0), broken("copies", 2, -1), broken("tokens", 4, -1),
+        foreign, nowhere, entering(4, 3), entering(1, 1),
+        broken("tokens", 0, 5), broken("parents", 0, 0), broken("copies", 2, -1), broken("tokens", 4, -1),
         broken("parents", 1, 4), broken("live", 1, False), ahead, broken("tokens", 2, 4), no_probs(),
         broken("score", 3, torch.nan), spoilt, drawn(),
     ]  # fmt: skip
-    flying = [None] * 13 + [TokenTree.roots(RND.roots())]
+    flying = [None] * 15 + [TokenTree.roots(RND.roots())]
     for case, flies, reason in zip(cases, flying, REASONS[1:OVER_BUDGET], strict=True):
         assert codes_of(case, flies)[1] == faults(case, RND, VOCAB, flies)[1] == reason
 
@@ -254,6 +304,7 @@ def test_a_tree_in_flight_may_only_get_nodes_for_the_next_round() -> None:
 
 @with_any(proposals())
 @settings(max_examples=200, deadline=None)
+@pytest.mark.slow
 def test_what_is_left_is_good_and_in_range_everywhere(proposal: Proposal) -> None:
     roots = RND.roots()
     codes = fault_codes(proposal, roots, VOCAB)
@@ -262,6 +313,11 @@ def test_what_is_left_is_good_and_in_range_everywhere(proposal: Proposal) -> Non
     tree = clean.tree
     assert bool(((tree.tokens >= 0) & (tree.tokens < VOCAB)).all()) and tree.parents[:, 0].tolist() == [-1, -1]
     assert bool(((tree.parents[:, 1:] >= 0) & (tree.parents[:, 1:] < tree.num_nodes)).all())
+    if clean.inputs is not None:
+        assert (
+            bool((clean.inputs.index < len(clean.inputs.vectors)).all())
+            and clean.inputs.index[:, 0].tolist() == [-1] * 2
+        )
     for b, reason in enumerate(REASONS[code] for code in codes.tolist()):
         if reason and reason != BAD_PROBS:
             assert tree.live[b].tolist() == [True] + [False] * 5

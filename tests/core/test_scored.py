@@ -57,6 +57,20 @@ def target(*temperatures: float, top_p: float = 1.0) -> Scored:
     return Scored(output, tree, Round(torch.arange(batch), torch.full((batch,), 2), requests))
 
 
+def test_logits_that_hold_the_options_already_are_not_changed_again() -> None:
+    plain = target(0.0, 1.0)
+    logits, tree = plain.output.logits, plain.tree
+    logits[:, 3] -= 9
+    each = [SamplingParams(temperature=t, seed=i, logit_bias={3: 9.0}) for i, t in enumerate((0.0, 1.0))]
+    requests = tuple(Request(i, [1, 0], own, VOCAB) for i, own in enumerate(each))
+    rnd, root = Round(plain.rnd.slots, plain.rnd.lengths, requests), torch.zeros(2, dtype=torch.int64)
+    adjusted, again = Scored(plain.output, tree, rnd, adjusted=True), Scored(plain.output, tree, rnd)
+    for own in (adjusted, adjusted.take([0, 1]), adjusted.over(tree)):
+        assert own.plain and torch.equal(own.probs(root).dense(), plain.probs(root).dense())
+        assert torch.equal(own.token(root, 0), plain.token(root, 0)) and own.take([0]).simple
+    assert not torch.equal(again.probs(root).dense(), plain.probs(root).dense())
+
+
 def test_mixed_batch_draws_without_lists(made):
     scored = target(0.0, 1.0, 0.7)
     nodes, all_rows = torch.ones(3, dtype=torch.int64), torch.ones(3, dtype=torch.bool)

@@ -8,11 +8,16 @@ import torch
 
 from draftwood import controllers
 from draftwood.controllers.acceptance import NODES, Acceptance, Table
+from draftwood.controllers.budget import Budget
 from draftwood.controllers.confidence import AdaptiveConfidence, Confident
 from draftwood.controllers.fixed import Fixed
+from draftwood.controllers.goodput import Goodput
 from draftwood.controllers.learned_stop import LearnedStop
+from draftwood.controllers.predicted_length import PredictedLength
 from draftwood.controllers.priced import Priced
+from draftwood.controllers.rejection_risk import RejectionRisk
 from draftwood.controllers.sized import Sized
+from draftwood.controllers.thompson import BetaThompson, CalibratedThompson
 from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Load
 from draftwood.core.proposal import Proposal
@@ -39,11 +44,18 @@ CONTROLLERS: list[Any] = [
     Fixed(DEPTH),
     Confident(DEPTH),
     LearnedStop(DEPTH, DEPTH, lambda hidden: hidden[..., 0]),
+    RejectionRisk(DEPTH, lambda hidden: hidden[..., 0], 0.5),
     Priced(DEPTH, DEPTH),
+    Budget(Fixed(DEPTH - 1)),  # learns of nodes that were scored; here there are none
+    CalibratedThompson(DEPTH),  # learns only of drafts that asked it; this one is made by hand
     Sized(Acceptance(TABLE, TABLE), ((DEPTH, DEPTH), (1, 1)), FREE),
     AdaptiveConfidence(DEPTH),
+    BetaThompson(DEPTH),
+    Goodput(DEPTH, plain=False),
 ]
-LEARNING = CONTROLLERS[4:]
+LEARNING = CONTROLLERS[7:]
+# It remembers where texts end and counts nothing; without an origin it drafts nothing.
+ALL = [*CONTROLLERS, PredictedLength(DEPTH, lambda embedding, feature: embedding[..., 0])]
 
 
 def name(x: Any) -> str:
@@ -70,7 +82,7 @@ def learned(controller: Any, outcomes: list[Outcome]) -> str:
 
 
 def test_no_controller_is_left_out() -> None:
-    assert {name(x) for x in CONTROLLERS} == {x.__name__ for x in parts_of(controllers, "plan", "update", "free")}
+    assert {name(x) for x in ALL} == {x.__name__ for x in parts_of(controllers, "plan", "update", "free")}
 
 
 @pytest.mark.parametrize(
@@ -165,7 +177,7 @@ def test_of_the_ways_to_count_a_cut_round_this_one_errs_least() -> None:
         assert abs(bias(chance, 0.0, shipped)) < 1e-12
 
 
-@pytest.mark.parametrize("controller", CONTROLLERS, ids=name)
+@pytest.mark.parametrize("controller", ALL, ids=name)
 def test_no_controller_looks_at_a_device(controller: Any) -> None:
     state, rnd = controller.init(1), toy_round([[1]], 5)
     assert (rnd.host_slots, rnd.host_lengths) == ([0], [1])  # read here, as the engine has them

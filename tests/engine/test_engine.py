@@ -119,6 +119,26 @@ def test_a_ragged_batch_with_arrivals_and_preemption_equals_each_request_alone(
         assert sum(counts(got)) > 0
 
 
+@pytest.mark.parametrize("limit", ["max_draft_depth", "max_draft_nodes", "max_draft_tokens"])
+def test_a_request_that_limits_its_drafts_writes_the_same_with_fewer(model: CpuRunner, limit: str) -> None:
+    texts, params = prompts(4), sampled(4)
+    wanted = answers(model, texts, params)
+    drafter = oracle(model, texts, params)
+    free = serve(make_engine(model, with_drafter(drafter), slots=4), texts, params)
+    limits = [0, 1, 2, 3]
+    limited = [replace(each, **{limit: most}) for each, most in zip(params, limits, strict=True)]
+    got = serve(make_engine(model, with_drafter(drafter), slots=4), texts, limited)
+    assert [r.output for r in got] == wanted
+    for request, other, most in zip(got, free, limits, strict=True):
+        assert request.stats.draft_tokens < other.stats.draft_tokens
+        if limit == "max_draft_depth":
+            assert len(request.stats.drafted) <= most
+        else:
+            assert request.stats.draft_tokens <= most * (
+                1 if limit == "max_draft_tokens" else request.stats.target_passes
+            )
+
+
 def test_requests_that_leave_do_not_touch_those_that_stay(model: CpuRunner) -> None:
     texts, params = prompts(), sampled(8)
     wanted = answers(model, texts, params)
@@ -173,6 +193,7 @@ def option_cases() -> list[Any]:
 
 
 @pytest.mark.parametrize(("options", "dtype", "error"), option_cases())
+@pytest.mark.slow
 def test_options_and_logprobs_under_speculation_equal_plain_decoding(
     options: dict[str, Any], dtype: torch.dtype, error: float
 ) -> None:

@@ -37,16 +37,22 @@ GREEDY: dict[str, Any] = {"temperature": 0.0}
 WHOLE: dict[str, Any] = {"temperature": 1.0}
 CUT: dict[str, Any] = {"temperature": 1.0, "top_p": 0.9}
 TOKENS = 6
+FIRST = "speculative_sampling:draft=first:3"
 NAMES = {
     "autoregressive": "autoregressive",
     "prompt_lookup": "prompt_lookup",
     "suffix_decoding": "suffix_decoding:nodes=16",
     "draft model, rejection": "fast_draft:weights={language}",
     "draft model, match": "fast_draft:weights={language}:verifier=match",
+    "draft model with exits, match": "s2d:weights={nested}:size=paper:depth=2",
     "feature chain, match": "eagle3:weights={eagle3}:depth=3:beam=1:nodes=3",
     "feature tree, match": "eagle3:weights={eagle3}:depth=3:nodes=6",
     "feature chain, rejection": "speculative_sampling:inner=eagle3:weights={eagle3}",
     "feature tree, rejection": "mcsd:inner=eagle3:weights={eagle3}",
+    "predicted length, match": f"ada_eagle:weights={{length}}:size=paper:depth=3:inner={FIRST}",
+    "predicted length of a feature chain": "ada_eagle:weights={length}:size=paper:depth=3:inner=eagle3:weights={eagle3}",
+    "predicted length while sure": f"ada_eagle:weights={{length}}:size=paper:depth=4:ddd=0.01:inner={FIRST}",
+    "risk of a rejection": f"specdec_pp:weights={{acceptance}}:size=paper:depth=4:threshold=0.5:inner={FIRST}",
     "first layers, rejection": "speculative_sampling:draft=first:3",
     "first layers, match": "speculative_sampling:draft=first:3:verifier=match",
 }
@@ -62,7 +68,7 @@ def targets() -> tuple[CpuRunner, CudaRunner]:
 @pytest.fixture(scope="module")
 def heads(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("heads")
-    kinds = ("eagle3", "language")
+    kinds = ("eagle3", "language", "nested", "length", "acceptance")
     return {kind: write_head(folder / f"{kind}.safetensors", random_head(kind, targets()[0])) for kind in kinds}
 
 
@@ -171,6 +177,7 @@ def test_a_part_that_looks_at_a_number_is_counted_as_a_second_read(part: str) ->
 
 
 @pytest.mark.parametrize("name", ["feature tree, match", "feature tree, rejection", "first layers, rejection"])
+@pytest.mark.slow
 def test_requests_that_come_and_go_and_prompts_in_the_pass_cost_no_read(name: str, heads: dict[str, Path]) -> None:
     texts = [[1 + i, *range(8, 11 + 5 * i), 1, 2] for i in range(6)]
     options = [SamplingParams(seed=i, max_tokens=9, **(WHOLE, GREEDY, CUT)[i % 3]) for i in range(6)]

@@ -176,6 +176,7 @@ def steps(engine: Engine, params: list[SamplingParams]) -> tuple[list[Request], 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("siblings", [1, 2])
 @pytest.mark.parametrize("rule", [Match(), Rejection()], ids=lambda rule: type(rule).__name__)
+@pytest.mark.slow
 def test_a_device_is_read_once_a_round_and_gives_the_same_text(rule: Any, siblings: int, temperature: float) -> None:
     params = [replace(p, temperature=temperature) for p in PARAMS]
     q = table(plain(params))

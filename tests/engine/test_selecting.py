@@ -8,14 +8,15 @@ import pytest
 import torch
 
 from draftwood.core import host
+from draftwood.core.competition import Correction, Price
 from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Proposal
+from draftwood.core.proposal import Inputs, Proposal, Started
 from draftwood.core.proposal_checks import OVER_BUDGET, REASONS, faults
 from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import AHEAD, PROBE, TokenTree
 from draftwood.engine.drafting import _selected
-from draftwood.engine.selecting import select_on_device
+from draftwood.engine.selecting import check_inputs, select_on_device
 from draftwood.errors import DrafterError
 from draftwood.testing.contracts import toy_round
 from draftwood.testing.host_reads import HostReads, as_if_on_a_device
@@ -85,6 +86,20 @@ def test_a_selection_without_a_host_read_is_that_of_the_host(policy: Any, total:
         assert found.q is not None and torch.equal(found.q.prob, right.q.prob)
 
 
+@pytest.mark.parametrize("policy", [Chain(), BestFirst(3)], ids=lambda policy: type(policy).__name__)
+def test_prices_and_corrections_are_inputs_of_the_same_function(policy: Any) -> None:
+    e, limit, sizes = engine(policy), Limit.of([2, 1, 2, 2], [6, 3, 2, 8]), list[int]()
+    for node, shift in ((0.01, 0.0), (0.1, 2.0), (0.4, -1.0)):
+        correction = Correction(torch.ones(1), torch.full((4, 1, 2), shift))
+        priced = replace(limit, price=Price(1 + node * torch.arange(20.0), 4), correction=correction)
+        proposal = drafted(policy, priced)
+        right = _selected(e, proposal, priced).tree
+        found, codes = unread(e, proposal, priced)
+        assert codes == [0] * 4 and torch.equal(found.tree.live[:, : right.num_nodes], right.live)
+        sizes.append(int(right.live.sum()))
+    assert len(set(e.runner.keys)) == 1 and len(set(sizes)) > 1
+
+
 def test_one_function_serves_every_round_of_a_size_and_no_other() -> None:
     """What is captured once must not depend on anything that its key and its inputs do not say."""
     policy = BestFirst(3)
@@ -148,3 +163,35 @@ def test_more_nodes_than_were_reserved_are_refused() -> None:
     role[2, 3] = AHEAD  # of the next pass
     found, codes = unread(engine(policy), replace(proposal, tree=replace(proposal.tree, role=role)), small)
     assert codes == [0] * 4 and found.tree.live.sum(1).tolist() == [4] * 4
+
+
+def probing(width: int = 3) -> Proposal:
+    """A tree of which the last node of every sequence is a probe that enters by a vector of its own."""
+    limit = Limit.of([2] * 4, [6] * 4)
+    made = drafted(Static((2, 2), Draw.GIVEN), limit)
+    live, last = made.tree.live, made.tree.live.long().cumsum(1).argmax(1)[:, None]
+    probe = (torch.arange(made.tree.num_nodes) == last) & live
+    tree = replace(made.tree, role=torch.where(probe, PROBE, made.tree.role))
+    return replace(made, tree=tree, inputs=Inputs(torch.ones(1, width), probe.long() - 1))
+
+
+def test_inputs_of_probes_are_moved_with_their_nodes() -> None:
+    policy, limit = Static((2, 2), Draw.GIVEN), Limit.of([2] * 4, [3, 6, 3, 6])
+    e, proposal = engine(policy), probing()
+    right = _selected(e, proposal, limit)
+    found, codes = unread(e, proposal, limit)
+    assert codes == [0] * 4 and found.inputs is not None and right.inputs is not None
+    width = right.tree.num_nodes
+    assert torch.equal(found.inputs.index[:, :width], right.inputs.index)
+    assert right.inputs.index.amax(1).tolist() == [-1, 0, -1, 0], "the last node is cut where there is no room for it"
+    assert torch.equal(right.inputs.index >= 0, right.tree.live & (right.tree.role == PROBE))
+
+
+def test_inputs_that_do_not_fit_the_target_are_the_drafters_error() -> None:
+    e = SimpleNamespace(info=SimpleNamespace(hidden_size=3))
+    check_inputs(e, probing())  # type: ignore[arg-type]
+    with pytest.raises(DrafterError, match=r"inputs of shape \(1, 4\), those of the target are 3 wide"):
+        check_inputs(e, probing(4))  # type: ignore[arg-type]
+    hidden = torch.zeros(4, probing().tree.num_nodes, 3)
+    with pytest.raises(DrafterError, match="layers are started has inputs"):
+        check_inputs(e, replace(probing(), started=Started(1, hidden)))  # type: ignore[arg-type]

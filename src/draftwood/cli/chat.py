@@ -125,6 +125,7 @@ def chat(
     system: options.System = None,
     dtype: options.Dtype = "auto",
     device: options.Device = "auto",
+    batch_invariant: options.BatchInvariant = False,
     trace: options.TraceFile = None,
     quiet: options.Quiet = False,
     color: options.Color = None,
@@ -133,7 +134,9 @@ def chat(
 ) -> None:
     """Talk with a model. /help lists the commands inside; earlier turns are not computed again."""
     screen = Screen(color, quiet=quiet)
-    llm = open_llm.open_llm(model, recipe, dtype=dtype, device=device, options=option or ())
+    llm = open_llm.open_llm(
+        model, recipe, dtype=dtype, device=device, options=option or (), batch_invariant=batch_invariant
+    )
     if not quiet:
         banner(llm)
     if screen.terminal and not quiet:

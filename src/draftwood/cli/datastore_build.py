@@ -126,17 +126,18 @@ class Bar:
     def read(self, size: int) -> None:
         """So many bytes more are tokenised."""
         self._done += size
-        self._tell("tokenising", self._done, self.total, 1e6, "MB")
+        self.tell("tokenising", self._done, self.total, 1e6, "MB")
 
     def sort(self, done: int, total: int) -> None:
         """The suffixes of so many tokens are sorted."""
-        self._tell("sorting suffixes", done, total, 1e6, "M tokens")
+        self.tell("sorting suffixes", done, total, 1e6, "M tokens")
 
     def stage(self, name: str, done: int, total: int) -> None:
         """A stage that is measured in tokens or keys."""
-        self._tell(name, done, total, 1e3, "thousand")
+        self.tell(name, done, total, 1e3, "thousand")
 
-    def _tell(self, stage: str, done: int, total: int, unit: float, name: str) -> None:
+    def tell(self, stage: str, done: int, total: int, unit: float, name: str) -> None:
+        """A stage in a unit of its own."""
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], description=stage, completed=done, total=total)
         elif self.clock() - self._said >= EVERY:

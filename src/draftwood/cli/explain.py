@@ -101,7 +101,7 @@ def _costs(llm: "LLM") -> list[str]:
 
 
 def show_available(screen: Screen, llm: "LLM", route: "Route") -> None:
-    from draftwood.drafters.nets.find import ships
+    from draftwood.drafters.nets.files.find import ships
     from draftwood.sizing.choose_route import HEAD
 
     head = ships(HEAD, llm.runner)

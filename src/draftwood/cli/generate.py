@@ -45,6 +45,7 @@ def generate(
             "--batch", help="With --json: questions answered together. Each then shows its share of the speed."
         ),
     ] = 1,
+    batch_invariant: options.BatchInvariant = False,
     trace: options.TraceFile = None,
     quiet: options.Quiet = False,
     color: options.Color = None,
@@ -64,7 +65,15 @@ def generate(
         raise OptionError("a system message needs the chat template\nhint: leave out --system or --raw")
     params = replace(params, prediction=expected(prediction, prediction_text))
     questions = gather(prompts or [], file, raw=raw)
-    llm = open_llm.open_llm(model, recipe, dtype=dtype, device=device, slots=batch, options=option or ())
+    llm = open_llm.open_llm(
+        model,
+        recipe,
+        dtype=dtype,
+        device=device,
+        slots=batch,
+        options=option or (),
+        batch_invariant=batch_invariant,
+    )
     if not (json or quiet):
         banner(llm)
     plain = open_llm.twin(llm) if compare else None

@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from draftwood._version import __version__
-from draftwood.cli import bench, datastore, search, train
+from draftwood.cli import bench, cache, datastore, search, train
 from draftwood.cli.alternatives import alternatives
 from draftwood.cli.bench.command import MeasuringCommand
 from draftwood.cli.bounds import bounds
@@ -25,6 +25,7 @@ from draftwood.cli.chat import chat
 from draftwood.cli.convert_heads import convert
 from draftwood.cli.demo import demo
 from draftwood.cli.eval import evaluate
+from draftwood.cli.expand import expand
 from draftwood.cli.explain import explain
 from draftwood.cli.generate import generate
 from draftwood.cli.interrupt import STATUS
@@ -32,6 +33,8 @@ from draftwood.cli.papers import papers
 from draftwood.cli.profile import profile
 from draftwood.cli.replay import replay
 from draftwood.cli.screen import report
+from draftwood.cli.serve import serve
+from draftwood.cli.simulate import simulate
 from draftwood.errors import DraftwoodError
 
 REFUSED, UNWRITTEN, UNREAD = 2, 74, 141
@@ -76,7 +79,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help: readable anywhere, and no control codes to hide
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (generate, chat, alternatives, papers, convert, demo, replay, explain):
+for command in (generate, chat, serve, alternatives, papers, convert, expand, demo, replay, explain, simulate):
     app.command()(command)
 for name, measuring in {"eval": evaluate, "bounds": bounds, "profile": profile}.items():
     app.command(name, cls=MeasuringCommand)(measuring)
@@ -84,6 +87,7 @@ app.add_typer(bench.app, name="bench")
 app.add_typer(train.app, name="train")
 app.add_typer(datastore.app, name="datastore")
 app.add_typer(search.app, name="search")
+app.add_typer(cache.app, name="cache")
 
 
 def _version(wanted: bool) -> None:

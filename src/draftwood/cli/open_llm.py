@@ -10,7 +10,14 @@ PLAIN = "autoregressive"
 
 
 def open_llm(
-    model: str, recipe: str, *, dtype: str = "auto", device: str = "auto", slots: int = 1, options: Sequence[str] = ()
+    model: str,
+    recipe: str,
+    *,
+    dtype: str = "auto",
+    device: str = "auto",
+    slots: int = 1,
+    options: Sequence[str] = (),
+    batch_invariant: bool = False,
 ) -> "LLM":
     """A model with a recipe; `options` are KEY=VALUE. Wrong options are refused before the weights are read."""
     chosen = recipe_options(recipe, options)
@@ -18,7 +25,8 @@ def open_llm(
     from draftwood.core.config import EngineConfig
     from draftwood.llm import LLM
 
-    return LLM(model, recipe, dtype=dtype, device=device, config=EngineConfig(max_num_seqs=slots), **chosen)
+    config = EngineConfig(max_num_seqs=slots, batch_invariant=batch_invariant)
+    return LLM(model, recipe, dtype=dtype, device=device, config=config, **chosen)
 
 
 def twin(llm: "LLM", recipe: str = PLAIN) -> "LLM":

@@ -23,11 +23,18 @@ RecipeOptions = Annotated[
     typer.Option("--option", "-o", metavar="KEY=VALUE", help="An option of the recipe, e.g. depth=6. Repeatable."),
 ]
 Dtype = Annotated[
-    Literal["auto", "int8", "float32", "float64", "bfloat16", "float16"],
-    typer.Option("--dtype", help="Precision of the model. auto: int8 on a CPU, bfloat16 elsewhere."),
+    Literal["auto", "int8", "q4", "float32", "float64", "bfloat16", "float16"],
+    typer.Option("--dtype", help="Precision of the model. auto: int8 on a CPU, bfloat16 elsewhere; q4: 4-bit weights."),
 ]
 Device = Annotated[
     str, typer.Option("--device", metavar="DEVICE", help="cpu, cuda, cuda:N, or auto: a GPU if there is one.")
+]
+BatchInvariant = Annotated[
+    bool,
+    typer.Option(
+        "--batch-invariant",
+        help="Answers that never depend on what runs beside them. Refused where that cannot be.",
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only the answers: no remarks and no statistics.")]
 Color = Annotated[

@@ -30,7 +30,7 @@ TOKENS_HELP = "Tokens of an answer while acceptance is measured."
 def layers(
     out: Annotated[Path, typer.Option(help="The file to write, for draft_and_verify's option skip.")],
     model: shared.Model = "smollm2",
-    budget: Annotated[int, typer.Option(min=1, max=100_000, help=BUDGET_HELP)] = 200,
+    budget: Annotated[int, typer.Option(help=BUDGET_HELP)] = 200,
     prompts: Annotated[Path | None, typer.Option(help=PROMPTS_HELP)] = None,
     depth: Annotated[int, typer.Option(min=1, max=16, help=DEPTH_HELP)] = 4,
     max_tokens: Annotated[int, typer.Option(min=4, max=4096, help=TOKENS_HELP)] = 32,
@@ -47,13 +47,15 @@ def layers(
     written.
     """
     from draftwood.drafters.layers.skip_set import SkipSet, write_file
-    from draftwood.drafters.nets.find import fingerprint
+    from draftwood.drafters.nets.files.find import fingerprint
     from draftwood.runners.open import runner_of
     from draftwood.search.skip_objective import measure, predict
     from draftwood.search.skip_search import Log, Tried, evaluations
     from draftwood.search.skip_timing import time_best
     from draftwood.search.sub_layer_costs import round_costs
 
+    if budget < 1:
+        raise OptionError(f"--budget {budget}: no set would be tried\nhint: at least 1; 200 without it")
     shared.writable(out)
     log = out.with_suffix(".jsonl") if log is None else log
     shared.writable(log)

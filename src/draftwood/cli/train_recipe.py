@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 DATA_SHARE = 0.35  # of the minutes, if the data must be made first
 MOST_TOKENS = 200_000  # answer tokens that are made for a run of many steps
 LEAST = 4  # dialogues to train on, however few the minutes or steps
+LONG = 60.0  # seconds; a shorter run needs no word of how long it takes
 MOMENT = 0.01  # minutes for a run that has used its time and has too few dialogues
 
 
@@ -77,6 +78,7 @@ def learn(
         float, typer.Option("--measure-every", help="Minutes between measurements of acceptance.")
     ] = 3.0,
     prompts: Annotated[int, typer.Option("--prompts", min=1, help="Held-out prompts to measure acceptance on.")] = 8,
+    bits: Annotated[int, typer.Option("--bits", help="Of a stored weight: 8, or 4 for a smaller file.")] = 8,
     option: Annotated[list[str] | None, typer.Option("--option", help="KEY=VALUE of the recipe's training.")] = None,
     exclude: Annotated[
         list[Path] | None,
@@ -110,6 +112,7 @@ def learn(
         save_every=60 * save_every,
         measure_every=60 * measure_every,
         prompts=prompts,
+        bits=bits,
         options=_options(wanted, option or []),
     )
     with until_interrupted(signal.SIGTERM) as until:
@@ -223,6 +226,13 @@ def _introduce(screen: Screen, session: "Session") -> None:
     )
     for name, start in session.starts.items():
         screen.aside(f"{name} starts from {start.name} ({start.sha256[:16]})")
+    least = session.least_seconds()
+    if least is not None and least > LONG:
+        said = f"{least / 60:.0f} minutes" if least < 2 * 3600 else f"{least / 3600:.1f} hours"
+        screen.aside(
+            f"{session.settings.steps} steps: reading their batches alone takes the target about {said}, by a timed pass; "
+            "--minutes fits the steps to a time"
+        )
 
 
 def _prompts(session: "Session") -> str:

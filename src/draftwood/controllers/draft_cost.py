@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 Three = tuple[float, float, float]
 
 _RIDGE = 1e-2  # keeps the coefficients small while few sizes have been measured
+_EXACT = 8  # sequences of the largest batch that has costs of its own
 
 
 @dataclass(slots=True)
@@ -75,6 +76,22 @@ class DraftCost:
         if before is not None and line.squares[0] > 3:
             seconds = min(seconds, self.outlier * before)  # a busy moment of the machine
         line.add(x, seconds, self.forget)
+
+
+def like(batch: int) -> int:
+    """Sizes of batches that share their costs: small ones have their own."""
+    return batch if batch <= _EXACT else 1 << (batch - 1).bit_length()
+
+
+def of_batch(known: dict[int, DraftCost], batch: int, deepest: int) -> DraftCost:
+    """Of drafts for so many sequences; `known`: by size, that of one among them. Where none was ever timed it begins
+    as if sequences were drafted one after another: that is hardly ever too little, and rounds will show."""
+    size, one = like(batch), known[1]
+    if size not in known:
+        known[size] = DraftCost(one.forget, one.outlier)
+        for depth in range(1, deepest + 1):
+            known[size].observe(depth, batch * depth, batch * one.seconds(depth, depth))
+    return known[size]
 
 
 def _x(levels: int, nodes: int) -> Three:

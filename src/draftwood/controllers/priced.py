@@ -8,9 +8,10 @@ later.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from draftwood.controllers.cost import LONGEST, CostModel
+from draftwood.controllers.draft_cost import DraftCost, of_batch
 from draftwood.core.forward import Needs
 from draftwood.core.limit import Limit, Load
 from draftwood.core.round import Round
@@ -30,6 +31,7 @@ class _State:
     plain: int = 0  # rounds without drafts since the last one with some
     patience: int = _PATIENCE
     drafted: int = 0  # rounds with drafts since the model was led back
+    drafts: dict[int, DraftCost] = field(default_factory=dict[int, DraftCost])  # by batch size
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +52,12 @@ class Priced:
         for _ in range(_WEIGHT):
             for each in self.times:
                 state.model.observe(each)
+        state.drafts[1] = state.model.draft
         return state
 
     def plan(self, state: _State, rnd: Round, load: Load) -> Limit:
+        if rnd.batch and self.depth:
+            state.model.draft = of_batch(state.drafts, rnd.batch, self.depth)
         return Limit.of([self.depth] * rnd.batch, [self.nodes] * rnd.batch, rnd.device, cost_model=state.model)
 
     def update(self, state: _State, rnd: Round, outcome: Outcome) -> None:

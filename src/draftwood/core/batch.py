@@ -39,7 +39,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What there is to give: slots, cache entries, prompt tokens per pass, and how the cache admits a request."""
+    """What there is to give: slots, cache entries, prompt tokens of a pass; how a request is admitted and a slot freed."""
 
     slots: int
     max_prefill_tokens: int
@@ -47,3 +47,5 @@ class Room:
     length: Callable[[int], int]
     admit: Callable[[Request, list[int]], tuple[int, int]] = field(repr=False)
     """(request, free slots) -> the slot taken and how many entries of its text are already there."""
+    release: Callable[[int], None] = field(repr=False, default=lambda slot: None)
+    """Free the slot of a request that gives it up for another; its text is read again when it comes back."""

@@ -174,6 +174,19 @@ class LayerPlan:
     skip_attention: frozenset[int] = frozenset()
     skip_mlp: frozenset[int] = frozenset()
 
+    def groups(self, num_layers: int) -> list[range]:
+        """The layers that run, in order: alone, or with those whose attentions read the same input. A group ends where the
+        plan does; one that begins before it is none."""
+        stop = num_layers if self.stop is None else self.stop
+        ends = {r.start: r.stop for r in self.together}
+        found: list[range] = []
+        at = self.start
+        while at < stop:
+            end = min(max(at + 1, ends.get(at, 0)), stop)
+            found.append(range(at, end))
+            at = end
+        return found
+
 
 ALL = LayerPlan()
 

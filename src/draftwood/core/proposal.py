@@ -1,6 +1,6 @@
 """Proposal: a tree of drafted tokens together with the distributions they were drawn from. Growth: a tree in the making."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -23,31 +23,73 @@ T = TypeVar("T", int, float)
 class Started:
     """Target layers [0, layers) that a borrowing drafter has already run, on the target's staged entries, for every node of
     the pass, the root included. The pass continues from them, so wrong hidden states change the text, and no check finds
-    them. Only a sequence whose known tokens outside the cache are the root alone is started."""
+    them. Only a sequence whose known tokens outside the cache are the root alone is started.
+
+    A part may tap the residual after fewer layers, which that pass never has: then either `features` has it, or the pass
+    runs all layers again."""
 
     layers: int
     hidden: Float[Tensor, "B N H"]  # the residual after those layers; any values for dead nodes
     # Staged entry of each node, the root's being 0. None: node i is entry i; only this form needs no host read.
     entries: Int[Tensor, "B N"] | None = None
     sequences: tuple[bool, ...] | None = None  # which ones are started; None: all
+    features: dict[int, Float[Tensor, "B N H"]] = field(default_factory=dict[int, Tensor])  # by tap, as far as kept
 
     def compact(self, order: Int[Tensor, "B nodes"]) -> "Started":
         """Hidden states move with their nodes, which keep the entries they were staged at."""
-        hidden = self.hidden.gather(1, order[..., None].expand(-1, -1, self.hidden.shape[-1]))
-        return replace(self, hidden=hidden, entries=order if self.entries is None else self.entries.gather(1, order))
+        at = order[..., None].expand(-1, -1, self.hidden.shape[-1])
+        entries = order if self.entries is None else self.entries.gather(1, order)
+        features = {tap: x.gather(1, at) for tap, x in self.features.items()}
+        return replace(self, hidden=self.hidden.gather(1, at), entries=entries, features=features)
 
     def take(self, sequences: Int[Tensor, "R"]) -> "Started":
         """Some sequences of a batch in which all are started."""
         entries = None if self.entries is None else self.entries[sequences]
-        return Started(self.layers, self.hidden[sequences], entries)
+        features = {tap: x[sequences] for tap, x in self.features.items()}
+        return Started(self.layers, self.hidden[sequences], entries, features=features)
 
     def scatter(self, sequences: list[int], batch: int) -> "Started":
         """The inverse of `take`: these sequences in their places of a larger batch, whose others are not started."""
-        at, entries = put(sequences, self.hidden.device), self.entries
-        hidden = self.hidden.new_zeros(batch, *self.hidden.shape[1:]).index_copy(0, at, self.hidden)
-        if entries is not None:
-            entries = entries.new_zeros(batch, entries.shape[1]).index_copy(0, at, entries)
-        return Started(self.layers, hidden, entries, tuple(b in sequences for b in range(batch)))
+        at = put(sequences, self.hidden.device)
+
+        def spread(x: Tensor) -> Tensor:
+            return x.new_zeros(batch, *x.shape[1:]).index_copy(0, at, x)
+
+        entries = None if self.entries is None else spread(self.entries)
+        features = {tap: spread(x) for tap, x in self.features.items()}
+        return Started(self.layers, spread(self.hidden), entries, tuple(b in sequences for b in range(batch)), features)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Inputs:
+    """Vectors that enter the first layer at some nodes, in place of the embeddings of their tokens. Only probes may have
+    one: text that was read through another vector would be another text. Such a node is told apart from its siblings by its
+    vector, so its token is any, and the pass makes no logits of it: its drafter reads features."""
+
+    vectors: Float[Tensor, "M H"]
+    index: Int[Tensor, "B N"]  # of each node, -1: the embedding of its token
+
+    def moved(self, order: Int[Tensor, "B M"], live: Bool[Tensor, "B M"]) -> "Inputs":
+        """Of nodes picked per sequence."""
+        return replace(self, index=torch.where(live, self.index.gather(1, order), -1))
+
+    def take(self, sequences: Int[Tensor, "R"]) -> "Inputs":
+        return replace(self, index=self.index[sequences])
+
+    @staticmethod
+    def scatter(
+        own: "Inputs | None", base: "Inputs | None", at: Int[Tensor, "R"], shape: tuple[int, int]
+    ) -> "Inputs | None":
+        """Those of some sequences in their places of a larger batch with these numbers of sequences and nodes."""
+        if own is None and base is None:
+            return None
+        index = torch.full(shape, -1, device=at.device) if base is None else fit(base.index, shape[1], -1)
+        none = torch.full((len(at), shape[1]), -1, device=at.device)
+        mine = none if own is None else fit(own.index, shape[1], -1)
+        before = 0 if base is None else len(base.vectors)
+        vectors = [each.vectors for each in (base, own) if each is not None]
+        mine = torch.where(mine >= 0, mine + before, -1)
+        return Inputs(torch.cat(vectors), index.index_copy(0, at, mine))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +108,7 @@ class Proposal:
     max_children: int | None = None  # of any node, copies counted
     depths: Int[Tensor, "B N"] | None = None  # of the nodes, if they are known already
     started: Started | None = None  # target layers that are done already
+    inputs: Inputs | None = None  # of probes that no token stands for
 
     @staticmethod
     def roots(tokens: Int[Tensor, "B"]) -> "Proposal":
@@ -129,7 +172,8 @@ class Proposal:
         tree, order = self.tree.compact(nodes)
         q_index = torch.where(tree.live, self.q_indices().gather(1, order), -1)
         started = None if self.started is None else self.started.compact(order)
-        return replace(self, tree=tree, q_index=q_index, depths=None, started=started)
+        inputs = None if self.inputs is None else self.inputs.moved(order, tree.live)
+        return replace(self, tree=tree, q_index=q_index, depths=None, started=started, inputs=inputs)
 
     def take(self, sequences: Int[Tensor, "R"]) -> "Proposal":
         """Some sequences of the batch. Distributions are kept whole: `q_index` points into them."""
@@ -138,7 +182,8 @@ class Proposal:
         if started is not None:  # a batch with only some started sequences is put together after all are taken
             started = started.take(sequences) if started.sequences is None else None
         tree, q_index = self.tree.take(sequences), self.q_indices()[sequences]
-        return replace(self, tree=tree, q_index=q_index, depths=depths, started=started)
+        inputs = None if self.inputs is None else self.inputs.take(sequences)
+        return replace(self, tree=tree, q_index=q_index, depths=depths, started=started, inputs=inputs)
 
     def scatter(self, sequences: list[int], base: "Proposal") -> "Proposal":
         """The inverse of `take`: these sequences, in order, in their places of the larger batch `base`, whose others stay as
@@ -161,6 +206,7 @@ class Proposal:
             max_children=max(base.siblings, self.siblings),
             depths=None,
             started=None if self.started is None else self.started.scatter(sequences, base.tree.batch),
+            inputs=Inputs.scatter(self.inputs, base.inputs, at, (base.tree.batch, width)),
         )
 
     def with_own_probs(self) -> "Proposal":

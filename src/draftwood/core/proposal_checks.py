@@ -15,13 +15,15 @@ from draftwood.core.legal_draws import Draw
 from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round
 from draftwood.core.sampling.draft_probs import DraftProbs
-from draftwood.core.tree import AHEAD, TokenTree
+from draftwood.core.tree import AHEAD, PROBE, TokenTree
 from draftwood.errors import DrafterError
 
 REASONS = (
     "",
     _FOREIGN := "a draft distribution names a token outside the target's vocabulary",
     _NOT_STORED := "a node names a distribution that is not stored",
+    _NO_INPUT := "a node names an input of its own that is not stored, or not a number",
+    _NO_PROBE := "a node with an input of its own is no probe",
     _ROOT_TOKEN := "the root is not the newest token",
     _ROOT_PARENT := "the root has a parent",
     _COPIES := "a count of copies is absurd",
@@ -58,10 +60,12 @@ def faults(proposal: Proposal, rnd: Round, vocab_size: int, in_flight: TokenTree
     none = [[-1] * tree.num_nodes] * rnd.batch
     columns = [host(each) for each in (tree.tokens, tree.parents, tree.live, tree.role, tree.copies)]
     columns.append(none if proposal.q_index is None else host(proposal.q_index))
+    columns.append(none if proposal.inputs is None else host(proposal.inputs.index))
     sizes = 0 if q is None else q.num_distributions, _MAX_COPIES[proposal.draw], vocab_size
+    usable = None if proposal.inputs is None else host(proposal.inputs.vectors.isfinite().all(1))
     found: dict[int, str] = {}
     for b, own in enumerate(zip(*columns, strict=True)):
-        if reason := _fault(own, rnd.requests[b].root, *sizes):
+        if reason := _fault(own, rnd.requests[b].root, *sizes, usable):
             found[b] = reason
     for b, (score, live) in enumerate(zip(host(tree.score), columns[2], strict=True)):
         if any(on and rank != rank for rank, on in zip(score, live, strict=True)):  # only NaN differs from itself
@@ -73,11 +77,24 @@ def faults(proposal: Proposal, rnd: Round, vocab_size: int, in_flight: TokenTree
     return found
 
 
-def _fault(columns: tuple[list[int], ...], root: int, num_probs: int, max_copies: int, vocab_size: int) -> str:
-    """The first thing that is wrong with one tree."""
-    tokens, parents, live, role, copies, distributions = columns
+def _fault(
+    columns: tuple[list[int], ...],
+    root: int,
+    num_probs: int,
+    max_copies: int,
+    vocab_size: int,
+    usable: list[bool] | None,
+) -> str:
+    """The first thing that is wrong with one tree. `usable`: which vectors are numbers, where nodes have some."""
+    tokens, parents, live, role, copies, distributions, inputs = columns
     if max(distributions) >= num_probs:
         return _NOT_STORED
+    if usable is not None:
+        used = [(i, kind) for i, kind, on in zip(inputs, role, live, strict=True) if on and i >= 0]
+        if any(i >= len(usable) or not usable[i] for i, _ in used):
+            return _NO_INPUT
+        if any(kind != PROBE for _, kind in used):
+            return _NO_PROBE
     if tokens[0] != root or not live[0]:
         return _ROOT_TOKEN
     if parents[0] != -1:
@@ -97,11 +114,12 @@ def _fault(columns: tuple[list[int], ...], root: int, num_probs: int, max_copies
             return _DEAD_PARENT
         if role[parent] == AHEAD and role[i] != AHEAD:
             return _AHEAD_PARENT
-        if (parent, token) in children:
+        if (parent, token) in children and inputs[i] < 0:
             return _SAME_TOKEN
         if copies[i] and distributions[parent] < 0:
             return _NO_PROBS
-        children.add((parent, token))
+        if inputs[i] < 0:
+            children.add((parent, token))
     return ""
 
 
@@ -124,9 +142,12 @@ def fault_codes(
     below = live & (index > 0)
     above = tree.parents.clamp(0, nodes - 1)
     none = torch.zeros_like(live[:, 0])
+    own, strange = _own_inputs(proposal)
     first = [
         none if q is None or q.ids is None else _foreign(q.ids, vocab_size).any().expand_as(none),
         (q_index >= (0 if q is None else q.num_distributions)).any(1),
+        none if strange is None else strange.any(1),
+        none if own is None else (own & (tree.role != PROBE)).any(1),
         (tree.tokens[:, 0] != roots) | ~live[:, 0],
         tree.parents[:, 0] != -1,
         ((copies < 0) | (copies > _MAX_COPIES[proposal.draw])).any(1),
@@ -136,7 +157,7 @@ def fault_codes(
         (tree.parents < 0) | (tree.parents >= index),
         ~live.gather(1, above),
         (tree.role.gather(1, above) == AHEAD) & (tree.role != AHEAD),
-        _repeated(torch.where(below, above * vocab_size + tree.tokens, -1 - index)),
+        _repeated(torch.where(below if own is None else below & ~own, above * vocab_size + tree.tokens, -1 - index)),
         (copies != 0) & (q_index.gather(1, above) < 0),
     ]
     last = [
@@ -149,6 +170,18 @@ def fault_codes(
     late, behind = torch.stack(last, dim=1).byte().max(dim=1)
     code = torch.where(place < len(first), place, len(first) + (place - len(first)) % len(each))
     return torch.where(found > 0, 1 + code, torch.where(late > 0, 1 + len(first) + len(each) + behind, 0))
+
+
+def _own_inputs(proposal: Proposal) -> tuple[Bool[Tensor, "B N"] | None, Bool[Tensor, "B N"] | None]:
+    """Live nodes with an input of their own, and those of them whose input is not stored or not a number."""
+    inputs = proposal.inputs
+    if inputs is None:
+        return None, None
+    own, last = proposal.tree.live & (inputs.index >= 0), len(inputs.vectors) - 1
+    if last < 0:
+        return own, own
+    wrong = ~inputs.vectors.isfinite().all(1)
+    return own, own & ((inputs.index > last) | wrong[inputs.index.clamp(0, last)])
 
 
 def _repeated(key: Int[Tensor, "B N"]) -> Bool[Tensor, "B N"]:
@@ -175,7 +208,11 @@ def without_faults(proposal: Proposal, codes: Int[Tensor, "B"], roots: Int[Tenso
     )
     if q is not None and q.ids is not None:
         q = DraftProbs(q.prob, q.ids.clamp(0, vocab_size - 1))
-    clean = replace(proposal, tree=fixed, q=q, q_index=torch.where(bare | ~live, -1, proposal.q_indices()))
+    inputs = proposal.inputs
+    if inputs is not None:
+        inputs = replace(inputs, index=torch.where(used, inputs.index.clamp_max(len(inputs.vectors) - 1), -1))
+    q_index = torch.where(bare | ~live, -1, proposal.q_indices())
+    clean = replace(proposal, tree=fixed, q=q, q_index=q_index, inputs=inputs)
     return clean.keep(is_valid(clean))
 
 
@@ -218,6 +255,9 @@ def _check_shapes(proposal: Proposal, batch: int, vocab_size: int) -> None:
             raise DrafterError(f"{name} cannot be {getattr(proposal, name)!r}, a number is expected")
     if proposal.q_index is not None and tuple(proposal.q_index.shape) != want:
         raise DrafterError(f"q_index has shape {tuple(proposal.q_index.shape)}, expected {want}")
+    inputs = proposal.inputs
+    if inputs is not None and (tuple(inputs.index.shape) != want or inputs.index.dtype != torch.int64):
+        raise DrafterError(f"inputs.index is {inputs.index.dtype} {tuple(inputs.index.shape)}, expected int64 {want}")
     if q is None:
         return
     if q.ids is None and q.prob.shape[1] != vocab_size:

@@ -159,8 +159,8 @@ class Slots(Protocol):
         in front of it that have no entries; texts after different ones share nothing."""
         ...
 
-    def prefer(self, tokens: Sequence[int], free: Sequence[int]) -> int:
-        """Of the free slots the best one for this text."""
+    def prefer(self, tokens: Sequence[int], free: Sequence[int], before: Sequence[int] = ()) -> int:
+        """Of the free slots the best one for this text; `before` as for `admit`."""
         ...
 
     def length(self, slot: int) -> int:
@@ -201,6 +201,10 @@ class Cache(Slots, Protocol):
 
     def store(self, name: str) -> Tensor:
         """Per-token entries: [slots, heads, entries, width]."""
+        ...
+
+    def pairs(self, layers: range) -> Tensor:
+        """Keys and values of consecutive layers of a decoder: [layers, 2, slots, heads, entries, width]."""
         ...
 
     def state(self, name: str) -> Tensor:

@@ -1,5 +1,6 @@
 """Recipe: four choices, always written out, and the check that refuses a composition which would bias the output."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from inspect import signature
@@ -46,7 +47,7 @@ class Recipe:
     policy: TreePolicy
     verifier: Verifier
     controller: LengthController
-    scheduler: Scheduler | None = None  # None = first come, first served
+    scheduler: Callable[[], Scheduler] | None = None  # makes one for each engine; None = first come, first served
     watch: tuple[Watcher, ...] = ()
     record: tuple[Recorder, ...] = ()
     loop: Loop = Loop.SERIAL

@@ -19,6 +19,8 @@ FinishReason = Literal["stop", "length", "cancelled", "error"]
 FinishDetail = Literal["eos", "stop_token", "stop_string", "max_tokens", "context"]
 """What ended an answer: the first three are a "stop", the last two a "length"."""
 
+NO_LIMIT = 2**31 - 1
+
 
 class TextStream(Protocol):
     """Tokens in, text out, whole characters only: what stop strings and streams look at."""
@@ -41,6 +43,9 @@ class Stats:
     disabled: str | None = None  # why the drafter was taken off this request
     cached_tokens: int = 0  # prompt tokens found in the cache
     preempted: int = 0
+    # Milliseconds that plain decoding would have taken longer, by measured rounds; negative: that it would have been faster.
+    # None while no round without a draft was measured.
+    saved_ms: float | None = None
     # With SamplingParams.prediction. Accepted: drafted tokens that became text and that the drafter of predictions proposed
     # there. Rejected: tokens of the prediction, each counted once, that were drafted and never became text that way. A token
     # that was never drafted is neither, and where another drafter proposes the same token, it counts, too.
@@ -135,6 +140,16 @@ class Request:
     @property
     def remaining(self) -> int:
         return self.params.max_tokens - len(self.output)
+
+    @property
+    def draft_room(self) -> tuple[int, int]:
+        """Levels and nodes that its next draft may have: by its own options, and by what is left to emit."""
+        p, left = self.params, self.remaining - 1
+        most = [each for each in (p.max_draft_nodes, p.max_draft_tokens) if each is not None]
+        if p.max_draft_tokens is not None:
+            most.append(max(0, p.max_draft_tokens - self.stats.draft_tokens))
+        nodes = min(most, default=NO_LIMIT)
+        return min(left, nodes, NO_LIMIT if p.max_draft_depth is None else p.max_draft_depth), nodes
 
     @property
     def ends(self) -> tuple[int, ...]:

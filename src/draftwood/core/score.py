@@ -11,7 +11,7 @@ from draftwood.core import host as hosts
 from draftwood.core.forward import ForwardInput, HostInput, LayerPlan, Span
 from draftwood.core.host import put
 from draftwood.core.host_tree import HostTree
-from draftwood.core.proposal import Proposal, Started
+from draftwood.core.proposal import Inputs, Proposal, Started
 from draftwood.core.protocols import Runner
 from draftwood.core.round import Round
 from draftwood.core.scored import Scored
@@ -36,10 +36,12 @@ def assemble(
     tree: TokenTree,
     depth: Int[Tensor, "B N"] | None = None,
     started: Started | None = None,
+    inputs: Inputs | None = None,
 ) -> tuple[ForwardInput, Places, HostTree | None]:
     """One pass: each slot's chain, then its tree. The first B chains belong to the B trees and end with their roots; the
     others only fill the cache. Also the place in the pass of every node, and the trees as lists where they were read.
-    `started`: what a drafter has staged already keeps its entries.
+    `started`: what a drafter has staged already keeps its entries. `inputs`: nodes with one get no logits, where that saves
+    any.
 
         chain   a b c        entries 0 1 2   c is the root
         tree        ├ d      entry 3, follows 2
@@ -48,11 +50,14 @@ def assemble(
     if not hosts.on_host(tree.tokens.device):
         return *assemble_tensors(chains, tree, depth), None
     host_tree = HostTree.of(tree) if started is None else HostTree.of(tree).staged(started)
-    return *assemble_lists(chains, host_tree, tree.tokens.device), host_tree
+    own = None if inputs is None else hosts.host(inputs.index)
+    return *assemble_lists(chains, host_tree, tree.tokens.device, own), host_tree
 
 
-def assemble_lists(chains: list[KnownTokens], host_tree: HostTree, device: torch.device) -> tuple[ForwardInput, Places]:
-    """From lists: a pass over live nodes alone."""
+def assemble_lists(
+    chains: list[KnownTokens], host_tree: HostTree, device: torch.device, own: list[list[int]] | None = None
+) -> tuple[ForwardInput, Places]:
+    """From lists: a pass over live nodes alone. `own`: the inputs of nodes, as in `Inputs.index`."""
     ids: list[int] = []
     slots: list[int] = []
     positions: list[int] = []
@@ -80,7 +85,8 @@ def assemble_lists(chains: list[KnownTokens], host_tree: HostTree, device: torch
             for i in range(1, len(rank)):
                 if rank[i] > 0:
                     place[i] = root + rank[i]
-                    want.append(place[i])
+                    if own is None or own[b][i] < 0:
+                        want.append(place[i])
                     ids.append(host_tree.tokens[b][i])
                     entries.append(last + entry[i])
                     parents.append(last + entry[above[i]])
@@ -139,29 +145,53 @@ def score(
     taps: frozenset[int] = frozenset(),
 ) -> Scored:
     """One pass over known tokens and trees. Layers that a drafter has run already are left out, unless one of them is
-    tapped."""
+    tapped and the drafter has not kept what it put out."""
     started = proposal.started
-    if started is not None and any(0 <= tap < started.layers for tap in taps):
+    early = frozenset[int]() if started is None else frozenset(tap for tap in taps if 0 <= tap < started.layers)
+    if started is not None and not early <= started.features.keys():
         started = None
-    tokens, places, host_tree = assemble(chains, proposal.tree, proposal.depths, started)
+    tokens, places, host_tree = assemble(chains, proposal.tree, proposal.depths, started, proposal.inputs)
+    nodes = put(places, proposal.tree.tokens.device) if places else tokens.want.view(0, 1)
+    if proposal.inputs is not None:
+        tokens = tokens.starting_from(_entering(runner, tokens, proposal.inputs, proposal.tree, nodes))
     if started is None:
         output = runner.execute(tokens, taps=taps)
     else:
-        tokens = tokens.starting_from(_started_hidden(runner, tokens, started, places, host_tree))
-        output = runner.execute(tokens, taps=taps, layers=LayerPlan(start=started.layers))
-    nodes = put(places, proposal.tree.tokens.device) if places else tokens.want.view(0, 1)
+        hidden, kept = _started_states(runner, tokens, started, places, host_tree, early)
+        tokens = tokens.starting_from(hidden)
+        output = runner.execute(tokens, taps=taps - early, layers=LayerPlan(start=started.layers))
+        output = replace(output, features=output.features | kept) if early else output
     return Scored(replace(output, token_index=nodes, host_index=places), proposal.tree, rnd, host_tree)
 
 
-def _started_hidden(
-    runner: Runner, x: ForwardInput, started: Started, places: Places, host_tree: HostTree | None
+def _entering(
+    runner: Runner, x: ForwardInput, inputs: Inputs, tree: TokenTree, nodes: Int[Tensor, "B N"]
 ) -> Float[Tensor, "T H"]:
-    """Hidden states after the layers that a drafter has already run: its own for the nodes of started sequences. For other
-    tokens, prompt chunks and bare roots, the same layers run first, in a pass of their own."""
+    """What enters the first layer: the embeddings of all tokens, as the model makes them, but for nodes with inputs of their
+    own. Dead nodes write what is there already."""
+    hidden = runner.embed(x.ids)
+    own = tree.live & (inputs.index >= 0)
+    vectors = inputs.vectors.to(hidden.dtype)[inputs.index.clamp_min(0)]
+    hidden[nodes] = torch.where(own[..., None], vectors, hidden[nodes])
+    return hidden
+
+
+def _started_states(
+    runner: Runner,
+    x: ForwardInput,
+    started: Started,
+    places: Places,
+    host_tree: HostTree | None,
+    taps: frozenset[int],
+) -> tuple[Float[Tensor, "T H"], dict[int, Float[Tensor, "T H"]]]:
+    """Hidden states after the layers that a drafter has already run, and after those that are tapped: its own for the nodes
+    of started sequences. For other tokens, prompt chunks and bare roots, the same layers run first, in a pass of their
+    own."""
     batch, nodes = started.hidden.shape[:2]
     which = started.sequences or (True,) * batch
+    own = {tap: started.features[tap].flatten(0, 1) for tap in taps}
     if host_tree is None and x.size == batch * nodes and all(which):
-        return started.hidden.flatten(0, 1)
+        return started.hidden.flatten(0, 1), own
     source: list[int] = []
     to: list[int] = []
     for b in (b for b, there in enumerate(which) if there):
@@ -169,10 +199,16 @@ def _started_hidden(
         source += [b * nodes + i for i in inside]
         to += [places[b][i] for i in inside]
     rest = sorted(set(range(x.size)) - set(to))
-    hidden = started.hidden.new_zeros(x.size, started.hidden.shape[-1])
-    at, node = put([to, source], hidden.device).unbind(0)
-    hidden.index_copy_(0, at, started.hidden.flatten(0, 1).index_select(0, node))
+    at, node = put([to, source], started.hidden.device).unbind(0)
+
+    def placed(y: Tensor) -> Tensor:
+        return y.new_zeros(x.size, y.shape[-1]).index_copy_(0, at, y.index_select(0, node))
+
+    hidden, found = placed(started.hidden.flatten(0, 1)), {tap: placed(y) for tap, y in own.items()}
     if rest:
-        first = runner.execute(x.part(rest), layers=LayerPlan(stop=started.layers)).hidden
-        hidden.index_copy_(0, put(rest, hidden.device), first.to(hidden.dtype))
-    return hidden
+        first = runner.execute(x.part(rest), taps=taps, layers=LayerPlan(stop=started.layers))
+        where = put(rest, hidden.device)
+        hidden.index_copy_(0, where, first.hidden.to(hidden.dtype))
+        for tap, y in found.items():
+            y.index_copy_(0, where, first.features[tap].to(y.dtype))
+    return hidden, found

@@ -21,17 +21,27 @@ _ARGMAX, _KERNELS, _STOCK, _NOT_ASKED = range(4)  # how a sequence's own token i
 
 
 class Scored:
-    """One pass, indexed by the tree it scored."""
+    """One pass, indexed by the tree it scored. `adjusted`: its logits already hold the penalties, bias and bans of the
+    requests, as those of a rule that runs inside a drafter."""
 
-    def __init__(self, output: ForwardOutput, tree: TokenTree, rnd: Round, host_tree: HostTree | None = None) -> None:
+    def __init__(
+        self,
+        output: ForwardOutput,
+        tree: TokenTree,
+        rnd: Round,
+        host_tree: HostTree | None = None,
+        *,
+        adjusted: bool = False,
+    ) -> None:
         assert output.token_index is not None
         self.output, self.tree, self.rnd = output, tree, rnd
         self._token_index = output.token_index
-        self._host_tree = host_tree
+        self._host_tree, self._adjusted_before = host_tree, adjusted
         self._best: Tensor | None = None
         # Sequences whose token is the plain argmax need no distribution; known on the host, so no shape depends on data.
-        self._simple = [r.params.plain and r.params.greedy for r in rnd.requests]
-        self.plain = all(r.params.plain for r in rnd.requests)  # distributions depend on logits alone, not on the path
+        self._simple = [(adjusted or r.params.plain) and r.params.greedy for r in rnd.requests]
+        # Distributions depend on logits alone, not on the path.
+        self.plain = adjusted or all(r.params.plain for r in rnd.requests)
 
     @property
     def host_tree(self) -> HostTree:
@@ -166,12 +176,13 @@ class Scored:
 
     def over(self, tree: TokenTree) -> "Scored":
         """The same pass, read through the same tree with some nodes cut."""
-        return Scored(self.output, tree, self.rnd)
+        return Scored(self.output, tree, self.rnd, adjusted=self._adjusted_before)
 
     def take(self, sequences: list[int]) -> "Scored":
         """The same pass, read by some sequences of the round."""
         index = put(sequences, self.tree.tokens.device)
-        return Scored(self.output.take(sequences), self.tree.take(index), self.rnd.take(sequences))
+        output, tree, rnd = self.output.take(sequences), self.tree.take(index), self.rnd.take(sequences)
+        return Scored(output, tree, rnd, adjusted=self._adjusted_before)
 
     def _adjusted(
         self, nodes: Int[Tensor, "R"], sequences: Int[Tensor, "R"] | None

@@ -77,12 +77,17 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Learn:
-    """Gradient steps. `share` is the part of the plan's steps that this stage gets."""
+    """Gradient steps. `share` is the part of the plan's steps that this stage gets; `rates` are those of groups that have
+    one of their own."""
 
     learner: Learner
     rate: Rate = Rate()
     share: float = 1.0
     name: str = "learn"
+    rates: Mapping[str, Rate] = field(default_factory=dict[str, Rate])
+
+    def rate_of(self, group: str) -> Rate:
+        return self.rates.get(group, self.rate)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,12 +120,14 @@ Stage = Learn | Search | Build
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainPlan:
-    """Stages, and the module whose weights they change."""
+    """Stages, and the module whose weights they change. `beside`: a module that only trains the other, so that checkpoints
+    hold it and the weights that recipes load do not."""
 
     stages: tuple[Stage, ...]
     net: nn.Module | None = None
-    config: Any = None  # drafters.nets.config.HeadConfig of the net
+    config: Any = None  # drafters.nets.files.config.HeadConfig of the net
     notes: dict[str, Any] = field(default_factory=dict[str, Any])
+    beside: nn.Module | None = None
 
     @property
     def learns(self) -> tuple[Learn, ...]:

@@ -22,7 +22,7 @@ from draftwood.core.proposal_checks import BAD_PROBS, REASONS, faults, is_valid
 from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome, Times
-from draftwood.engine.selecting import select_on_device, with_usable_start
+from draftwood.engine.selecting import check_inputs, select_on_device, with_usable_start
 from draftwood.errors import DrafterError
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ def propose(e: "Engine", rnd: Round, limit: Limit, base: Proposal) -> tuple[Prop
             return base, codes  # nothing was drafted, so there is nothing to check
         if proposal.fault:
             disable_all(e, part, proposal.fault)
+        if proposal.inputs is not None:
+            check_inputs(e, proposal)
         if proposal.started is not None:
             proposal = with_usable_start(e, part, proposal)
         if codes is not None:
@@ -166,11 +168,13 @@ def disable_faulty(e: "Engine", rnd: Round, codes: list[int]) -> None:
         disable(e, rnd, {b: REASONS[code] for b, code in enumerate(codes) if code})
 
 
-def disable_slow(e: "Engine", rnd: Round, times: Times) -> None:
+def disable_slow(e: "Engine", rnd: Round, times: Times, proposal: Proposal) -> None:
     """Take the drafter off these sequences when it has been far slower than the target's pass for some rounds."""
     if not e.config.disable_slow_drafts:
         return
-    draft, scored = times["propose"], times["score"] + times["verify"]  # the host waits for an accelerator in verify
+    draft, scored = times["propose"], times["score"]
+    if proposal.started is not None:  # the draft ran these layers in place of the pass, which had the others alone
+        scored /= 1 - proposal.started.layers / e.info.num_layers
     slow = draft > max(SLOW * scored, SLOW_SECONDS)
     e.slow_rounds = e.slow_rounds + 1 if slow else 0
     if e.slow_rounds < SLOW_ROUNDS:

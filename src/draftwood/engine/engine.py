@@ -17,6 +17,7 @@ from draftwood.core.verdict import Times
 from draftwood.engine.drafting import admit_draft, free_controller
 from draftwood.engine.interrupt import HeldInterrupt
 from draftwood.engine.overlapped import Carried
+from draftwood.engine.saved import PlainRounds
 from draftwood.engine.scheduler import FirstCome
 from draftwood.engine.step import step
 from draftwood.errors import EngineError, OptionError
@@ -42,7 +43,7 @@ class Engine:
             runner.pool(spec.name)  # an error now if the runner was opened without
         self.config = EngineConfig() if config is None else config
         self.noise: Noise = Keyed() if noise is None else noise
-        self.scheduler: Scheduler = FirstCome() if recipe.scheduler is None else recipe.scheduler
+        self.scheduler: Scheduler = FirstCome() if recipe.scheduler is None else recipe.scheduler()
         slots = self.config.max_num_seqs
         self.drafter_state: Any = recipe.drafter.init(slots)
         self.controller_state: Any = recipe.controller.init(slots)
@@ -53,6 +54,7 @@ class Engine:
         self.disabled: dict[int, str] = {}  # slot -> why its request goes on without drafts
         self.unfreed: dict[int, str] = {}  # slot -> why the drafter did not free it
         self.slow_rounds = 0  # rounds in a row whose draft took far longer than the target's pass
+        self.plain_rounds = PlainRounds()
         self.totals = Times()
         self.rounds = 0
         self.closed = False
@@ -142,9 +144,9 @@ class Engine:
 
         def admit(request: Request, free: list[int]) -> tuple[int, int]:
             known = request.known
-            slot = self.runner.prefer(known, free)
             # Entries are shared within a tenant only: a prefix that is found at once tells that somebody sent it.
             tenant = tuple(request.params.tenant.encode())
+            slot = self.runner.prefer(known, free, tenant)
             return slot, self.runner.admit(slot, known, admit_draft(self, slot, request), before=tenant)
 
         return Room(
@@ -153,6 +155,7 @@ class Engine:
             spare=self.runner.spare,
             length=self.runner.length,
             admit=admit,
+            release=lambda slot: self.release([slot]),
         )
 
     def release(self, slots: Sequence[int]) -> None:

@@ -26,8 +26,8 @@ from draftwood.engine.drafting import disable_all, index, take, without_faulty
 from draftwood.engine.verifying import Report
 
 if TYPE_CHECKING:
+    from draftwood.engine.clock import Clock
     from draftwood.engine.engine import Engine
-    from draftwood.engine.step import Clock
 
 
 @dataclass(frozen=True, slots=True, eq=False)

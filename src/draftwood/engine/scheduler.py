@@ -1,6 +1,6 @@
 """First come, first served, without phases: each running sequence gets its next known tokens, decoding before prefill."""
 
-from collections import deque
+from bisect import insort
 from dataclasses import dataclass, field
 
 from draftwood.core.batch import Batch, Room, Work
@@ -10,13 +10,14 @@ from draftwood.core.verdict import Outcome
 
 @dataclass(slots=True)
 class FirstCome:
-    """Requests wait in arrival order and run in slots. Preemption takes the youngest, which has the least to recompute."""
+    """Requests wait by priority, those of one priority in arrival order, and run in slots. Preemption takes the youngest of
+    the last priority, which has the least to recompute."""
 
-    queue: deque[Request] = field(default_factory=deque[Request])
+    queue: list[Request] = field(default_factory=list[Request])
     slots: dict[int, Request] = field(default_factory=dict[int, Request])  # in order of admission
 
     def add(self, request: Request) -> None:
-        self.queue.append(request)
+        insort(self.queue, request, key=_priority)
 
     @property
     def waiting(self) -> int:
@@ -51,7 +52,7 @@ class FirstCome:
                 return
             free = [i for i in range(room.slots) if i not in self.slots]
             slot, done = room.admit(request, free)
-            self.queue.popleft()
+            self.queue.pop(0)
             self.slots[slot] = request
             request.stats.cached_tokens = max(request.stats.cached_tokens, min(done, len(request.prompt)))
             if spare is not None:
@@ -67,9 +68,12 @@ class FirstCome:
     def preempt(self) -> int | None:
         if len(self.slots) < 2:
             return None
-        slot, request = self.slots.popitem()
+        last = max(map(_priority, self.slots.values()))
+        slot = [slot for slot, request in self.slots.items() if _priority(request) == last][-1]
+        request = self.slots.pop(slot)
         request.stats.preempted += 1
-        self.queue.appendleft(request)
+        at = next((i for i, other in enumerate(self.queue) if _priority(other) >= last), len(self.queue))
+        self.queue.insert(at, request)
         return slot
 
     def drop(self, request: Request) -> int | None:
@@ -80,3 +84,7 @@ class FirstCome:
                 del self.slots[slot]
                 return slot
         return None
+
+
+def _priority(request: Request) -> int:
+    return request.params.priority

@@ -13,7 +13,7 @@ from draftwood.core import host as hosts
 from draftwood.core import node_budget
 from draftwood.core.host import host
 from draftwood.core.limit import Limit
-from draftwood.core.proposal import Proposal
+from draftwood.core.proposal import Inputs, Proposal
 from draftwood.core.proposal_checks import OVER_BUDGET, fault_codes, without_faults
 from draftwood.core.protocols import TreePolicy
 from draftwood.core.round import Round
@@ -33,36 +33,52 @@ def select_on_device(
     """The part of a proposal that the target will score, and the fault of each draft, to be read with the verdict."""
     q, started, vocab_size, policy = proposal.q, proposal.started, e.info.vocab_size, e.recipe.policy
     in_place = started is not None  # nodes stay in the columns of their staged entries
-    size = len(_COLUMNS)
+    inputs, size = proposal.inputs, len(_COLUMNS)
+    stored = [] if q is None else [q.prob] if q.ids is None else [q.prob, q.ids]
+    competing = limit.competing
+    entering = [] if inputs is None else [inputs.vectors, inputs.index]
 
     def run(*given: Tensor) -> tuple[Tensor, ...]:
-        q_index, first, depth, nodes, *probs = given[size:]
-        draft = DraftProbs(*probs) if probs else None
-        own = replace(proposal, tree=TokenTree(*given[:size]), q=draft, q_index=q_index, started=None)
-        return _selected(own, first, limit.with_tensors(depth, nodes), policy, vocab_size, in_place)
+        q_index, first, depth, nodes, *rest = given[size:]
+        scales, rest = rest[: len(competing)], rest[len(competing) :]
+        probs, vectors = rest[: len(stored)], rest[len(stored) :]
+        own = replace(
+            proposal,
+            tree=TokenTree(*given[:size]),
+            q=DraftProbs(*probs) if probs else None,
+            q_index=q_index,
+            started=None,
+            inputs=Inputs(*vectors) if vectors else None,
+        )
+        return _selected(own, first, limit.with_tensors(depth, nodes, *scales), policy, vocab_size, in_place)
 
-    shared = (limit.total, limit.budgets) if limit.shared else None
-    key = ("select", in_place, proposal.draw, proposal.max_depth, proposal.max_children, limit.tier, shared)
-    stored = [] if q is None else [q.prob] if q.ids is None else [q.prob, q.ids]
+    emits = None if limit.price is None else limit.price.tokens
+    shared = (limit.total, limit.budgets, emits, limit.correction is None) if limit.shared else None
+    sizes = len(stored), len(entering)
+    key = ("select", in_place, proposal.draw, proposal.max_depth, proposal.max_children, limit.tier, shared, sizes)
     given = [
         *(getattr(proposal.tree, name) for name in _COLUMNS),
         proposal.q_indices(),
         roots,
         limit.depth,
         limit.nodes,
+        *competing,
     ]
-    found = e.runner.captured(key, run, *given, *stored)
-    tree, (q_index, depths, faults, *ids) = TokenTree(*found[:size]), found[size:]
-    kept = DraftProbs(q.prob, ids[0]) if q is not None and ids else q
+    found = e.runner.captured(key, run, *given, *stored, *entering)
+    tree, (q_index, depths, faults, *more) = TokenTree(*found[:size]), found[size:]
+    kept = DraftProbs(q.prob, more[0]) if q is not None and q.ids is not None else q
+    inputs = None if inputs is None else Inputs(inputs.vectors, more[-1])
     if started is not None:  # dead nodes are in the pass too; NaN times zero is NaN, so their hidden states become zero
         started = replace(started, hidden=torch.where(tree.live[..., None], started.hidden, 0))
-    return replace(proposal, tree=tree, q=kept, q_index=q_index, depths=depths, started=started), faults
+    chosen = replace(proposal, tree=tree, q=kept, q_index=q_index, depths=depths, started=started, inputs=inputs)
+    return chosen, faults
 
 
 def _selected(
     proposal: Proposal, roots: Int[Tensor, "B"], limit: Limit, policy: TreePolicy, vocab_size: int, in_place: bool
 ) -> tuple[Tensor, ...]:
-    """Columns of the tree, distributions of its nodes, their depths, faults, and tokens of the distributions."""
+    """Columns of the tree, distributions of its nodes, their depths, faults, tokens of the distributions, and inputs of the
+    nodes: the last two where there are some."""
     wrong = fault_codes(proposal, roots, vocab_size)
     proposal = without_faults(proposal, wrong, roots, vocab_size)
     proposal = proposal.keep(node_budget.selected(policy, proposal.tree, limit))
@@ -73,8 +89,19 @@ def _selected(
     proposal = proposal.keep(~over[:, None] | (torch.arange(tree.num_nodes, device=roots.device) == 0))
     wrong = torch.where(over & (wrong == 0), OVER_BUDGET, wrong)
     ids = [] if proposal.q is None or proposal.q.ids is None else [proposal.q.ids]
+    inputs = [] if proposal.inputs is None else [proposal.inputs.index]
     columns = [getattr(proposal.tree, name) for name in _COLUMNS]
-    return *columns, proposal.q_indices(), proposal.tree.depths(proposal.levels), wrong, *ids
+    return *columns, proposal.q_indices(), proposal.tree.depths(proposal.levels), wrong, *ids, *inputs
+
+
+def check_inputs(e: "Engine", proposal: Proposal) -> None:
+    """DrafterError if vectors that enter at probes do not fit the target, or stand beside layers that are run already."""
+    assert proposal.inputs is not None
+    shape, width = tuple(proposal.inputs.vectors.shape), e.info.hidden_size
+    if len(shape) != 2 or shape[1] != width:
+        raise DrafterError(f"inputs of shape {shape}, those of the target are {width} wide")
+    if proposal.started is not None:
+        raise DrafterError("a proposal whose layers are started has inputs, which no layer would read")
 
 
 def with_usable_start(e: "Engine", part: Round, proposal: Proposal) -> Proposal:

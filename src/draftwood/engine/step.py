@@ -12,7 +12,6 @@ A drafter that raises or returns an invalid proposal is disabled for its sequenc
 """
 
 from dataclasses import replace
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 from draftwood.core.batch import Batch, Work
@@ -23,6 +22,7 @@ from draftwood.core.round import Round
 from draftwood.core.score import KnownTokens, score
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Outcome, Times, Verdict
+from draftwood.engine.clock import Clock
 from draftwood.engine.drafting import (
     commit_draft,
     disable_faulty,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 def step(e: "Engine") -> list[Request]:
     """One round for the sequences that the scheduler names; the requests that finished."""
-    clock = Clock()
+    clock = Clock.of(e.device)
     batch = e.scheduler.next(e.room())
     if not batch.sequences:
         return _settle(e, batch, None)
@@ -76,25 +76,14 @@ def step(e: "Engine") -> list[Request]:
     clock.mark("commit")
     outcome = replace(outcome, clipped=_emit(e, rnd, report, verdict, scored))
     clock.mark("emit")
+    clock.settle()
     _account(e, clock.times, chains, proposal, report)
-    disable_slow(e, rnd, clock.times)
+    e.plain_rounds.count(rnd.requests, outcome.clipped, clock.times)
+    disable_slow(e, rnd, clock.times, proposal)
     update_controller(e, rnd, outcome)
     if e.recipe.watch or e.recipe.record:
         show_watchers(e, rnd, outcome, scored.output)
     return _settle(e, batch, outcome)
-
-
-class Clock:
-    """Seconds of each part of a round. Never waits for a device."""
-
-    def __init__(self) -> None:
-        self.times = Times()
-        self._last = perf_counter()
-
-    def mark(self, part: str) -> None:
-        now = perf_counter()
-        self.times.add(part, now - self._last)
-        self._last = now
 
 
 def _plan(e: "Engine", batch: Batch) -> tuple[Round, Limit, Batch]:
@@ -160,8 +149,9 @@ def _limit(e: "Engine", batch: Batch, rnd: Round) -> Limit:
     # before the root in the cache.
     off = [(w.slot in e.disabled and w.slot not in e.carried) or (e.needs.borrow and w.take > 1) for w in batch.ready]
     each = zip(batch.ready, off, strict=True)
-    room = [0 if none else min(w.request.remaining - 1, longest - w.done - w.take) for w, none in each]
-    held = [capacity - w.done - w.take for w in batch.ready]
+    own = [w.request.draft_room for w in batch.ready]
+    room = [0 if none else min(own[b][0], longest - w.done - w.take) for b, (w, none) in enumerate(each)]
+    held = [min(own[b][1], capacity - w.done - w.take) for b, w in enumerate(batch.ready)]
     return limit.at_most(room, held)
 
 

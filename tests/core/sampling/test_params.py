@@ -131,3 +131,15 @@ def test_an_engine_refuses_predictions_that_are_not_token_ids_of_its_vocabulary(
     SamplingParams(prediction=(0, 8)).check(9)
     with pytest.raises(OptionError, match=message):
         SamplingParams(prediction=prediction).check(9)
+
+
+@pytest.mark.parametrize("name", ["max_draft_depth", "max_draft_nodes", "max_draft_tokens"])
+def test_limits_of_drafts_are_whole_numbers_or_none(name: str) -> None:
+    def of(value: Any) -> Any:
+        options: dict[str, Any] = {name: value}
+        return getattr(SamplingParams(**options), name)
+
+    assert of(0) == 0 and of(None) is None
+    for wrong in (-1, 1.5, True, "3"):
+        with pytest.raises(OptionError, match=name):
+            of(wrong)

@@ -65,7 +65,7 @@ def engine(
     )
     show(screen, found)
     if not host.on_host(loaded.info.device):
-        screen.line("on a GPU a pass is enqueued, and its time falls into the part in which the host waits for it")
+        screen.line("on a GPU draft and pass are timed by marks in its own work, and the draft counts as a whole")
     reads = reads_by_rule()
     show_reads(screen, reads)
     screen.lines(shared.source_lines(source))
@@ -94,7 +94,7 @@ def show(screen: Screen, found: "list[Cost]") -> None:
         drawn.add_row(*case, str(c.rounds), f"{c.tokens_per_pass:.2f}", *parts, interval(c.overhead, 1, 100))
     screen.show(drawn)
     for c in found:
-        if c.recipe == PLAIN and c.overhead is not None:
+        if c.recipe == PLAIN:
             kind = "greedy" if c.temperature == 0 else f"at temperature {c.temperature:g}"
             screen.line(f"plain decoding {kind}, batch {c.batch}: {interval(c.overhead, 1, 100)} % outside the model")
     screen.line(

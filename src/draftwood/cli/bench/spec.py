@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from draftwood.bench.spec.run import Plan
 
 Peers = Annotated[str, typer.Option(help="Other engines, separated by commas, for example transformers,llamacpp.")]
+Draft = Annotated[str, typer.Option(help="A GGUF file, the draft model of the peer llamacpp-draft.")]
 PerTask = Annotated[int | None, typer.Option(min=1, help="Number of questions of each task; all if left out.")]
 Warmup = Annotated[int, typer.Option(min=0, help="Answers to the first question by each method before any is timed.")]
 Out = Annotated[Path | None, typer.Option(help="Results as JSON; a log of the same name (.jsonl) lets a run continue.")]
@@ -32,6 +33,7 @@ def spec(
     questions: shared.Questions,
     recipes: shared.Recipes = "prompt_lookup,auto",
     peers: Peers = "",
+    draft: Draft = "",
     per_task: PerTask = None,
     max_tokens: shared.MaxTokens = 64,
     temperature: shared.Temperature = 0.0,
@@ -55,11 +57,11 @@ def spec(
     html_page(html, questions)
     methods = shared.recipe_names(recipes)
     others = tuple(words_of(peers))
-    known.check(others, model)
+    known.check(others, model, draft)
     sampling: dict[str, Any] = {"temperature": temperature, "seed": seed, "max_tokens": max_tokens}
     SamplingParams(**sampling)  # refused here, not in a worker
     items = tuple(choose(read_items(questions), per_task))
-    plan = Plan(items, settings(methods, threads, dtype, device, model=model, **sampling), others, warmup)
+    plan = Plan(items, settings(methods, threads, dtype, device, model=model, draft=draft, **sampling), others, warmup)
     found, source = run(plan, out, questions, fresh=fresh, html=html)
     show(Screen(), found, plan, source)
     finish(found, plan)

@@ -18,6 +18,8 @@ Grammar = Callable[[Sequence[int]], Bool[Tensor, "V"]]
 LARGEST = 1e6
 """Options beyond this are mistakes, and float32 would make infinities of them."""
 
+_DRAFT_LIMITS = ("max_draft_depth", "max_draft_nodes", "max_draft_tokens")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
@@ -45,6 +47,10 @@ class SamplingParams:
     seed: int | None = None  # None = a fresh one for each request; the result tells which
     grammar: Grammar | None = None
     prediction: str | tuple[int, ...] | None = None  # what the answer will probably be: drafts, which never change it
+    max_draft_depth: int | None = None  # levels of a draft at most; they never change the distribution
+    max_draft_nodes: int | None = None  # drafted tokens of a round at most
+    max_draft_tokens: int | None = None  # drafted tokens of the whole answer at most, then plain decoding
+    priority: int = 0  # lower runs sooner; requests of one priority in the order of the scheduler
     tenant: str = ""  # whose request it is: cached prefixes and earlier answers are those of the same tenant only
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
@@ -73,8 +79,12 @@ class SamplingParams:
         self._between("min_tokens", 0, self.max_tokens, f"max_tokens is {self.max_tokens}")
         if self.seed is not None:
             self._between("seed", -(2**63), 2**63 - 1, "a 64-bit whole number")
+        self._between("priority", -(2**31), 2**31 - 1, "0 is usual, lower runs sooner")
         self._between("n", 1, 4096, "1 to 4096")
         _need(self.n == 1 or not self.greedy, "n", self.n, "samples differ above temperature 0 only; set temperature")
+        for name in _DRAFT_LIMITS:
+            if getattr(self, name) is not None:
+                self._between(name, 0, math.inf, "0 drafts nothing")
         if self.logprobs is not None:
             self._between("logprobs", 0, 128, "0 to 128")
         _need(all(self.stop), "stop", self.stop, "an empty stop string would end every answer at once")
@@ -89,9 +99,9 @@ class SamplingParams:
 
     def _settle_types(self) -> None:
         """Sequences become tuples, and whole numbers must be whole numbers: later they are shapes and indices."""
-        for name in ("n", "top_k", "min_tokens", "max_tokens", "seed", "logprobs"):
-            value = getattr(self, name)
-            _need(_whole(value) or (name in ("seed", "logprobs") and value is None), name, value, "a whole number")
+        for name in ("n", "top_k", "min_tokens", "max_tokens", "seed", "logprobs", "priority", *_DRAFT_LIMITS):
+            value, optional = getattr(self, name), name in ("seed", "logprobs", *_DRAFT_LIMITS)
+            _need(_whole(value) or (optional and value is None), name, value, "a whole number")
         tenant: Any = self.tenant
         object.__setattr__(self, "tenant", "" if tenant is None else tenant)
         for name, kind, hint in (

@@ -1,0 +1,177 @@
+"""bench serve: tokens per second and latency of several ways to draft, against the number of requests in flight.
+
+One process, one engine for each case, requests added to it as a server does: whenever one ends the next begins, so that the
+number in flight stays until the last ones of a block run out. Cases take turns block by block, each with the same requests,
+so that a slow moment of the machine affects all of them and ratios are of pairs.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from time import perf_counter
+from typing import Any
+
+from draftwood import recipes
+from draftwood.bench.micro.target_pass import order
+from draftwood.bench.statistics import Ratio, ratio_of_pairs
+from draftwood.controllers import budget, goodput
+from draftwood.controllers.fixed import Fixed
+from draftwood.core.config import EngineConfig
+from draftwood.core.legal_draws import Draw
+from draftwood.core.recipe import Recipe
+from draftwood.core.request import Request
+from draftwood.core.sampling.params import SamplingParams
+from draftwood.llm import LLM
+from draftwood.models.loading.load import Loaded
+from draftwood.runners.open import runner_of
+from draftwood.trees.chain import Chain
+from draftwood.verifiers.match import Match
+
+PLAIN = "depth 0"
+SPARE = 64  # cache entries of a slot beyond prompt and answer, for drafts
+
+Prompt = Sequence[int]
+Say = Callable[[int, int], None]
+
+
+def cases(loaded: Loaded, depths: Sequence[int], inner: str, names: Sequence[str]) -> dict[str, Recipe | str]:
+    """Chains of fixed depths of the drafter of `inner`, and recipes by name. Depth 0 is always there: plain decoding."""
+    target = runner_of(loaded)
+    drafter = recipes.drafter(inner, target) if any(depths) else None
+    found: dict[str, Recipe | str] = {PLAIN: "autoregressive"}
+    for depth in depths:
+        if depth and drafter is not None:
+            found[f"depth {depth}"] = Recipe(
+                drafter=drafter, policy=Chain(Draw.GIVEN), verifier=Match(), controller=Fixed(depth)
+            )
+    return {**found, **{name: name for name in names}}
+
+
+@dataclass(slots=True)
+class Block:
+    """The same requests in one case."""
+
+    seconds: float
+    latencies: list[float]
+    texts: list[list[int]]
+    passes: int
+    drafted: int
+    saved_ms: float
+
+    @property
+    def tokens(self) -> int:
+        return sum(map(len, self.texts))
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One case with so many requests in flight. Latencies in seconds. `speed`: tokens a second over those of plain decoding,
+    the median of paired blocks. `identical`: of the requests, those with plain decoding's text."""
+
+    case: str
+    in_flight: int
+    requests: int
+    tokens_per_second: float
+    latency: float
+    tokens_per_pass: float
+    drafted_per_pass: float
+    speed: Ratio | None
+    identical: int
+    saved_ms: float  # of a request, as the engine counted it
+    calibration_error: float | None
+
+
+@dataclass(slots=True)
+class Server:
+    """The engine of one case, and what it served."""
+
+    name: str
+    llm: LLM
+    params: SamplingParams
+    blocks: list[Block] = field(default_factory=list[Block])
+
+    def run(self, prompts: Sequence[Prompt], in_flight: int) -> Block:
+        """All prompts, so many at a time."""
+        engine = self.llm.engine
+        engine.runner.forget()  # a prompt that is still in the cache would not be read again
+        waiting = [self.llm.request(prompt, self.params) for prompt in prompts]
+        everyone, began, ended = list(waiting), dict[int, float](), dict[int, float]()
+        live: list[Request] = []
+        start = perf_counter()
+        while waiting or live:
+            while waiting and len(live) < in_flight:
+                request = waiting.pop(0)
+                began[request.id] = perf_counter()
+                engine.add(request)
+                live.append(request)
+            for request in engine.step():
+                ended[request.id] = perf_counter()
+                live.remove(request)
+        seconds = perf_counter() - start
+        return Block(
+            seconds,
+            [ended[r.id] - began[r.id] for r in everyone],
+            [list(r.output) for r in everyone],
+            sum(r.stats.target_passes for r in everyone),
+            sum(r.stats.draft_tokens for r in everyone),
+            fmean(r.stats.saved_ms or 0.0 for r in everyone),
+        )
+
+    def served(self, in_flight: int, plain: "Server") -> Served:
+        blocks = self.blocks
+        tokens, seconds = sum(b.tokens for b in blocks), sum(b.seconds for b in blocks)
+        passes = max(sum(b.passes for b in blocks), 1)
+        rates, theirs = ([b.tokens / b.seconds for b in each.blocks] for each in (self, plain))
+        same = [a == b for mine, other in zip(blocks, plain.blocks, strict=True) for a, b in _pairs(mine, other)]
+        return Served(
+            self.name,
+            in_flight,
+            len(same),
+            tokens / seconds,
+            fmean(x for b in blocks for x in b.latencies),
+            tokens / passes,
+            sum(b.drafted for b in blocks) / passes,
+            None if self is plain else ratio_of_pairs(rates, theirs),
+            sum(same),
+            fmean(b.saved_ms for b in blocks),
+            _calibration_error(self.llm.engine.controller_state),
+        )
+
+
+def _pairs(a: Block, b: Block) -> Any:
+    return zip(a.texts, b.texts, strict=True)
+
+
+def _calibration_error(state: Any) -> float | None:
+    return state.calibration_error if isinstance(state, goodput.State | budget.State) else None
+
+
+def measure(
+    loaded: Loaded,
+    ways: dict[str, Recipe | str],
+    prompts: Sequence[Prompt],
+    params: SamplingParams,
+    in_flight: int,
+    repeats: int,
+    block: int,
+    say: Say = lambda done, total: None,
+) -> list[Served]:
+    """`repeats` blocks of `block` requests for each case, after one that warms up."""
+    longest = max(map(len, prompts)) + params.max_tokens + SPARE
+    config = EngineConfig(max_num_seqs=in_flight, max_model_len=min(longest, loaded.info.max_positions))
+    servers = [Server(name, LLM(loaded, recipe, config=config), params) for name, recipe in ways.items()]
+    for server in servers:
+        server.run(_part(prompts, 0, block), in_flight)
+    for turn in range(repeats):
+        say(turn, repeats)
+        asked = _part(prompts, 1 + turn, block)
+        for server in order(servers, turn):
+            server.blocks.append(server.run(asked, in_flight))
+    say(repeats, repeats)
+    (plain,) = (server for server in servers if server.name == PLAIN)
+    return [server.served(in_flight, plain) for server in servers]
+
+
+def _part(prompts: Sequence[Prompt], turn: int, block: int) -> list[Prompt]:
+    """So many prompts, going on where the last turn ended."""
+    return [prompts[(turn * block + i) % len(prompts)] for i in range(block)]
