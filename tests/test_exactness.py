@@ -308,6 +308,7 @@ def test_the_first_two_tokens_pass_a_chi_square_with_real_noise() -> None:
     ],
     ids=label,
 )
+@pytest.mark.slow
 def test_fixture_a_is_reproduced_and_the_distribution_is_the_targets(rule: Any, policy: Any, accepted: float) -> None:
     found = fixture(rule, policy)
     assert acceptance(found) == pytest.approx(accepted, abs=1e-6)
@@ -449,6 +450,7 @@ def test_without_a_draft_the_token_is_the_targets(rule: Any, case: Case) -> None
     ],
     ids=label,
 )
+@pytest.mark.slow
 def test_drafting_while_the_target_scores_does_not_bias(
     rule: Any, siblings: int, levels: int, depth: int, tokens: int
 ) -> None:
@@ -461,6 +463,7 @@ def test_drafting_while_the_target_scores_does_not_bias(
     assert {leaf.accepted for leaf in found} >= {0, 1, 2}
 
 
+@pytest.mark.slow
 def test_two_rounds_of_drafts_ahead_among_three_tokens_do_not_bias() -> None:
     p = random_probs(3, 5)
     drafter = Counted(blurred(p, 3, 0.3))
@@ -469,6 +472,7 @@ def test_two_rounds_of_drafts_ahead_among_three_tokens_do_not_bias() -> None:
 
 
 @pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.slow
 def test_a_drafter_that_breaks_because_of_what_it_drew_ahead_does_not_bias(raises: bool) -> None:
     p = random_probs(2, 3)
     found = overlapped_rounds(BreaksAhead(blurred(p, 2), raises=raises), Rejection(), p, 1, 4, width=1, disabled=True)
@@ -538,6 +542,7 @@ ASKED = [([1, 2], 12, 1.0), ([3], 1, 1.0), ([4], 3, 0.7), ([5, 0, 1], 9, 0.0), (
 
 
 @each_pairing
+@pytest.mark.slow
 def test_same_seeds_give_the_same_tokens_whoever_else_is_in_the_batch(rule: Any, case: Case) -> None:
     """Rows that draft a whole tree, a level of it, or nothing, side by side and each alone."""
     probs = random_probs(6, 3)

@@ -21,6 +21,7 @@ from draftwood.core.config import EngineConfig
 from draftwood.errors import EngineError, OptionError, UnknownNameError
 from draftwood.models.loading.load import Loaded, load
 from draftwood.prompts import Conversation
+from draftwood.testing.folder import write_folder
 
 pytestmark = pytest.mark.slow
 
@@ -52,6 +53,15 @@ def test_five_lines_answer_and_account_for_every_token(llm: LLM, plain: LLM) -> 
     drafted = sum(p.source >= 0 for p in got.pieces)
     assert drafted > 5 and got.tokens_per_pass > 1.3
     assert got.stats.target_passes == len(got.token_ids) - drafted, "every pass emits one token of its own"
+
+
+def test_batch_invariance_is_promised_by_int8_and_refused_by_floats(loaded: Loaded, tmp_path: Path) -> None:
+    with LLM(loaded, "autoregressive", batch_invariant=True) as llm:
+        assert llm.config.batch_invariant and llm.runner.info.batch_invariant
+    with pytest.raises(OptionError, match="batch_invariant: float32 on cpu cannot promise it"):
+        LLM(str(write_folder(tmp_path)), "autoregressive", dtype="float32", batch_invariant=True)
+    with pytest.raises(OptionError, match="batch_invariant must be True or False"):
+        EngineConfig(batch_invariant=2)  # type: ignore[arg-type]
 
 
 def test_options_beside_a_built_recipe_are_refused(loaded: Loaded, plain: LLM) -> None:

@@ -21,9 +21,9 @@ from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.draft_model import DraftModel
-from draftwood.drafters.features import Features
-from draftwood.drafters.heads import Heads
 from draftwood.drafters.nothing import Nothing
+from draftwood.drafters.on_features.features import Features
+from draftwood.drafters.on_features.heads import Heads
 from draftwood.runners.with_cache import WithCache
 from draftwood.testing.runs import make_engine, serve
 from draftwood.testing.tiny import CONFIG, tiny_runner
@@ -148,6 +148,9 @@ class StageCopy:
 
     def step(self, index: int, carry: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         return carry, self.ahead[carry[:, 0].long(), max(index - self.late, 0)][:, None].double()
+
+    def outputs(self, start: Tensor, roots: Tensor) -> Tensor:
+        return torch.stack([self.step(index, start, roots)[1] for index in range(self.stages)], dim=1)
 
     def logits(self, y: Tensor, columns: Tensor | None, stage: Tensor | None = None) -> Tensor:
         return 30.0 * torch.nn.functional.one_hot(y[..., 0].long(), CONFIG.vocab_size).double()

@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from draftwood.core.recipe import Recipe
     from draftwood.core.sampling.params import SamplingParams
     from draftwood.llm import LLM
+    from draftwood.server.async_llm import AsyncLLM
 
-__all__ = ["LLM", "Recipe", "SamplingParams", "__version__", "recipes"]
+__all__ = ["LLM", "AsyncLLM", "Recipe", "SamplingParams", "__version__", "recipes"]
 
 _HOMES = {
+    "AsyncLLM": "draftwood.server.async_llm",
     "LLM": "draftwood.llm",
     "Recipe": "draftwood.core.recipe",
     "SamplingParams": "draftwood.core.sampling.params",

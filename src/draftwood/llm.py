@@ -32,10 +32,22 @@ from draftwood.drafters.superposed.superposition import Superposition
 from draftwood.engine.engine import Engine
 from draftwood.engine.shared_engine import Running, SharedEngine
 from draftwood.errors import OptionError
+from draftwood.grammar import GrammarText, Matching, compiled
 from draftwood.models.loading.load import Loaded, loaded_on
 from draftwood.progress import progress_bar
 from draftwood.prompts import Conversation, as_list, messages_of, split_conversations, split_prompts, token_ids
-from draftwood.results import Alternative, Alternatives, Chunk, Logprob, Piece, Prompt, Result, piece_of, pieces_of
+from draftwood.results import (
+    Alternative,
+    Alternatives,
+    Chunk,
+    Logprob,
+    Piece,
+    PieceReader,
+    Prompt,
+    Result,
+    logprobs_of,
+    pieces_of,
+)
 from draftwood.runners.open import runner_of
 from draftwood.sizing.choose_drafter import SLOW
 
@@ -77,8 +89,8 @@ class LLM:
         _check_arguments(model, recipe, options)
         self.loaded = loaded_on(model if isinstance(model, Loaded) else os.fspath(model), dtype=dtype, device=device)
         self.device = self.loaded.info.device
-        self.tokenizer, self.runner = self.loaded.tokenizer, runner_of(self.loaded)
         self.config = replace(EngineConfig() if config is None else config, **settings)
+        self.tokenizer, self.runner = self.loaded.tokenizer, runner_of(self.loaded, self.config.batch_invariant)
         self.recipe_name = recipe if isinstance(recipe, str) else type(recipe.drafter).__name__
         self.recipe = recipes.build(recipe, self.runner, **options) if isinstance(recipe, str) else recipe
         for note in self.recipe.notes:
@@ -257,16 +269,18 @@ class LLM:
         return results[0] if alone else results
 
     def _samples(self, prompt: Prompt, params: Any, options: dict[str, Any], *, stream: bool = False) -> list[Running]:
-        """Requests for one prompt, `n` of them, checked but not added: a bad option is refused before any token."""
-        chosen = self._params(params, options)
-        if stream and chosen.n > 1:
-            raise OptionError(f"a stream has one sample, n is {chosen.n}\nhint: leave out n, or use generate")
-        chosen, made = self._tokenised(chosen), list[Running]()
-        for i in range(chosen.n):
-            seed = None if chosen.seed is None else chosen.seed + i
-            made.append(Running(self.request(prompt, replace(chosen, n=1, seed=seed)), prompt))
-        self.engine.check(made[0].request)
-        return made
+        """Requests for one prompt, checked but not added: a bad option is refused before any token."""
+        made = self.requests(prompt, params, options)
+        if stream and len(made) > 1:
+            raise OptionError(f"a stream has one sample, n is {len(made)}\nhint: leave out n, or use generate")
+        self.engine.check(made[0])
+        return [Running(each, prompt) for each in made]
+
+    def requests(self, prompt: Prompt, params: Any, options: Mapping[str, Any]) -> list[Request]:
+        """The samples of one prompt, `n` of them, as `generate` makes them."""
+        chosen = self._tokenised(self._params(params, dict(options)))
+        seeds = [None if chosen.seed is None else chosen.seed + i for i in range(chosen.n)]
+        return [self.request(prompt, replace(chosen, n=1, seed=seed)) for seed in seeds]
 
     def _params(self, params: Any, options: dict[str, Any]) -> SamplingParams:
         if isinstance(params, Mapping):
@@ -279,48 +293,45 @@ class LLM:
         if isinstance(words, str):
             raise OptionError(f"bad_words cannot be {words!r}\nhint: a list: [{words!r}]")
         if isinstance(words, Sequence) and any(isinstance(w, str) for w in words):
-            options = {**options, "bad_words": [ids for w in words for ids in self._spellings(w)]}
+            options = {**options, "bad_words": [ids for w in words for ids in self.tokenizer.spellings(w)]}
         if "prediction" in options:
             options = {**options, "prediction": as_list(options["prediction"])}
         return SamplingParams(**options) if params is None else replace(params, **options)
 
     def _tokenised(self, params: SamplingParams) -> SamplingParams:
-        """With a predicted text as token ids, which is what drafters compare."""
+        """With a predicted text as token ids, which is what drafters compare, and a grammar that is compiled. One that is
+        compiled already is forked: it walks along one sequence."""
+        if isinstance(params.grammar, GrammarText):
+            config = self.loaded.config
+            made = compiled(params.grammar, self.tokenizer, config.vocab_size, config.eos_token_ids)
+            params = replace(params, grammar=made)
+        elif isinstance(params.grammar, Matching):
+            params = replace(params, grammar=params.grammar.fork())
         if not isinstance(params.prediction, str):
             return params
         return replace(params, prediction=tuple(self.tokenizer.encode(params.prediction)))
 
-    def _spellings(self, word: str | Sequence[int]) -> list[Sequence[int]]:
-        """A word's ids, at the start of a text and after a space."""
-        if not isinstance(word, str):
-            return [word]
-        if not word.strip():
-            raise OptionError(f"bad_words cannot hold {word!r}\nhint: words, or lists of token ids")
-        return [ids for w in (word, " " + word.lstrip()) if (ids := self.tokenizer.encode(w))]
-
     def _stream(self, running: Running, until: threading.Event | None) -> Iterator[Chunk]:
-        given, shown, r = 0, 0, running.request
+        reader, r = PieceReader(), running.request
         with closing(self._shared.rounds(running)) as rounds:
             for _ in rounds:
                 if until is not None and until.is_set():
                     self._shared.cancel([running])
-                visible = r.visible()
-                pieces: list[Piece] = []
-                while given < len(r.output) and (r.finished or r.marks[given] <= visible):
-                    end = visible if r.finished and given == len(r.output) - 1 else min(r.marks[given], visible)
-                    pieces.append(piece_of(r, given, shown, end, self.source_names))
-                    given, shown = given + 1, max(shown, end)
+                pieces = reader.read(r, self.source_names)
                 if pieces or r.finished:
                     result = self._result(running) if r.finished else None
-                    yield Chunk(tuple(pieces), r.finish_reason, r.finish_detail, result)
+                    yield Chunk(pieces, r.finish_reason, r.finish_detail, result)
                     if result is not None:
                         return
 
     def _result(self, running: Running, more_samples: tuple[Result, ...] = ()) -> Result:
-        r = running.request
+        return self.result_of(running.request, running.prompt, running.seconds, more_samples)
+
+    def result_of(self, r: Request, prompt: Prompt, seconds: float, more_samples: tuple[Result, ...] = ()) -> Result:
+        """Of a finished request."""
         assert r.finish_reason is not None
         return Result(
-            prompt=running.prompt,
+            prompt=prompt,
             num_prompt_tokens=len(r.prompt),
             text=r.settled,
             token_ids=tuple(r.output),
@@ -329,28 +340,20 @@ class LLM:
             finish_reason=r.finish_reason,
             finish_detail=r.finish_detail,
             error=r.error,
-            logprobs=None if r.params.logprobs is None else self._logprobs(r),
+            logprobs=logprobs_of(r, self.tokenizer.token_text),
             seed=r.seed,
             recipe=self.recipe_name,
             lossless=self.recipe.lossless,
             stats=r.stats,
-            seconds=running.seconds,
+            seconds=seconds,
             backend=self.loaded.info.backend,
-            notes=self._notes(r),
+            notes=self.notes_of(r),
             more_samples=more_samples,
         )
 
-    def _notes(self, request: Request) -> tuple[str, ...]:
-        if not request.prediction or self.recipe.needs.prediction:
-            return ()
-        return (f"the recipe {self.recipe_name} drafts from no prediction, so it was not used",)
-
-    def _logprobs(self, request: Request) -> tuple[Logprob, ...]:
-        text = self.tokenizer.token_text
-        return tuple(
-            Logprob(token, text(token), value, tuple(Logprob(other, text(other), x) for other, x in best))
-            for token, (value, best) in zip(request.output, request.logprobs, strict=True)
-        )
+    def notes_of(self, request: Request) -> tuple[str, ...]:
+        unused = bool(request.prediction) and not self.recipe.needs.prediction
+        return (f"the recipe {self.recipe_name} drafts from no prediction, so it was not used",) if unused else ()
 
     def close(self) -> None:
         """Cancel what runs and refuse what comes."""

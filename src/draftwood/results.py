@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ Prompt = str | Sequence[int]
 
 STATS = (  # of `Stats`, in a result's record
     "acceptance_by_position", "rounds_all", "rounds_some", "rounds_none", "draft_tokens", "disabled", "cached_tokens",
-    "preempted", "accepted_prediction_tokens", "rejected_prediction_tokens",
+    "preempted", "saved_ms", "accepted_prediction_tokens", "rejected_prediction_tokens",
 )  # fmt: skip
 
 
@@ -190,3 +190,31 @@ def pieces_of(request: Request, names: Sequence[str] = ()) -> tuple[Piece, ...]:
     return tuple(
         piece_of(request, i, a, b, names) for i, (a, b) in enumerate(zip([0, *ends][:count], ends, strict=True))
     )
+
+
+def logprobs_of(request: Request, text: Callable[[int], str]) -> tuple[Logprob, ...] | None:
+    """Of every output token, if the request asked for them. `text`: of a token."""
+    if request.params.logprobs is None:
+        return None
+    return tuple(
+        Logprob(token, text(token), value, tuple(Logprob(other, text(other), x) for other, x in best))
+        for token, (value, best) in zip(request.output, request.logprobs, strict=True)
+    )
+
+
+class PieceReader:
+    """The text of a running request, piece by piece. Text that a stop string may still remove is held back."""
+
+    def __init__(self) -> None:
+        self.given = 0  # tokens read so far
+        self._shown = 0  # characters
+
+    def read(self, request: Request, names: Sequence[str] = ()) -> tuple[Piece, ...]:
+        """What is new since the last call."""
+        visible, pieces = request.visible(), list[Piece]()
+        while self.given < len(request.output) and (request.finished or request.marks[self.given] <= visible):
+            last = request.finished and self.given == len(request.output) - 1
+            end = visible if last else min(request.marks[self.given], visible)
+            pieces.append(piece_of(request, self.given, self._shown, end, names))
+            self.given, self._shown = self.given + 1, max(self._shown, end)
+        return tuple(pieces)

@@ -29,6 +29,7 @@ from draftwood.trees.delayed import Delayed
 from draftwood.trees.most_valuable_first import MostValuableFirst
 from draftwood.trees.opt_tree import OptTree
 from draftwood.trees.paths import Paths
+from draftwood.trees.ranked_chain import RankedChain
 from draftwood.trees.shaped import Shaped
 from draftwood.trees.static import Static
 from draftwood.trees.stochastic_beam import StochasticBeam
@@ -73,6 +74,7 @@ def vars_of(policy: Any) -> dict[str, Any]:
 SMALL = (
     Case(Chain(), 3, 2),
     Case(Chain(Draw.GIVEN), 3, 2),
+    Case(RankedChain(), 3, 2),
     Case(Static((1, 1)), 3, 2),
     Case(Static((2,), Draw.IID), 4, 1),
     Case(Static((2, 1)), 3, 2),

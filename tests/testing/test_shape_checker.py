@@ -17,6 +17,7 @@ from native_levels import BEST, compiled
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("core", "trees", "drafters", "cache", "runners", "verifiers")
 ALSO = (  # tests of functions that these folders do not call, or only in tests left out below
+    "tests/controllers/test_budget.py",
     "tests/controllers/test_learned_stop.py::test_the_judge_reads_the_hidden_states_of_the_parents",
     "tests/engine/test_engine.py::test_features_of_the_position_that_produced_each_root_are_handed_on",
     "tests/models/test_stacked_attention.py::test_slots_together_say_what_each_says_alone[0-float64-7]",

@@ -119,10 +119,10 @@ def run(
     slots: int = 8,
     chunk: int = 512,
     controller: Fixed = FIVE,
+    taps: frozenset[int] = frozenset({DEEP, FINAL}),
 ) -> tuple[list[Request], Engine, Seen]:
     """Five requests through an engine; without a drafter, by plain decoding with the same taps."""
     seen = Seen()
-    taps = frozenset({DEEP, FINAL})
     drafting = controller if drafter else Fixed(depth=0, nodes=0)
     recipe = Recipe(
         drafter=drafter or Tapping(Needs(taps=taps)),
@@ -240,6 +240,34 @@ def test_a_tap_in_a_started_layer_makes_the_pass_run_them_all() -> None:
     assert not seen.plans[DEEP, None] and seen.rounds["all"]
 
 
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_tap_in_a_started_layer_that_the_drafter_has_kept_costs_nothing(name: str) -> None:
+    """With chunks and rounds without drafts beside it, whose features come from a pass of their own."""
+    taps = frozenset({1, DEEP, FINAL})
+    drafter = replace(started(taps=taps), below=1)
+    with where(name):
+        size = Uneven(depth=3, nodes=5)
+        mine, _, seen = run(TARGETS[name](), drafter, POLICIES[1], 0.0, slots=3, chunk=4, controller=size)
+        plain, _, looked = run(TARGETS[name](), None, POLICIES[1], 0.0, slots=3, chunk=4, taps=taps)
+    assert texts(mine) == texts(plain) and seen.plans[DEEP, None] > 10
+    common = seen.features.keys() & looked.features.keys()
+    assert {tap for *_, tap in common} == taps
+    assert max(gap(seen.features[key], looked.features[key]) for key in common) <= (0.0 if name == "int8" else 1e-12)
+
+
+def test_control_a_kept_tap_of_other_nodes_is_seen() -> None:
+    def other(s: Started) -> Started:
+        return replace(s, features={tap: x.roll(1, dims=1) for tap, x in s.features.items()})
+
+    taps = frozenset({1, DEEP, FINAL})
+    own = replace(started(taps=taps), below=1)
+    mine, _, seen = run(tiny_runner(), Spoilt(other, own.needs, own=own), POLICIES[0], 0.0)
+    plain, _, looked = run(tiny_runner(), None, POLICIES[0], 0.0, taps=taps)
+    common = seen.features.keys() & looked.features.keys()
+    assert texts(mine) == texts(plain)
+    assert max(gap(seen.features[key], looked.features[key]) for key in common) > 0.1
+
+
 def test_on_a_device_a_round_reads_once() -> None:
     with as_if_on_a_device():
         recipe = Recipe(
@@ -255,6 +283,9 @@ def test_on_a_device_a_round_reads_once() -> None:
     assert reads.total == 1, reads.by_name
 
 
+OWN = StartedDrafter(DEEP)
+
+
 @dataclass(frozen=True)
 class Spoilt(Stateless):
     """What a drafter has started, changed on the way."""
@@ -262,9 +293,10 @@ class Spoilt(Stateless):
     change: Callable[[Started], Started]
     needs: Needs = Needs(borrow=True)
     draws: frozenset[Draw] = frozenset(Draw)
+    own: StartedDrafter = OWN
 
     def propose(self, state: None, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
-        proposal = StartedDrafter(DEEP).propose(None, rnd, base, limit, policy)
+        proposal = self.own.propose(None, rnd, base, limit, policy)
         assert proposal.started is not None
         return replace(proposal, started=self.change(proposal.started))
 

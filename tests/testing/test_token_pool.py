@@ -93,6 +93,7 @@ def run(
 @pytest.mark.parametrize("lag", [None, 0, 3], ids=["staged", "committed", "late"])
 @pytest.mark.parametrize("spec", [TOKENS, LIKE_KEYS], ids=["own shape", "like keys"])
 @pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.slow
 def test_a_pool_holds_the_text_after_every_round(name: str, spec: CacheSpec, lag: int | None) -> None:
     roomy, seen = run(name, lag=lag, spec=spec)
     tight, pressed = run(name, lag=lag, spec=spec, max_cache_tokens=70)

@@ -193,4 +193,5 @@ def _outcome(rnd: Round, limit: Limit, rng: random.Random) -> Outcome:
     tokens = torch.ones_like(path)
     times = Times({"score": 0.01, "propose": 0.001}, tokens=4)
     verdict, sizes = Verdict(path, count, torch.zeros_like(count)), HostTree.of(tree)
-    return Outcome(Proposal(tree), verdict, tokens, times, tuple(sizes.drafted), tuple(sizes.deepest))
+    emitted = [[1] * own + [0] for own in count.tolist()]
+    return Outcome(Proposal(tree), verdict, tokens, times, tuple(sizes.drafted), tuple(sizes.deepest), emitted)

@@ -17,13 +17,14 @@ CONFIG = replace(tiny.CONFIG, vocab_size=258, num_layers=2, bos_token_id=256, eo
 TEMPLATE = "{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}{{ 'assistant: ' }}"
 
 
-def write_folder(folder: Path, seed: int = 0, max_positions: int | None = None) -> Path:
+def write_folder(
+    folder: Path, seed: int = 0, max_positions: int | None = None, num_layers: int = CONFIG.num_layers
+) -> Path:
     """Random weights from a seed and a tokenizer with a token for each byte, as the Hub would hold them."""
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(tiny.tiny_weights(seed, CONFIG), folder / "model.safetensors")
-    (folder / "config.json").write_text(
-        json.dumps(unparse(replace(CONFIG, max_positions=max_positions or CONFIG.max_positions)))
-    )
+    config = replace(CONFIG, max_positions=max_positions or CONFIG.max_positions, num_layers=num_layers)
+    save_file(tiny.tiny_weights(seed, config), folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(unparse(config)))
     letters = sorted(BYTE_LETTERS, key=BYTE_LETTERS.__getitem__)
     tokenizer = Tokenizer(BPE(vocab={token: i for i, token in enumerate([*letters, BEGIN, END])}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -1,8 +1,8 @@
 """bench engine: the time of a decoding round by part, and the share of it outside the model.
 
-The model is the target pass (`score`) and the draft passes; all other time of a round is overhead. On a GPU a pass is only
-enqueued in its part, and its time falls into the part in which the host waits for it, so there is no such share. Cases
-alternate prompt by prompt, so that a change of the machine affects all of them.
+The model is the target pass (`score`) and the draft passes; all other time of a round is overhead. On a GPU the two are
+timed by marks in its own work, and the draft counts as a whole. Cases alternate prompt by prompt, so that a change of the
+machine affects all of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -52,7 +52,7 @@ class Cost:
     tokens_per_pass: float
     parts: dict[str, float]
     draft: float
-    overhead: Ratio | None  # share of a round outside target and draft passes; None on a GPU, see above
+    overhead: Ratio | None  # share of a round outside target and draft passes; None where every round read a prompt
 
     @property
     def total(self) -> float:
@@ -125,7 +125,11 @@ class Meter:
         count = max(len(rounds), 1)
         blocks = [rounds[i : i + BLOCK] for i in range(0, len(rounds), BLOCK)]
         total = [sum(r.total for r in block) for block in blocks]
-        outside = [sum(r.total - r["score"] - r.draft_seconds for r in block) for block in blocks]
+        on_host = host.on_host(self.llm.device)
+        outside = [
+            sum(r.total - r["score"] - (r.draft_seconds if on_host else r["propose"]) for r in block)
+            for block in blocks
+        ]
         return Cost(
             self.case.name,
             self.case.params.temperature,
@@ -134,5 +138,5 @@ class Meter:
             self.emitted / max(self.passes, 1),
             {part: 1000 * sum(r[part] for r in rounds) / count for part in PARTS},
             1000 * sum(r.draft_seconds for r in rounds) / count,
-            ratio_of_means(outside, total) if host.on_host(self.llm.device) else None,
+            ratio_of_means(outside, total),
         )

@@ -55,6 +55,7 @@ class Plan:
         asked = json.dumps([[i.id, i.category, i.text] for i in self.items]).encode()
         return {
             **{key: getattr(s, key) for key in ("model", "dtype", "max_tokens", "temperature", "seed", "threads")},
+            **({"draft": s.draft} if s.draft else {}),
             "recipes": s.methods,
             "peers": self.peers,
             "questions": len(self.items),

@@ -23,7 +23,7 @@ from draftwood.core.forward import ForwardOutput
 from draftwood.core.recipe import Recipe
 from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome
-from draftwood.drafters.nets.find import fingerprint
+from draftwood.drafters.nets.files.find import fingerprint
 from draftwood.models.loading.load import Loaded, load
 from draftwood.runners.open import runner_of
 from draftwood.trees.best_first import WIDE, BestFirst

@@ -21,7 +21,7 @@ from draftwood.core.model_info import ModelInfo
 from draftwood.core.protocols import Drafter
 from draftwood.core.recipe import Recipe
 from draftwood.drafters.combine.route import Route
-from draftwood.drafters.nets.find import ships
+from draftwood.drafters.nets.files.find import ships
 from draftwood.drafters.nothing import Nothing
 from draftwood.engine.engine import Engine
 from draftwood.errors import DraftwoodError, TraceError
