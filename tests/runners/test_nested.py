@@ -160,6 +160,11 @@ def test_the_contract_of_drafters_holds() -> None:
         check_drafter(drafter(tiny_runner()), policy, CONFIG.vocab_size)
 
 
+def test_embeddings_are_those_of_the_whole_model() -> None:
+    target, ids = tiny_runner(), torch.tensor([3, 0, 7])
+    assert torch.equal(NestedRunner(target, exits()).embed(ids), target.embed(ids))
+
+
 def test_a_trimmed_vocabulary_runs_all_layers() -> None:
     """Its rows of the head are multiplied outside, where no exit can ask."""
     target = int8()

@@ -74,10 +74,6 @@ class SemiNet(nn.Module):
         """Queries, keys and values of what the LSTM put out."""
         return self.layer.project(norm(s, self.attention_norm, self.config.layer.rms_eps), cos, sin)
 
-    def read(self, g: Float[Tensor, "*S d"]) -> Float[Tensor, "*S d"]:
-        """What the target's head rows multiply."""
-        return g
-
 
 def relaxed(length: int, k: int, device: torch.device | str = "cpu") -> Bool[Tensor, "T T"]:
     """The mask over indices whose first block begins at 0."""
