@@ -12,6 +12,7 @@ from draftwood.cli.screen import GREEN, Screen
 
 SHAPE_HELP = "llama-3-8b, llama-1b, or layers,hidden,heads,kv heads,head size,MLP,vocabulary as seven numbers."
 HEADS_HELP = "Heads to expand as well, with commas between: kinds that ship for the model (eagle3, eagle), or files."
+GGUF_HELP = "Write one GGUF file instead, in blocks of this type: Q8_0, Q4_0 or Q4_1; embedding and head in Q8_0."
 NOISE_HELP = "Random numbers in weights that have no effect, so that kernels and quantisers meet ordinary matrices."
 
 
@@ -23,6 +24,7 @@ def expand(
     dtype: Annotated[
         Literal["bfloat16", "float32", "float64"], typer.Option("--dtype", help="Type of the weights that are written.")
     ] = "bfloat16",
+    gguf: Annotated[str, typer.Option("--gguf", metavar="TYPE", help=GGUF_HELP)] = "",
     noise: Annotated[bool, typer.Option("--noise/--zeros", help=NOISE_HELP)] = True,
     seed: Annotated[int, typer.Option("--seed", help="Of these numbers.")] = 0,
 ) -> None:
@@ -34,7 +36,7 @@ def expand(
     import torch
 
     from draftwood.testing.expand.fill import Filling
-    from draftwood.testing.expand.folder import write_expanded
+    from draftwood.testing.expand.folder import GGUF, write_expanded
     from draftwood.testing.expand.shape import parse
 
     sizes, names = parse(shape), [name for name in heads.split(",") if name]
@@ -42,7 +44,7 @@ def expand(
     with Bar(1) as bar:
         written = write_expanded(
             model, sizes, out, Filling(getattr(torch, dtype), noise, seed), names,
-            lambda done, total: bar.tell("writing", done, total, 1e9, "GB"),
+            lambda done, total: bar.tell("writing", done, total, 1e9, "GB"), gguf,
         )  # fmt: skip
     screen = Screen()
     c = written.config
@@ -51,7 +53,10 @@ def expand(
         f"MLP {c.intermediate_size}, vocabulary {c.vocab_size}"
     )
     size, seconds = written.num_bytes / 1e9, monotonic() - start
-    screen.line(f"{written.num_parameters / 1e9:.3f} billion parameters, {size:.2f} GB in {dtype}, {seconds:.0f} s")
-    screen.line(f"{out}: use it as --model {out}", GREEN)
+    screen.line(
+        f"{written.num_parameters / 1e9:.3f} billion parameters, {size:.2f} GB in {gguf or dtype}, {seconds:.0f} s"
+    )
+    place = out / GGUF if gguf else out
+    screen.line(f"{place}: use it as --model {place}", GREEN)
     for path in written.heads:
         screen.line(f"{path}: use it as --recipe {path.stem} --option weights={path}")

@@ -8,7 +8,6 @@ llama.cpp would choose. What such a model says has no meaning; how long it takes
 """
 
 import argparse
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from draftwood.models.loading.gguf.header import SCALARS, TYPES, read_header
+from draftwood.models.loading.gguf.header import TYPES, read_header
 from draftwood.models.loading.resolve import packaged_file
+from draftwood.testing.gguf_file import NUMBERS, Entry, pad, padded_tokenizer, write_header
 
 POOL = 48 << 20  # random bytes that are made; tensors are copied out of them
-ALIGNMENT = 32
-NUMBERS = {label: number for number, (label, _, _) in TYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,31 +54,24 @@ WIDE = {"Q4_K": "Q5_0", "Q6_K": "Q8_0"}  # instead, where columns are no multipl
 
 def write(path: Path, shape: Shape, kind: str, seed: int = 0) -> int:
     """Write the file; returns its size. Memory holds one pool of random blocks for each type."""
-    tokenizer = {k: v for k, v in read_header(packaged_file("smollm2")).metadata.items() if k.startswith("tokenizer.")}
-    vocab_size = shape.vocab_size or len(tokenizer["tokenizer.ggml.tokens"])
-    metadata = _metadata(shape, kind) | _padded(tokenizer, vocab_size)
-    tensors = [(name, size, _type(name, size, kind, shape)) for name, size in _tensors(shape, vocab_size)]
+    known = read_header(packaged_file("smollm2")).metadata
+    vocab_size = shape.vocab_size or len(known["tokenizer.ggml.tokens"])
+    entries = [Entry(name, size, _type(name, size, kind, shape)) for name, size in _tensors(shape, vocab_size)]
     pools, random = dict[tuple[str, int], np.ndarray](), np.random.default_rng(seed)
     with path.open("wb") as file:
-        file.write(struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(metadata)))
-        for key, value in metadata.items():
-            file.write(_string(key) + _value(value))
-        at = 0
-        for name, size, label in tensors:
-            dims = struct.pack(f"<I{len(size)}Q", len(size), *reversed(size))
-            file.write(_string(name) + dims + struct.pack("<IQ", NUMBERS[label], at))
-            at += -(-_bytes(size, label) // ALIGNMENT) * ALIGNMENT
-        for _, size, label in tensors:
-            file.write(b"\0" * (-file.tell() % ALIGNMENT))
-            if len(size) == 1:
-                file.write(np.ones(size, "<f4").tobytes())
+        write_header(file, _metadata(shape, kind) | padded_tokenizer(known, vocab_size), entries)
+        for entry in entries:
+            pad(file)
+            if len(entry.shape) == 1:
+                file.write(np.ones(entry.shape, "<f4").tobytes())
                 continue
-            pool = pools.setdefault((label, size[-1]), _pool(label, size[-1], random))
-            left = _bytes(size, label)
+            label, columns = entry.label, entry.shape[-1]
+            pool = pools.setdefault((label, columns), _pool(label, columns, random))
+            left = entry.num_bytes
             while left:
                 begin = int(random.integers(len(pool) // 2))
                 left -= file.write(pool[begin:].reshape(-1)[:left].data)
-        file.write(b"\0" * (-file.tell() % ALIGNMENT))
+        pad(file)
         return file.tell()
 
 
@@ -100,20 +91,6 @@ def _metadata(shape: Shape, kind: str) -> dict[str, Any]:
     }
     general = {"general.architecture": "llama", "general.name": "random weights", "general.file_type": FILE_TYPES[kind]}
     return general | {f"llama.{key}": value for key, value in sizes.items()}
-
-
-def _padded(tokenizer: dict[str, Any], vocab_size: int) -> dict[str, Any]:
-    """The vocabulary, filled up with tokens that no text contains."""
-    tokens = list(tokenizer["tokenizer.ggml.tokens"])
-    extra = vocab_size - len(tokens)
-    if extra < 0:
-        raise ValueError(f"a vocabulary of {vocab_size} is smaller than the tokenizer's, {len(tokens)}")
-    unused = 5
-    kinds = [*map(int, tokenizer["tokenizer.ggml.token_type"]), *[unused] * extra]
-    return tokenizer | {
-        "tokenizer.ggml.tokens": tokens + [f"[PAD{i}]" for i in range(len(tokens), vocab_size)],
-        "tokenizer.ggml.token_type": np.array(kinds, "<i4"),
-    }
 
 
 def _tensors(shape: Shape, vocab_size: int) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -144,11 +121,6 @@ def _type(name: str, size: tuple[int, ...], kind: str, shape: Shape) -> str:
     return WIDE.get(label, label) if size[-1] % TYPES[NUMBERS[label]][1] else label
 
 
-def _bytes(size: tuple[int, ...], label: str) -> int:
-    _, block, block_bytes = TYPES[NUMBERS[label]]
-    return int(np.prod(size, dtype=np.int64)) // block * block_bytes
-
-
 def _pool(label: str, columns: int, random: np.random.Generator) -> np.ndarray:
     """Random blocks [count, bytes] of weights with mean 0 and standard deviation columns^-1/2."""
     size, std = TYPES[NUMBERS[label]][2], columns**-0.5
@@ -174,28 +146,6 @@ def _pool(label: str, columns: int, random: np.random.Generator) -> np.ndarray:
         blocks[:, 192:208] = blocks[:, 192:208] % 96 + 32
         scale(208, std / (18.5 * 84.0))
     return blocks
-
-
-def _string(text: str) -> bytes:
-    raw = text.encode()
-    return struct.pack("<Q", len(raw)) + raw
-
-
-def _value(value: Any) -> bytes:
-    """One metadata value behind the number of its type."""
-    if isinstance(value, str):
-        return struct.pack("<I", 8) + _string(value)
-    if isinstance(value, bool):
-        return struct.pack("<I?", 7, value)
-    if isinstance(value, int):
-        return struct.pack("<II", 4, value)
-    if isinstance(value, float):
-        return struct.pack("<If", 6, value)
-    if isinstance(value, list):
-        return struct.pack("<IIQ", 9, 8, len(value)) + b"".join(_string(each) for each in value)
-    array: np.ndarray = value
-    number = next(n for n, code in SCALARS.items() if np.dtype(code) == array.dtype)
-    return struct.pack("<IIQ", 9, number, len(array)) + array.tobytes()
 
 
 def main() -> None:

@@ -3,11 +3,12 @@
 config.json                            tokenizer.json and its companions
 model-00001-of-00034.safetensors ..    model.safetensors.index.json
 heads/NAME.safetensors                 heads, bound to the expanded model
+model.gguf                             instead of all but the heads, if asked for
 """
 
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,10 +22,14 @@ from draftwood.drafters.nets.files.find import ships_for
 from draftwood.drafters.nets.files.store import Head, read, to_bytes
 from draftwood.errors import OptionError
 from draftwood.models.loading.checkpoint import INDEX, Checkpoint, read_config
+from draftwood.models.loading.gguf.config import read_config as read_gguf_config
+from draftwood.models.loading.gguf.header import read_header
+from draftwood.models.loading.gguf.source import GgufSource
 from draftwood.models.loading.hf_config import unparse
-from draftwood.models.loading.load import fingerprint, load_weights
+from draftwood.models.loading.load import fingerprint, fingerprint_of, load_weights
 from draftwood.models.loading.resolve import resolve
 from draftwood.testing.expand.fill import Filling
+from draftwood.testing.expand.gguf import check, write_gguf
 from draftwood.testing.expand.heads import KINDS, expand_head, layer_config
 from draftwood.testing.expand.model import parts
 from draftwood.testing.expand.new_folder import new_folder
@@ -33,7 +38,7 @@ from draftwood.testing.expand.shape import Shape, expanded, num_parameters
 COPIED = (
     "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja",
 )  # fmt: skip
-CONFIG, HEADS = "config.json", "heads"
+CONFIG, HEADS, GGUF = "config.json", "heads", "model.gguf"
 SPARE = 1 << 30  # bytes left on the disk, heads included
 
 Tell = Callable[[int, int], None]
@@ -55,23 +60,31 @@ def write_expanded(
     filling: Filling,
     heads: Sequence[str] = (),
     tell: Tell = lambda done, total: None,
+    gguf: str = "",
 ) -> Written:
-    """`heads`: kinds that ship for the model, or files. OptionError before anything is written if something does not fit."""
+    """`heads`: kinds that ship for the model, or files. `gguf`: the type of blocks of a GGUF file that holds the weights
+    instead. OptionError before anything is written if something does not fit."""
     if model.startswith("hf:"):
         raise OptionError(f"{model} cannot be expanded: transformers runs it\nhint: a model without hf:")
     config, tensors, _ = load_weights(model)
     new = expanded(config, shape)
     found = _heads(heads, config, new, fingerprint(config, tensors))
+    place = resolve(model, light=True)
+    known = check(place.gguf, new, gguf) if gguf else {}
     size = num_parameters(new) * filling.dtype.itemsize
     with new_folder(out, size + SPARE) as folder:
-        raw = unparse(new) | {"torch_dtype": str(filling.dtype).removeprefix("torch.")}
-        (folder / CONFIG).write_text(json.dumps(raw, indent=1), "utf-8")
-        _write_weights(folder, config, tensors, new, filling, lambda done: tell(done, size))
-        source = resolve(model, light=True).folder
-        for name in COPIED:
-            if (source / name).is_file():
-                shutil.copyfile(source / name, folder / name)
-        mark = _fingerprint(folder)
+        made = parts(config, tensors, new, filling)
+        if gguf:
+            size = write_gguf(folder / GGUF, known, new, made, gguf, lambda done: tell(done, size))
+            mark = _gguf_fingerprint(folder / GGUF)
+        else:
+            raw = unparse(new) | {"torch_dtype": str(filling.dtype).removeprefix("torch.")}
+            (folder / CONFIG).write_text(json.dumps(raw, indent=1), "utf-8")
+            _write_weights(folder, made, new.num_layers + 2, lambda done: tell(done, size))
+            for name in COPIED:
+                if (place.folder / name).is_file():
+                    shutil.copyfile(place.folder / name, folder / name)
+            mark = _fingerprint(folder)
         (folder / HEADS).mkdir()
         for name, head in found.items():
             wide = expand_head(head, config, new, mark, replace(filling, dtype=torch.float32))
@@ -104,17 +117,10 @@ def _heads(asked: Sequence[str], old: ModelConfig, new: ModelConfig, mark: str) 
     return found
 
 
-def _write_weights(
-    folder: Path,
-    old: ModelConfig,
-    tensors: Mapping[str, Tensor],
-    new: ModelConfig,
-    filling: Filling,
-    tell: Callable[[int], None],
-) -> None:
+def _write_weights(folder: Path, made: Iterator[dict[str, Tensor]], count: int, tell: Callable[[int], None]) -> None:
     """The files and their index."""
-    count, places, done = new.num_layers + 2, dict[str, str](), 0
-    for i, part in enumerate(parts(old, tensors, new, filling)):
+    places, done = dict[str, str](), 0
+    for i, part in enumerate(made):
         file = f"model-{i + 1:05}-of-{count:05}.safetensors"
         try:
             save_file(part, folder / file, metadata={"format": "pt"})
@@ -132,3 +138,10 @@ def _fingerprint(folder: Path) -> str:
     """As `load` will find it."""
     config = read_config(folder)
     return fingerprint(config, Checkpoint.open(folder, config))
+
+
+def _gguf_fingerprint(path: Path) -> str:
+    """As `load` will find it."""
+    header = read_header(path)
+    config = read_gguf_config(header)
+    return fingerprint_of(config, GgufSource(header, config).last_rows)
