@@ -1,29 +1,9 @@
 import math
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
-from pathlib import Path
-from time import process_time
 
 import pytest
 
 from draftwood.bench import other_processes
-
-linux = pytest.mark.skipif(not Path("/proc/stat").exists(), reason="/proc is read")
-
-
-@linux
-def test_cpu_time_grows_with_work_and_ends_with_the_process():
-    before = other_processes.cpu_seconds(os.getpid())
-    end = process_time() + 0.05  # its own time: others may hold the cores
-    while process_time() < end:
-        pass
-    after = other_processes.cpu_seconds(os.getpid())
-    assert before is not None and after is not None and after > before
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    child.wait()
-    assert other_processes.cpu_seconds(child.pid) is None
 
 
 class Clock:
@@ -51,16 +31,6 @@ def test_settling_waits_until_processes_are_idle_or_patience_ends():
     assert 0.6 <= settled(Clock(rest=math.inf)) <= other_processes.PAUSE + 0.6 + other_processes.TICK
     assert settled(Clock(rest=math.inf, end=0.0)) == pytest.approx(other_processes.PAUSE), "nobody is there"
     assert settled(Clock(rest=math.inf, end=0.2)) <= 0.2 + other_processes.TICK, "who ended has come to rest"
-
-
-@linux
-def test_processes_are_counted_together_while_one_is_alive():
-    own = other_processes.cpu_seconds(os.getpid())
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    child.wait()
-    found = other_processes.together([os.getpid(), child.pid])
-    assert own is not None and found is not None and found >= own
-    assert other_processes.together([child.pid]) is None
 
 
 def test_a_look_reports_the_load_and_the_busiest_processes():

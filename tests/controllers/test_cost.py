@@ -83,3 +83,27 @@ def test_clock_that_is_wrong_once_is_not_believed(wrong: float) -> None:
     for seconds in (0.03, wrong, wrong, 0.03):
         model.observe(Times({"score": seconds, "propose": seconds}, tokens=1, context=10, draft_passes=1))
     assert model.pass_seconds(1, 10) == pytest.approx(0.03) and model.draft_seconds(1) == pytest.approx(0.03)
+
+
+def test_one_round_corrects_all_larger_passes_and_all_drafts_alike() -> None:
+    model = CostModel()
+    for tokens, seconds in ((1, 0.01), (4, 0.05), (16, 0.09)):
+        observe(model, tokens, seconds, passes=tokens - 1)
+    draft = model.draft_seconds(3)
+    shown = Times({"score": 0.03, "propose": 0.5 * draft}, tokens=4, draft_passes=3, draft_nodes=3)
+    model.correct(shown, plain=1, share=0.5)
+    assert model.pass_seconds(1) == pytest.approx(0.01), "plain passes are what the others are compared with"
+    assert model.pass_seconds(4) == pytest.approx(0.04) and model.pass_seconds(16) == pytest.approx(0.07)
+    assert model.draft_seconds(3) == pytest.approx(0.75 * draft)
+
+
+def test_what_seemed_to_cost_nothing_can_become_dear_and_back() -> None:
+    model = CostModel()
+    for tokens in (1, 4, 16):
+        observe(model, tokens, 0.01)
+    for count in range(3, 8):
+        model.correct(Times({"score": 0.04}, tokens=4), plain=1, share=1 / count)
+    assert model.pass_seconds(4) > 0.025 and model.pass_seconds(16) > 0.025
+    for count in range(3, 40):
+        model.correct(Times({"score": 0.01}, tokens=4), plain=1, share=1 / count)
+    assert model.pass_seconds(4) < 0.012

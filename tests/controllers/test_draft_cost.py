@@ -38,3 +38,12 @@ def test_a_busy_moment_is_clipped() -> None:
         cost.observe(3, 3, 0.01)
     cost.observe(3, 3, 5.0)
     assert cost.seconds(3, 3) < 0.012
+
+
+def test_what_is_scaled_costs_so_much_more_at_every_size() -> None:
+    cost = DraftCost()
+    for levels, nodes in ((2, 2), (5, 5), (4, 12)):
+        cost.observe(levels, nodes, 0.001 * nodes)
+    before = [cost.seconds(*size) for size in ((3, 3), (4, 16))]
+    cost.scale(2.0)
+    assert [cost.seconds(*size) for size in ((3, 3), (4, 16))] == pytest.approx([2 * each for each in before])

@@ -89,7 +89,8 @@ def test_by_default_drafts_are_made_where_they_pay_and_the_banner_says_so(weight
     target = tiny_runner()
     recipe = built(target, weights, size="auto")
     plain = isinstance(recipe.drafter, Nothing) and recipe.controller == Fixed(0)
-    assert plain != isinstance(recipe.controller, PredictedLength)
+    tried = "timed beside busy processes" in recipe.notes[0]
+    assert (plain or tried) != isinstance(recipe.controller, PredictedLength)
     assert "a net predicts" in recipe.notes[0] and "expected speed" in recipe.notes[0]
     assert ("this is plain decoding" in recipe.notes[0]) == plain
     paper = built(target, weights, depth=3, ddd=0.4, verifier="rejection")

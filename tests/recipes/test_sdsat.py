@@ -16,6 +16,7 @@ from draftwood.models.loading.load import load
 from draftwood.runners.open import runner_of
 from draftwood.sizing import choose_probes
 from draftwood.sizing.choose_probes import Yielded
+from draftwood.sizing.remembered import Timed
 from draftwood.testing.folder import write_folder
 from draftwood.testing.heads import random_head, write_head
 from draftwood.trees.best_first import BestFirst
@@ -52,7 +53,9 @@ def test_the_published_form_alternates_and_probes_may_stand_behind_every_token(t
 def test_by_default_nothing_is_drafted_where_that_does_not_pay(
     target: Runner, weights: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choose_probes, "yielded", lambda *given: Yielded((0.0,) * 3, (0.0,) * 3, None))
+    monkeypatch.setattr(choose_probes, "yielded", lambda *given: Timed(Yielded((0.0,) * 3, (0.0,) * 3, None)))
+    costs = choose_probes.timed_pass_costs(target)
+    monkeypatch.setattr(choose_probes, "timed_pass_costs", lambda target: Timed(costs.found))
     made = recipes.build("sdsat", target, weights=weights)
     assert made.controller == Fixed(0) and made.notes[0].startswith("this is plain decoding")
 

@@ -13,6 +13,7 @@ from draftwood.drafters.nothing import Nothing
 from draftwood.drafters.on_features.probes import TrainedProbes
 from draftwood.sizing import choose_probes as module
 from draftwood.sizing.choose_probes import Yielded, choose_probes, yielded
+from draftwood.sizing.remembered import Timed
 from draftwood.testing.heads import random_head
 from draftwood.testing.tiny import tiny_runner
 
@@ -27,10 +28,12 @@ def passes(token: float) -> tuple[Times, ...]:
     )
 
 
-def chosen(monkeypatch: pytest.MonkeyPatch, token: float, accepted: tuple[float, ...], most: int = 3) -> Any:
+def chosen(
+    monkeypatch: pytest.MonkeyPatch, token: float, accepted: tuple[float, ...], most: int = 3, taken: float = 0.0
+) -> Any:
     draft = Times({"score": 0.01, "propose": 0.0005}, tokens=1, draft_passes=3, draft_nodes=3)
-    monkeypatch.setattr(module, "pass_costs", lambda target: passes(token))
-    monkeypatch.setattr(module, "yielded", lambda *given: Yielded(accepted, (0.2,) * len(accepted), draft))
+    monkeypatch.setattr(module, "timed_pass_costs", lambda target: Timed(passes(token), taken))
+    monkeypatch.setattr(module, "yielded", lambda *given: Timed(Yielded(accepted, (0.2,) * len(accepted), draft), 0.0))
     return choose_probes(TARGET, MODEL, "x", most)
 
 
@@ -62,8 +65,14 @@ def test_where_no_draft_pays_it_is_plain_decoding_and_says_so(
     assert "this is plain decoding, because drafts of probes do not pay here: expected speed 0." in found.note
 
 
+def test_passes_that_were_timed_beside_busy_processes_do_not_rule_drafts_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = chosen(monkeypatch, 0.5, (0.7, 0.5, 0.3), taken=1.0)
+    assert isinstance(found.drafter, TrainedProbes) and isinstance(found.controller, Priced)
+    assert "timed beside busy processes, so drafts are tried" in found.note
+
+
 def test_what_drafts_give_is_measured_by_real_rounds() -> None:
-    found = yielded(TARGET, MODEL, "random")
+    found = yielded(TARGET, MODEL, "random").found
     assert len(found.greedy) == len(found.sampled) == 3
     assert all(0 <= b <= a <= 1 for own in (found.greedy, found.sampled) for a, b in pairwise(own))
     assert found.time is not None and found.time.draft_passes == 3 and found.time["propose"] > 0

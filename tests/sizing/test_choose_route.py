@@ -7,12 +7,16 @@ from typing import Any
 import pytest
 
 from draftwood.controllers.fixed import Fixed
+from draftwood.controllers.priced import Priced
 from draftwood.core.recipe import Recipe
 from draftwood.core.verdict import Times
+from draftwood.drafters.combine.route import Route
 from draftwood.drafters.nothing import Nothing
 from draftwood.sizing import choose_route
 from draftwood.sizing.choose_route import WhatPays, _checked, risk_worth_taking
+from draftwood.sizing.remembered import Timed
 from draftwood.sizing.trials import SIZES
+from draftwood.testing.tiny import tiny_runner
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 
@@ -68,6 +72,26 @@ def test_a_risk_is_worth_taking_as_long_as_a_token_gains_more_than_it_costs(
     monkeypatch.setattr(choose_route, "draft_costs", lambda target, drafter, name: rounds)
     monkeypatch.setattr(choose_route, "measured_acceptance", lambda *parts: (right,))
     assert risk_worth_taking(None, None, "", most) == pytest.approx(risk, abs=0.03)  # type: ignore[arg-type]
+
+
+DEAR = tuple(
+    Times({"score": 0.01 * (1 + nodes), "propose": 0.02 * depth}, depth, nodes, tokens=1 + nodes)
+    for depth, nodes in ((0, 0), (1, 1), (3, 3))
+)
+
+
+@pytest.mark.parametrize(("taken", "drafts"), [(0.0, False), (None, False), (1.5, True)])
+def test_times_of_a_quiet_machine_rule_drafts_out_and_those_of_a_busy_one_do_not(
+    taken: float | None, drafts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choose_route, "timed_draft_costs", lambda *parts: Timed(DEAR, taken))
+    monkeypatch.setattr(choose_route, "measured_acceptance", lambda *parts: (0.6,))
+    target: Any = tiny_runner()
+    found = choose_route.what_pays(target, Nothing(), "x", 3)
+    recipe = found.instead("a net", Recipe(drafter=Nothing(), policy=Chain(), verifier=Match(), controller=Fixed(3)))
+    assert isinstance(recipe.drafter, Route) == drafts and isinstance(recipe.controller, Priced) == drafts
+    assert ("timed beside busy processes, so drafts are tried" in recipe.notes[0]) == drafts
+    assert ("this is plain decoding" in recipe.notes[0]) != drafts
 
 
 def test_a_recipe_that_decides_lengths_by_itself_is_taken_where_chains_pay() -> None:

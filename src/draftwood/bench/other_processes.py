@@ -4,42 +4,19 @@ Read from /proc; elsewhere only the load average is known, and waiting for idle 
 """
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-BUSY = 0.3  # cores used by other processes from which on times are not valid
+from draftwood.sizing.cpu_use import BUSY, CpuUse, cpu_seconds, together
+
 PAUSE = 0.05  # seconds between two methods at least: threads spin for a while after a matrix product
 TICK = 0.03  # longer than the clock tick in which /proc counts
 
 
-def cpu_seconds(pid: int) -> float | None:
-    """CPU time of a process and its threads so far."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def busy_seconds() -> float | None:
-    """CPU seconds of all processes on this machine so far, including time a hypervisor took."""
-    try:
-        user, nice, system, _, _, irq, softirq, steal = map(int, Path("/proc/stat").read_text().split()[1:9])
-    except (OSError, ValueError):
-        return None
-    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
-
-
 def load_average() -> list[float]:
     return [round(x, 2) for x in os.getloadavg()] if hasattr(os, "getloadavg") else []
-
-
-def together(pids: Iterable[int]) -> float | None:
-    """CPU time of all these processes so far; None if none of them is alive."""
-    times = [t for t in map(cpu_seconds, pids) if t is not None]
-    return sum(times) if times else None
 
 
 def settle(
@@ -66,16 +43,13 @@ class Meter:
     """How many cores other processes used during a measurement."""
 
     def __init__(self, pids: Sequence[int]) -> None:
-        self.pids = [os.getpid(), *pids]
-        self._start = (monotonic(), busy_seconds(), together(self.pids))
+        self._use = CpuUse(pids)
 
     def read(self) -> dict[str, Any]:
-        then, busy, own = self._start
-        seconds, now, mine = monotonic() - then, busy_seconds(), together(self.pids)
-        found: dict[str, Any] = {"seconds": round(seconds, 3), "load": load_average()}
-        if None not in (busy, own, now, mine) and seconds > 0:
-            foreign = (now - busy) - (mine - own)  # type: ignore[operator]
-            found["foreign_cores"] = round(max(0.0, foreign / seconds), 3)
+        found: dict[str, Any] = {"seconds": round(self._use.seconds, 3), "load": load_average()}
+        foreign = self._use.foreign()
+        if foreign is not None:
+            found["foreign_cores"] = round(foreign, 3)
         return found
 
 

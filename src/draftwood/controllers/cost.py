@@ -13,6 +13,7 @@ from draftwood.core.verdict import Times
 
 KNOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 LONGEST = 3600.0  # seconds; a clock that says more is wrong, and one wrong sum would stay
+_LEAST = 0.05  # share of a pass: what more tokens cost is not told apart below it
 _LEVEL = 64.0**2  # contexts that spread over fewer entries than this root say little about the cost of an entry
 
 
@@ -40,6 +41,10 @@ class _Knot:
         by, self.faded = forget ** (observed - self.faded), observed
         self.weight, self.context, self.seconds = by * self.weight, by * self.context, by * self.seconds
         self.squares, self.products = by * self.squares, by * self.products
+
+    def scale(self, by: float) -> None:
+        """So many times the seconds, at every context."""
+        self.seconds, self.products = by * self.seconds, by * self.products
 
     def add(self, part: float, context: int, seconds: float) -> None:
         self.weight += part
@@ -89,6 +94,23 @@ class CostModel:
                 self.rest += (rest - self.rest) / self._rounds
         if times.draft_passes and 0 <= times["propose"] < LONGEST:
             self.draft.observe(times.draft_passes, times.draft_nodes, times["propose"])
+
+    def correct(self, times: Times, plain: int, share: float, most: float = 4.0) -> None:
+        """One round with a draft says how wrong all estimates are alike: what passes cost beyond one of `plain` tokens, and
+        what drafts cost, moves by this share of the difference. The round counts `most` times the estimate at most."""
+        base, expected = self.pass_seconds(plain, times.context), self.pass_seconds(times.tokens, times.context)
+        least = _LEAST * base
+        more = max(expected - base, least)
+        seen = min(times["score"], most * expected) - base
+        by = max(1 + share * (seen / more - 1), 1 / most)
+        for size, knot in zip(KNOTS, self.knots, strict=True):
+            if size > plain and knot.weight > 0:
+                value = knot.at(times.context)
+                above = max(value - base, least if by > 1 else 0.0)
+                knot.scale((base + by * above) / value if above else 1.0)
+        drafted = self.draft_seconds(times.draft_passes, times.draft_nodes)
+        if drafted > 0 and 0 <= times["propose"] < LONGEST:
+            self.draft.scale(1 + share * (min(times["propose"] / drafted, most) - 1))
 
     def _observe_pass(self, tokens: int, context: int, seconds: float) -> None:
         low, share = _between(tokens)

@@ -28,6 +28,10 @@ class _Line:
         self.products = [forget * old + seconds * each for old, each in zip(self.products, x, strict=True)]
         self.solution = None
 
+    def scale(self, by: float) -> None:
+        self.products = [by * each for each in self.products]
+        self.solution = None
+
     def at(self, x: Three) -> float | None:
         if not self.squares[0]:
             return None
@@ -76,6 +80,11 @@ class DraftCost:
         if before is not None and line.squares[0] > 3:
             seconds = min(seconds, self.outlier * before)  # a busy moment of the machine
         line.add(x, seconds, self.forget)
+
+    def scale(self, by: float) -> None:
+        """So many times the seconds, for drafts of every size."""
+        for line in (self.chain, self.tree):
+            line.scale(by)
 
 
 def like(batch: int) -> int:

@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass, replace
 from time import perf_counter
 from typing import Any
 
+import torch
+
 from draftwood.controllers.fixed import Fixed
 from draftwood.controllers.priced import Priced
 from draftwood.core.legal_draws import Draw
@@ -16,9 +18,10 @@ from draftwood.core.verdict import Times
 from draftwood.drafters.nets.modules.probes import ProbesModel
 from draftwood.drafters.nothing import Nothing
 from draftwood.drafters.on_features.probes import TrainedProbes
-from draftwood.sizing.choose_route import on_this_machine, pass_costs
+from draftwood.sizing.choose_route import DISTURBED, on_this_machine, timed_pass_costs
 from draftwood.sizing.choose_size import SLOWER, backend_of, timed
-from draftwood.sizing.remembered import remembered
+from draftwood.sizing.cpu_use import CpuUse, taken
+from draftwood.sizing.remembered import Timed, remembered_times
 from draftwood.sizing.sibling_acceptance import prompts
 from draftwood.sizing.trials import Record, trial_engine
 from draftwood.trees.chain import Chain
@@ -56,7 +59,8 @@ class ChosenProbes:
 def choose_probes(target: Runner, model: ProbesModel, name: str, most: int) -> ChosenProbes:
     """Chains of at most `most` tokens, with probes behind every node or in every second round, where that is expected to
     pay. Where it never is, nothing. `name`: of the weights."""
-    found, times = yielded(target, model, name), pass_costs(target)
+    gave, passes = yielded(target, model, name), timed_pass_costs(target)
+    found, times = gave.found, passes.found
     cost = timed(times)
     rest, plain = cost.rest_seconds(), cost.pass_seconds(1) + cost.rest_seconds()
     draft = 0.0 if found.time is None else found.time["propose"]  # all probes are read in one product
@@ -75,30 +79,33 @@ def choose_probes(target: Runner, model: ProbesModel, name: str, most: int) -> C
     best = max(sizes, key=speed)
     gain, right = speed(best), found.greedy[0]
     told = f"expected speed {gain:.2f}x plain decoding on {backend_of(target)}, first tokens are right in {right:.0%}"
-    if gain < SLOWER:
+    if gain < SLOWER and gave.quiet and passes.quiet:
         return ChosenProbes(
             Nothing(), Fixed(0), f"this is plain decoding, because drafts of probes do not pay here: {told}"
         )
     where = "behind every token" if best.everywhere else "in every second round"
-    note = f"{best.depth} probes {where}: {told}; plain decoding where that pays more"
+    then = "plain decoding where that pays more" if gain >= SLOWER else f"{DISTURBED}, so drafts are tried"
+    note = f"{best.depth} probes {where}: {told}; {then}"
     if found.time is not None:
         times = (*times, replace(found.time, draft_passes=best.depth, draft_nodes=best.size))
     return ChosenProbes(best, Priced(best.levels, best.size, times), note)
 
 
-def yielded(target: Runner, model: ProbesModel, name: str) -> Yielded:
+def yielded(target: Runner, model: ProbesModel, name: str) -> Timed[Yielded]:
     """Measured at first use in a few seconds, then kept."""
 
-    def find() -> dict[str, Any]:
+    def find() -> Timed[dict[str, Any]]:
         log.info("measuring how often tokens behind probes are accepted, once")
+        use = CpuUse()
         measured = [_measured(target, model, temperature) for temperature in (0.0, 1.0)]
         times = sorted((each for _, own in measured for each in own), key=lambda each: each["propose"])
         typical = None if not times else asdict(times[(len(times) - 1) // 3])  # below the median, as for trials
-        return {"greedy": measured[0][0], "sampled": measured[1][0], "time": typical}
+        found = {"greedy": measured[0][0], "sampled": measured[1][0], "time": typical}
+        return Timed(found, taken(use.foreign(), torch.get_num_threads()))
 
-    raw = remembered(target, "probes", on_this_machine(target, name), _checked, find)
-    time = None if raw["time"] is None else Times(**raw["time"])
-    return Yielded(tuple(raw["greedy"]), tuple(raw["sampled"]), time)
+    kept = remembered_times(target, "probes", on_this_machine(target, name), _checked, find)
+    raw, time = kept.found, None if kept.found["time"] is None else Times(**kept.found["time"])
+    return Timed(Yielded(tuple(raw["greedy"]), tuple(raw["sampled"]), time), kept.taken)
 
 
 def _checked(found: Any) -> dict[str, Any]:

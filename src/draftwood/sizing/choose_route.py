@@ -26,10 +26,10 @@ from draftwood.drafters.nothing import Nothing
 from draftwood.drafters.stateless import Stateless
 from draftwood.kernels.cpu.processor import processor_name
 from draftwood.sizing.choose_size import SLOWER, Asked, backend_of, timed
-from draftwood.sizing.remembered import remembered
+from draftwood.sizing.remembered import Timed, remembered_times
 from draftwood.sizing.shipped_acceptance import load_acceptance
 from draftwood.sizing.sibling_acceptance import measured_acceptance
-from draftwood.sizing.trials import SIZES, trials
+from draftwood.sizing.trials import SIZES, timed_trials, trials
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
@@ -37,6 +37,7 @@ from draftwood.verifiers.match import Match
 HEAD = "eagle3"
 CHILDREN = 3  # tokens of each step of a head's chain that may be scored: its own, and leaves beside it
 NO_DRAFTER = "none"  # names costs of passes alone
+DISTURBED = "timed beside busy processes"
 _PARTS: dict[str, Any] = {"policy": BestFirst(), "verifier": Match(), "controller": Fixed(0)}
 
 
@@ -67,6 +68,11 @@ def beam_and_children(target: Runner) -> tuple[int | None, int | None]:
 
 def draft_costs(target: Runner, drafter: Drafter, name: str) -> tuple[Times, ...]:
     """Rounds of this drafter, timed on this machine. `name`: of the drafter with all that its costs depend on."""
+    return timed_draft_costs(target, drafter, name).found
+
+
+def timed_draft_costs(target: Runner, drafter: Drafter, name: str) -> Timed[tuple[Times, ...]]:
+    """The same, with how quiet the machine was."""
     return _remembered_trials(target, Recipe(drafter=drafter, **_PARTS), name)
 
 
@@ -96,15 +102,17 @@ class WhatPays:
 def what_pays(target: Runner, drafter: Drafter, name: str, most: int) -> WhatPays:
     """Chains of this drafter, of at most so many tokens, in rounds where they are expected to pay. Where the acceptance that
     was measured at its first use says that none will, nothing, so that not even a text is followed. `name`: as above."""
-    times = draft_costs(target, drafter, name)
-    cost, right = timed(times), measured_acceptance(target, drafter, name, 0.0)[0]
+    costs = timed_draft_costs(target, drafter, name)
+    cost, right = timed(costs.found), measured_acceptance(target, drafter, name, 0.0)[0]
     plain = _seconds_per_token(cost, right, 0)
     best = max((plain / _seconds_per_token(cost, right, depth) for depth in range(1, most + 1)), default=1.0)
     told = f"expected speed {best:.2f}x plain decoding on {backend_of(target)}, drafted tokens are right in {right:.0%}"
-    if best < SLOWER:
+    if best < SLOWER and costs.quiet:
         return WhatPays(Nothing(), Fixed(0), f"this is plain decoding, because drafts do not pay here: {told}", False)
-    route = Route((), drafter, ConfidentChain(most))
-    return WhatPays(route, Priced(most, most, times), f"{told}; plain decoding where that pays more")
+    route, controller = Route((), drafter, ConfidentChain(most)), Priced(most, most, costs.found)
+    if best < SLOWER:
+        return WhatPays(route, controller, f"{told}; {DISTURBED}, so drafts are tried", False)
+    return WhatPays(route, controller, f"{told}; plain decoding where that pays more")
 
 
 def risk_worth_taking(target: Runner, drafter: Drafter, name: str, most: int) -> float:
@@ -130,19 +138,24 @@ def _seconds_per_token(cost: CostModel, right: float, depth: int) -> float:
 
 def pass_costs(target: Runner) -> tuple[Times, ...]:
     """Rounds of drafts that cost nothing, timed on this machine: what copies of some size take."""
+    return timed_pass_costs(target).found
+
+
+def timed_pass_costs(target: Runner) -> Timed[tuple[Times, ...]]:
+    """The same, with how quiet the machine was."""
     return _remembered_trials(target, Recipe(drafter=Echo(), **_PARTS), NO_DRAFTER)
 
 
-def _remembered_trials(target: Runner, recipe: Recipe, drafter: str) -> tuple[Times, ...]:
-    """Rounds that were timed once for this target, backend, processor and number of threads. Later starts begin with them,
-    and every engine follows its own rounds from there."""
+def _remembered_trials(target: Runner, recipe: Recipe, drafter: str) -> Timed[tuple[Times, ...]]:
+    """Rounds that were timed once for this target, backend, processor and number of threads, beside as few other processes
+    as could be had. Later starts begin with them, and every engine follows its own rounds from there."""
 
-    def find() -> list[dict[str, Any]]:
-        return [asdict(each) for each in trials(target, recipe, f"route {drafter}")]
+    def find() -> Timed[list[dict[str, Any]]]:
+        made = timed_trials(target, recipe, f"route {drafter}")
+        return Timed([asdict(each) for each in made.found], made.taken)
 
-    return tuple(
-        Times(**each) for each in remembered(target, "costs", on_this_machine(target, drafter), _checked, find)
-    )
+    kept = remembered_times(target, "costs", on_this_machine(target, drafter), _checked, find)
+    return Timed(tuple(Times(**each) for each in kept.found), kept.taken)
 
 
 def on_this_machine(target: Runner, name: str) -> str:

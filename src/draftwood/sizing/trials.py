@@ -21,6 +21,8 @@ from draftwood.core.round import Round
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.verdict import Outcome, Times
 from draftwood.engine.engine import Engine
+from draftwood.sizing.cpu_use import CpuUse, taken
+from draftwood.sizing.remembered import Timed
 
 SECONDS = 0.35  # after which every size is tried at most once more
 LONGEST = 1.5  # seconds after which no round begins, for targets and trees that are slow
@@ -28,7 +30,7 @@ SIZES: tuple[Size, ...] = ((0, 0), (2, 2), (2, 4), (5, 5), (4, 12), (5, 32))
 ROUNDS = 7  # of a size at most; one below the median counts
 LENGTH = 256  # tokens of the text, one in eight of them prompt
 
-_DONE: WeakKeyDictionary[Any, dict[object, tuple[Times, ...]]] = WeakKeyDictionary()
+_DONE: WeakKeyDictionary[Any, dict[object, Timed[tuple[Times, ...]]]] = WeakKeyDictionary()
 
 
 @dataclass(slots=True)
@@ -53,10 +55,17 @@ class Record:
 def trials(target: Runner, recipe: Recipe, key: str, sizes: Sequence[Size] = SIZES) -> tuple[Times, ...]:
     """A fast round of each size, once per target, `key` (which drafter) and number of threads. A drafter that fails
     here leaves fewer rounds; the first request reports why."""
+    return timed_trials(target, recipe, key, sizes).found
+
+
+def timed_trials(target: Runner, recipe: Recipe, key: str, sizes: Sequence[Size] = SIZES) -> Timed[tuple[Times, ...]]:
+    """The same, with the cores that other processes took meanwhile."""
     known = of_target(_DONE, target)
     which = key, torch.get_num_threads(), tuple(sizes)
     if which not in known:
-        known[which] = tuple(_timed(target, recipe, sizes))
+        use = CpuUse()
+        times = tuple(_timed(target, recipe, sizes))
+        known[which] = Timed(times, taken(use.foreign(), torch.get_num_threads()))
     return known[which]
 
 

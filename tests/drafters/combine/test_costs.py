@@ -2,9 +2,12 @@
 
 import pytest
 
+from draftwood.controllers.cost import CostModel
 from draftwood.controllers.survival import Survival
-from draftwood.drafters.combine.costs import judge, paying_nodes
+from draftwood.core.verdict import Times
+from draftwood.drafters.combine.costs import REFRESH, RoundSeconds, judge, paying_nodes
 from draftwood.drafters.retrieval.retrieved import NOTHING, Retrieved
+from draftwood.testing.contracts import toy_round
 
 CHAIN = Retrieved([5, 6, 7], [0, 1, 2], [-0.1, -0.2, -3.0])
 
@@ -26,3 +29,15 @@ def test_only_children_of_accepted_nodes_are_judged() -> None:
     judge(lucky, 0, CHAIN, [5, 6])
     judge(unlucky, 0, CHAIN, [9])
     assert lucky.chance(0, 0.5) > unlucky.chance(0, 0.5)
+
+
+def test_costs_are_looked_up_now_and_then_and_at_once_where_others_are_told() -> None:
+    one, other, rnd = CostModel(), CostModel(), toy_round([[1, 2]], 10)
+    one.observe(Times({"score": 0.01}, tokens=1))
+    other.observe(Times({"score": 0.02}, tokens=1))
+    costs = RoundSeconds()
+    assert costs.look_up(one, rnd, 2) and costs.seconds[0] == pytest.approx(0.01)
+    assert [costs.look_up(one, rnd, 2) for _ in range(REFRESH)] == [False] * (REFRESH - 1) + [True]
+    assert costs.look_up(other, rnd, 2) and costs.seconds[0] == pytest.approx(0.02)
+    assert costs.look_up(one, toy_round([[1, 2], [3]], 10), 2), "another batch"
+    assert costs.look_up(one, toy_round([[1, 2], [3]], 10), 5), "larger drafts"

@@ -19,15 +19,16 @@ class RoundSeconds:
     seconds: list[float] = field(default_factory=list[float])
     batch: int = 0  # that they are of
     left: int = 0  # rounds until they are looked up again
+    of: CostEstimate | None = None  # whose costs they are
 
     def look_up(self, cost: CostEstimate, rnd: Round, most: int) -> bool:
         """Up to `most` nodes; whether they were looked up again."""
         self.left -= 1
-        if self.batch == rnd.batch and self.left > 0 and most < len(self.seconds):
+        if self.of is cost and self.batch == rnd.batch and self.left > 0 and most < len(self.seconds):
             return False
         batch, context, rest = rnd.batch, sum(rnd.host_lengths), cost.rest_seconds()
         self.seconds = [(cost.pass_seconds(batch + batch * n, context) + rest) / batch for n in range(most + 1)]
-        self.batch, self.left = batch, REFRESH
+        self.batch, self.left, self.of = batch, REFRESH, cost
         return True
 
 
