@@ -165,7 +165,7 @@ def test_a_trial_offers_drafts_for_nothing_and_only_then() -> None:
     controller = Priced(4, 6, (timed(1, 0.010), timed(4, 0.016)))
     state, rnd, load = controller.init(1), toy_round([[1, 2]], 10), Load(CostModel(), 1, 0, 2)
     model = controller.plan(state, rnd, load).cost_model
-    assert model is state.model
+    assert model is state.model and model is not None
     updated(controller, state, 1, 0.010, rounds=8)
     free = controller.plan(state, rnd, load).cost_model
     assert free is not None and free.pass_seconds(8) == free.pass_seconds(1) == pytest.approx(0.010)
