@@ -8,6 +8,7 @@ slow, so tests/testing/test_shape_checker.py does it for some rooms.
 import gc
 import os
 import signal
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -22,11 +23,25 @@ if not torch.cuda.is_available():
 WHOLE_RUNS = ("bench", "cli", "recipes", "search", "sizing", "train")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where slow tests are left out these rooms have none, so their files need not be imported."""
+    if os.environ.get("DRAFTWOOD_SHAPES") or "not slow" not in config.option.markexpr:
+        return None
+    root = config.rootpath / "tests"
+    return True if any(collection_path == root / room for room in WHOLE_RUNS) else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if os.environ.get("DRAFTWOOD_SHAPES"):  # that run names its tests
         return
     root = config.rootpath / "tests"
+    counts: Counter[str] = Counter()
     for item in items:
+        if mark := item.get_closest_marker("one_in"):
+            name = item.nodeid.partition("[")[0]
+            if counts[name] % mark.args[0]:
+                item.add_marker(pytest.mark.slow)
+            counts[name] += 1
         if item.get_closest_marker("gpu") and not torch.cuda.is_available():
             item.add_marker(pytest.mark.skip(reason="no CUDA device"))
         if item.path.is_relative_to(root) and item.path.relative_to(root).parts[0] in WHOLE_RUNS:

@@ -141,6 +141,7 @@ def test_no_rule_no_policy_and_no_legal_pairing_is_without_a_case() -> None:
     assert all(x.policy.draw is Draw.IID for x in (*SMALL, *LARGE) if x.policy.shape is Shape.PATHS)
 
 
+@pytest.mark.one_in(11)
 @marked(pairings(), plain)
 def test_each_rule_is_exact_on_each_draw_it_is_legal_for(rule: Any, case: Case) -> None:
     for table in (Table("zeros in the draft", 3), Table("far", 1, top_p=0.8)):
@@ -216,6 +217,7 @@ def test_options_are_exact_under_speculation(rule: Any, options: dict[str, Any])
         assert max(abs(fast.get(z, 0) - plain.get(z, 0)) for z in {*fast, *plain}) < ROUNDING
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("draw", [Draw.IID, Draw.DISTINCT])
 @pytest.mark.parametrize("budget", [1, 2, 3])
 def test_a_budget_smaller_than_the_tree_does_not_bias(draw: Draw, budget: int) -> None:
@@ -407,12 +409,14 @@ def test_of_disjoint_distributions_nothing_is_kept(rule: Any, case: Case) -> Non
     assert joint_error(found, probs, case.vocab_size, 2) < ROUNDING
 
 
+@pytest.mark.one_in(5)
 @each_pairing
 def test_a_certain_target_is_followed_by_all_rules_alike(rule: Any, case: Case) -> None:
     p, q = certain(random_probs(case.vocab_size, 2)), random_probs(case.vocab_size, 3)
     assert alike(split(rounds(rule, case, p, q)), split(rounds(Match(), case, p, q)))
 
 
+@pytest.mark.one_in(5)
 @each_pairing
 def test_distributions_cut_by_top_p_come_out_exactly(rule: Any, case: Case) -> None:
     for top_p in (0.5, 0.9):
@@ -421,6 +425,7 @@ def test_distributions_cut_by_top_p_come_out_exactly(rule: Any, case: Case) -> N
         assert 0 in probs((0,)) or top_p > 0.5, "something was cut"
 
 
+@pytest.mark.one_in(5)
 @each_pairing
 def test_more_draws_than_tokens_with_probability_are_no_trouble(rule: Any, case: Case) -> None:
     """Three siblings, or paths, of a draft that knows one token, and of one that knows two: equal ones are merged."""
@@ -521,6 +526,7 @@ def test_trees_are_kept_no_shorter_from_the_leaves_than_from_the_root(policy: St
         assert leaf > root - ROUNDING
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("k", [1, 2, pytest.param(3, marks=slow)])
 @each_rule
 def test_no_rule_keeps_more_than_the_best_of_any(rule: Any, k: int) -> None:
@@ -559,6 +565,7 @@ def test_same_seeds_give_the_same_tokens_whoever_else_is_in_the_batch(rule: Any,
 # --- a real model
 
 
+@pytest.mark.one_in(5)
 @marked(legal(SMALL), lambda *pairing: pairing in LAST)
 def test_no_legal_rule_on_any_tree_changes_greedy_text(rule: Any, case: Case) -> None:
     """The engine over a small decoder, whose draft is all of its layers but the last."""
@@ -607,6 +614,7 @@ def test_n2_the_rule_without_replacement_on_independent_draws(monkeypatch: pytes
     assert distance(probs, P) == pytest.approx(0.0375, abs=1e-4)
 
 
+@pytest.mark.one_in(5)
 @two_draws
 def test_n3_siblings_in_another_order_than_drawn(policy: Any) -> None:
     assert of_two_draws(policy, None) < ROUNDING
@@ -771,6 +779,7 @@ def test_n10_block_with_the_ordinary_residual(monkeypatch: pytest.MonkeyPatch) -
 # The five biases that leave fluent text and a distribution a few percent off.
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("rule", "distributions", "cost"),
     [
@@ -948,6 +957,7 @@ def test_keys_of_the_first_draft_asked_again_for_the_second_fail(monkeypatch: py
     assert drafter.adopted > 0
 
 
+@pytest.mark.slow
 def test_dropping_what_was_drawn_ahead_because_its_drafter_broke_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     carry = engine_step.carry
 

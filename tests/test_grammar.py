@@ -36,6 +36,7 @@ def matching(loaded: Loaded, grammar: Any) -> Matching:
     return compiled(grammar, loaded.tokenizer, loaded.config.vocab_size, loaded.config.eos_token_ids)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("recipe", ["prompt_lookup", "auto", "draft_and_verify:skip=a1"])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_an_answer_fits_its_schema_and_equals_that_of_plain_decoding(

@@ -174,6 +174,7 @@ COPIES = {
 }
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", COPIES)
 @pytest.mark.parametrize("policy", [Chain(draw=Draw.GIVEN), BestFirst(beam=1)], ids=["chain", "best first"])
 def test_a_copy_of_the_target_has_every_token_accepted(name: str, policy: Any) -> None:
@@ -187,6 +188,7 @@ def test_a_copy_of_the_target_has_every_token_accepted(name: str, policy: Any) -
         assert stats.target_passes <= first + -(-(LENGTH - first) // (DEPTH + 1))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ["feature head", "draft model"])
 def test_a_copy_has_a_whole_path_of_its_tree_accepted(name: str) -> None:
     target = small()
@@ -196,6 +198,7 @@ def test_a_copy_has_a_whole_path_of_its_tree_accepted(name: str) -> None:
         assert request.output == wanted and request.stats.rounds_none == 0
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("make", [feature_copy, stage_copy], ids=["feature head", "heads"])
 def test_a_copy_that_is_one_late_is_not_right(make: Any) -> None:
     """The twin: the same text, hardly a token accepted."""

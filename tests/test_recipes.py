@@ -76,6 +76,7 @@ def needed(name: str, target: Any, folder: Path) -> dict[str, Any]:
     return chosen
 
 
+@pytest.mark.one_in(13)
 @pytest.mark.parametrize("name", recipes.names())
 def test_every_recipe_builds_for_a_target_and_names_its_paper(name: str, tmp_path: Path) -> None:
     target = runner_of(load(str(write_folder(tmp_path / "model", num_layers=4)), dtype="float32"))

@@ -39,6 +39,7 @@ def test_the_depth_is_the_best_one_of_a_known_cost(chance: float, best: tuple[in
     assert max(set(chosen), key=chosen.count) in best
 
 
+@pytest.mark.slow
 def test_the_depth_falls_as_the_batch_grows_and_rises_with_acceptance() -> None:
     costs = LineCosts(token=0.05, level=0.1)
     by_batch = [sum(depths(costs, 0.7, batch)[100:]) for batch in (1, 4, 16, 64)]
@@ -53,6 +54,7 @@ def test_equal_rounds_do_not_make_it_oscillate() -> None:
     assert sum(a != b for a, b in pairwise(chosen)) <= 200 / EVERY / 3
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("chance", "batch"), [(0.9, 1), (0.02, 8)])
 def test_trials_of_the_alternative_happen_and_cost_little(chance: float, batch: int) -> None:
     rounds = played(Goodput(4), LineCosts(token=0.05, level=0.1), chance, batch, 1500)[100:]

@@ -90,6 +90,7 @@ POLICIES = [
 ]  # fmt: skip
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("temperature", [1.0, 0.0])
 @pytest.mark.parametrize("policy", POLICIES, ids=label)
 def test_every_cut_is_closed_and_fits(policy: Any, temperature: float) -> None:
@@ -132,6 +133,7 @@ def test_limits_pass_the_budget_on() -> None:
 # --- exact, one sequence: a branch at a time, because a budget binds all branches of a batch together
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     ("rule", "policy", "vocab_size", "depth", "totals"),
     [

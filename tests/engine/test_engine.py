@@ -90,6 +90,7 @@ def counts(requests: list[Request]) -> tuple[int, int, int]:
     return tuple(sum(getattr(r.stats, f"rounds_{k}") for r in requests) for k in ("all", "some", "none"))  # type: ignore[return-value]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("name", "temperature"),
     [
@@ -302,6 +303,7 @@ class Broken:
         return proposal
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "how",
@@ -466,6 +468,7 @@ def test_watchers_see_every_round(model: CpuRunner) -> None:
     assert seen == [2] * 5
 
 
+@pytest.mark.slow
 def test_rejection_runs_in_ragged_batches_with_a_real_small_model(model: CpuRunner) -> None:
     texts = prompts()
     recipe = with_drafter(small_model(model), verifier=Rejection(), draw=Draw.IID)

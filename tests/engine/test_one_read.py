@@ -96,6 +96,7 @@ def both(
     return device
 
 
+@pytest.mark.one_in(17)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("batch", "options"), [(1, GREEDY), (1, WHOLE), (8, GREEDY), (8, WHOLE), (8, CUT)], ids=str)
 def test_every_round_reads_once_and_the_text_is_that_of_the_processor(
@@ -127,6 +128,7 @@ def known_answers(texts: list[list[int]], options: list[SamplingParams]) -> dict
     return {tuple(prompt): text for prompt, text in zip(texts, plain.texts, strict=True)}
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(("batch", "options"), [(1, GREEDY), (1, WHOLE), (5, GREEDY), (5, CUT)], ids=str)
 def test_drafts_that_are_mostly_right_are_read_once_too(batch: int, options: dict[str, Any]) -> None:
     """Commits move entries, whole drafts are accepted, and the answer is the plain one."""
@@ -197,6 +199,7 @@ def test_requests_that_come_and_go_and_prompts_in_the_pass_cost_no_read(name: st
     assert sum(found.accepted[:2]) > 0
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ["feature tree, match", "first layers, rejection"])
 def test_slots_that_fill_up_end_as_they_do_on_a_processor(name: str, heads: dict[str, Path]) -> None:
     """Trees at the end of a slot have nodes that no entry is left for. A device keeps the shape of its trees there and cuts
@@ -258,6 +261,7 @@ def no_roots(tree: Any, late: Any) -> Any:
     return replace(tree, tokens=torch.where(late[:, None], (tree.tokens + 1) % CONFIG.vocab_size, tree.tokens))
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [

@@ -55,6 +55,7 @@ def counts(requests: list[Request]) -> list[int]:
     return [sum(getattr(r.stats, f"rounds_{kind}") for r in requests) for kind in ("all", "some", "none")]
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("siblings", [1, 3])
 @pytest.mark.parametrize("rule", [Match(), Rejection()], ids=lambda rule: type(rule).__name__)
 def test_greedy_text_is_that_of_plain_decoding_with_chunks_arrivals_and_preemption(rule: Any, siblings: int) -> None:
@@ -145,6 +146,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("device", [False, True])
 @pytest.mark.parametrize("how", REFUSED)

@@ -93,6 +93,7 @@ def interrupt() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("where", WHERE)
 def test_interrupt_anywhere_in_a_round_cancels_and_the_engine_goes_on(model: CpuRunner, where: str) -> None:
     wanted = outputs(shared(model), running(4))

@@ -194,6 +194,7 @@ def test_the_errors_of_lengths_and_services_are_part_of_the_run() -> None:
 # --- the real engine
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize(("together", "slots"), [(2, 8), (None, 2)])
 def test_texts_are_those_of_first_come_first_served(together: int | None, slots: int, temperature: float) -> None:

@@ -121,6 +121,7 @@ def probed(target: Runner, way: str, chain: int, **room: Any) -> tuple[list[list
     return plain, serve(engine, PROMPTS, each), engine
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("room", [{}, {"max_cache_tokens": 90}], ids=["roomy", "preempting"])
 def test_probes_are_in_the_pass_and_neither_in_the_text_nor_in_the_cache(way: str, room: dict[str, Any]) -> None:

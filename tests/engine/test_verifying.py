@@ -57,6 +57,7 @@ def both(model: Decoder, build: Any, temperature: float) -> tuple[Ran, Ran]:
     return plain, device
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("build", [matched, rejected])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_logits_that_are_no_numbers_end_their_request_and_no_other(build: Any, temperature: float) -> None:

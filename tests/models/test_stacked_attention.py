@@ -167,6 +167,7 @@ def test_slots_are_stacked_where_it_pays(monkeypatch):
     assert not pays(*alike)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_an_engine_writes_the_same_text_together_or_one_by_one(temperature, monkeypatch):
     rng = random.Random(5)

@@ -43,6 +43,7 @@ SHAPES: dict[str, ModelConfig] = {
 LONG = replace(CONFIG, max_positions=4096)
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("told", [True, False], ids=["unread", "lists"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_random_trees_and_chunks_of_several_slots_are_those_of_the_processor(shape: str, told: bool) -> None:
@@ -82,6 +83,7 @@ def test_prompts_ride_beside_trees_and_single_tokens() -> None:
         pair.commit(parts, [part.path(len(part.ids) - 1) for part in parts])
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("room", ["as it is", "no room for masks"])
 def test_contexts_that_outgrow_the_stores_keep_their_entries(room: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if room != "as it is":
@@ -116,6 +118,7 @@ def test_levels_that_are_added_one_at_a_time_attend_to_their_own_path() -> None:
         pair.commit(whole, [part.path(len(part.ids) - 1) for part in whole])
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("room", ["as it is", "no room for masks"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_groups_of_layers_are_those_of_the_processor(shape: str, room: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,6 +46,7 @@ def pair(shape: str, slots: int = 4, capacity: int = 200) -> Pair:
 # --- the decoder, exactly
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("told", [True, False], ids=["unread", "lists"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_random_trees_and_chunks_of_several_slots_are_those_of_the_processor(shape: str, told: bool) -> None:
@@ -241,6 +242,7 @@ def test_what_the_kernels_cannot_run_is_named() -> None:
 # --- the engine
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     "name",
     ["prompt_lookup", "lookahead", "suffix_decoding:nodes=16", "speculative_sampling:draft=first:3:verifier=match"],

@@ -176,6 +176,7 @@ def test_a_trimmed_vocabulary_runs_all_layers() -> None:
 # --- the caches
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("policy", [CHAIN, TREE], ids=["chain", "tree"])
 @pytest.mark.parametrize("name", ["float64", "int8"])
 def test_entries_and_waiting_states_are_those_of_a_plain_pass_over_the_text(name: str, policy: TreePolicy) -> None:

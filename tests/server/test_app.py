@@ -41,6 +41,7 @@ EXTRA = (
 )
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     "given",
     [
@@ -155,6 +156,7 @@ SCHEMA = {
 }
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("recipe", ["prompt_lookup", "draft_and_verify:skip=a1"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_json_that_fits_its_schema_is_the_same_with_and_without_speculation(

@@ -123,6 +123,7 @@ def test_a_drafter_that_raises_costs_drafts_and_no_answer(loaded: Loaded) -> Non
         assert again["metrics"]["speculative_decoding"]["disabled"] is None
 
 
+@pytest.mark.slow
 def test_a_round_that_fails_ends_its_requests_and_no_later_one(loaded: Loaded, caplog: Any) -> None:
     switch = {"on": False}
 

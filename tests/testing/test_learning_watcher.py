@@ -69,6 +69,7 @@ def trees(e: Engine) -> list[Any]:
     return seen
 
 
+@pytest.mark.slow
 def test_text_stays_while_a_head_learns_and_more_is_accepted(target: CpuRunner) -> None:
     e, watcher = learning(target, every=2, rate=0.01)
     wanted = plain(target)

@@ -15,6 +15,7 @@ from draftwood.testing import random_gguf
 from draftwood.testing.random_gguf import SHAPES, write
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("kind", ["Q4_K_M", "Q4_0", "Q8_0", "Q6_K", "F16"])
 def test_weights_have_the_asked_types_and_a_sensible_scale(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(random_gguf, "POOL", 1 << 20)
@@ -34,6 +35,7 @@ def test_weights_have_the_asked_types_and_a_sensible_scale(tmp_path: Path, kind:
         assert 0.8 < float(rows.std()) * 16 < 1.2 and abs(float(rows.mean())) * 16 < 0.2
 
 
+@pytest.mark.slow
 def test_a_model_runs_and_stays_finite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     open_library()  # before the test has a cache of its own
     monkeypatch.setattr(random_gguf, "POOL", 1 << 20)

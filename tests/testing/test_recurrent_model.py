@@ -146,6 +146,7 @@ def rounds(requests: Sequence[Request]) -> tuple[int, int, int]:
     return one, two, three
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("name", ["oracle", "ngram"])
 def test_whole_runs_equal_plain_decoding(model: CpuRunner, name: str, temperature: float) -> None:

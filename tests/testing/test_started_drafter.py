@@ -172,6 +172,7 @@ def gap(a: Any, b: Any) -> float:
     return float((torch.as_tensor(a).double() - torch.as_tensor(b).double()).abs().max())
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("policy", POLICIES, ids=["chain", "cut tree"])
 @pytest.mark.parametrize("name", TARGETS)
@@ -209,6 +210,7 @@ def entry_gap(engine: Engine, other: Engine) -> float:
     return most
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("layers", [1, DEEP])
 @pytest.mark.parametrize("name", TARGETS)
 def test_started_sequences_ride_with_prompt_chunks_and_undrafted_ones(
@@ -240,6 +242,7 @@ def test_a_tap_in_a_started_layer_makes_the_pass_run_them_all() -> None:
     assert not seen.plans[DEEP, None] and seen.rounds["all"]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_tap_in_a_started_layer_that_the_drafter_has_kept_costs_nothing(name: str) -> None:
     """With chunks and rounds without drafts beside it, whose features come from a pass of their own."""
@@ -301,6 +304,7 @@ class Spoilt(Stateless):
         return replace(proposal, started=self.change(proposal.started))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", TARGETS)
 def test_hidden_states_of_another_node_change_the_text(name: str) -> None:
     with where(name):
@@ -321,6 +325,7 @@ def test_entries_that_do_not_follow_their_nodes_change_the_text(monkeypatch: pyt
     assert texts(mine) != texts(plain)
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     "change",
     [

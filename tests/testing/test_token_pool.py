@@ -121,6 +121,7 @@ def without_pools(monkeypatch: pytest.MonkeyPatch, kind: type[DenseCache], metho
     monkeypatch.setattr(kind, method, changed)
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     ("name", "kind", "method"),
     [

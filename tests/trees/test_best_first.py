@@ -97,6 +97,7 @@ def test_fixture_d_is_reproduced() -> None:
     assert short.tree.num_nodes < tree.num_nodes
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("nodes", [1, 5, 9, *(pytest.param(nodes, marks=pytest.mark.slow) for nodes in (2, 30))])
 def test_what_is_never_looked_at_would_never_have_been_selected(nodes: int) -> None:
     stored = [0, 0]
@@ -108,6 +109,7 @@ def test_what_is_never_looked_at_would_never_have_been_selected(nodes: int) -> N
     assert stored[0] < stored[1]
 
 
+@pytest.mark.one_in(2)
 def test_ties_go_to_the_older_node_as_in_the_full_search() -> None:
     for coarse in (1, 2, 3):
 

@@ -55,6 +55,7 @@ def test_distributions_with_little_support_leave_places_empty() -> None:
     assert kept == [1, 1, 2, 2, 2, 3, 4] and {t for path in paths(tree) for t in path} == {1, 2}
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4])
 def test_output_is_the_targets_under_any_budget(nodes: int) -> None:
     probs = random_probs(3, 7)

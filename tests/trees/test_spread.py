@@ -108,6 +108,7 @@ def kept_nodes(policy: Any, limit: Limit, made: Proposal) -> list[list[Any]]:
     return found
 
 
+@pytest.mark.one_in(17)
 @each_policy
 @pytest.mark.parametrize(("depths", "nodes"), LIMITS)
 @pytest.mark.parametrize("temperatures", TEMPERATURES)

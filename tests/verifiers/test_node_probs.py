@@ -82,6 +82,7 @@ def name(x: Any) -> str:
     return type(x).__name__ + (f"-{x.draw.value}" if hasattr(x, "draw") else "") if not isinstance(x, dict) else str(x)
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize(
     "options", [CUTS[0], *(pytest.param(cut, marks=pytest.mark.slow) for cut in CUTS[1:])], ids=name
 )
@@ -91,6 +92,7 @@ def test_what_truncation_leaves_comes_out_exactly(rule: Any, policy: Any, option
     assert error(rule, policy, options) < 1e-12
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("rule", "policy"),
     [(Rejection(), Static((2,), Draw.DISTINCT)), (Traversal(), Static((2,))), (Selection(), Static((2,), Draw.IID))],
@@ -206,6 +208,7 @@ def error_on_backend(rule: Any, policy: Any, kernels: Any, seed: int = 1) -> flo
     return joint_error(found, truncated(p, top_p=0.7), VOCAB, depth + 1)
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize(("rule", "policy"), RULES, ids=name)
 def test_what_kernels_leave_comes_out_exactly(rule: Any, policy: Any) -> None:
     before = Watched.asked

@@ -50,6 +50,7 @@ def test_the_skewed_distribution_is_that_of_the_largest_of_several_draws() -> No
     assert skew(q, below, zero, one, torch.tensor([1]))[0].tolist() == pytest.approx(q[0].tolist())
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("rule", BOTH, ids=NAMES)
 @pytest.mark.parametrize(("count", "vocab_size"), [(2, 2), (3, 2), pytest.param(2, 3, marks=pytest.mark.slow)])
 def test_paths_that_end_by_their_own_tokens_do_not_bias(rule: Any, count: int, vocab_size: int) -> None:
@@ -67,6 +68,7 @@ def test_a_level_that_does_not_fit_the_budget_is_no_trouble(rule: Any) -> None:
     assert joint_error(found, p, 3, 3) < 1e-12 and max(leaf.accepted for leaf in found) == 1
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("how", "vocab_size", "seed"), [("raises", 2, 2), ("grows", 3, 4)])
 def test_paths_that_end_by_others_tokens_need_counting(how: str, vocab_size: int, seed: int) -> None:
     """A drafter that raises for one path ends them all, and growth may look at all: what is left tells of the others."""

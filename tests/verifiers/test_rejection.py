@@ -100,6 +100,7 @@ def label(x: Any) -> str:
     return type(x).__name__ + (f"-{x.draw.value}" if hasattr(x, "draw") else "") if not isinstance(x, int) else ""
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(("policy", "depth"), DRAFTS, ids=label)
 @pytest.mark.parametrize("rule", [Rejection(), Match()], ids=label)
 def test_level_by_level_the_targets_distribution_comes_out(

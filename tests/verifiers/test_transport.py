@@ -54,6 +54,7 @@ def test_a_rho_that_is_too_small_is_not_used() -> None:
             Transport(rho=wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @given(st.integers(2, 5).flatmap(lambda v: st.tuples(distributions(v), distributions(v))), st.integers(2, 3))
 @settings(max_examples=8, deadline=None)
 def test_any_two_distributions_come_out_exactly_and_near_the_optimum(

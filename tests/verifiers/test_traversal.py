@@ -46,6 +46,7 @@ def test_growth_may_depend_on_other_branches(policy: Any) -> None:
     assert joint_error(found, p, 3, 3) < 1e-12
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("raises", [False, True])
 def test_a_drafter_that_breaks_because_of_what_it_drew_does_not_bias(raises: bool) -> None:
     p, q = pair(3, 2)
@@ -101,6 +102,7 @@ def test_rows_with_and_without_trees_stand_side_by_side() -> None:
     assert run(prompts, 0)[:2] == run(prompts[:2], 0)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "rule", [Traversal(), PathBlock(), PathBlock(counted=True)], ids=["Traversal", "PathBlock", "counted"]
 )

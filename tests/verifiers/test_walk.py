@@ -63,6 +63,7 @@ def test_a_path_longer_than_was_said_is_cut_and_what_follows_it_stays_right() ->
     assert found.to_host().paths == [[0, 1, 2, 3]] and found.next_token.tolist() == [4]
 
 
+@pytest.mark.one_in(17)
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @pytest.mark.parametrize("batch", [1, 8])
 @pytest.mark.parametrize("draft", range(len(DRAFTS)), ids=lambda i: DRAFTS[i].name)
@@ -88,6 +89,7 @@ def test_bare_roots_are_decoded_without_a_read(rule: Any, batch: int, options: l
     assert same(found.to_host(), bare(batch).on_host(rule, options))
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("options", [OPTIONS["whole"], OPTIONS["mixed"]], ids=["whole", "mixed"])
 @pytest.mark.parametrize("draft", range(3), ids=lambda i: DRAFTS[i].name)
 @pytest.mark.parametrize("rule", RULES, ids=rule_name)
@@ -123,6 +125,7 @@ SPECIAL: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("rule", RULES, ids=rule_name)
 @pytest.mark.parametrize("draft", [0, 1], ids=lambda i: DRAFTS[i].name)
 def test_options_that_follow_a_path_may_read_and_come_to_the_same_verdict(rule: Any, draft: int) -> None:

@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 import torch
 
 from draftwood.core.round import TARGET, Round
@@ -27,6 +28,7 @@ def test_the_ends_of_the_unit_hit_the_first_and_last_token_with_mass() -> None:
     assert invert(torch.zeros(1, 4), ends[:1]).tolist() == [-1]
 
 
+@pytest.mark.slow
 def test_last_bits_of_a_wide_distribution_rarely_change_the_pick() -> None:
     noise = torch.Generator().manual_seed(0)
     logits = 2 * torch.randn(400, 49_152, generator=noise)

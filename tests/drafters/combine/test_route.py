@@ -154,6 +154,7 @@ def test_requests_at_a_high_temperature_are_not_shown_to_the_model() -> None:
     assert all(1 not in each for each in by_request[::2]) and any(1 in each for each in by_request[1::2])
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("fuse", [False, True])
 @pytest.mark.parametrize("arm", ARMS)
 def test_a_device_is_read_once_a_round_and_gives_the_same_text(arm: str, fuse: bool) -> None:

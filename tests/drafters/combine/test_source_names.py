@@ -55,6 +55,7 @@ def test_names_are_those_of_the_parts_by_number() -> None:
         assert source_names(drafter) == names
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     "drafter",
     [

@@ -148,6 +148,7 @@ class Cheap(Fixed):
         return None
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("slots", [1, 8])
 def test_where_a_route_scores_a_part_of_the_draft_no_layer_runs_twice_over_a_token(slots: int) -> None:
     target = int8()
@@ -187,6 +188,7 @@ def noted(made: Callable[[Runner], EarlyExit]) -> tuple[Counter[str], list[Reque
     return ledger(made, Fixed(depth=3), lambda engine: [engine.drafter_state])
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", ["exit", "exit_layer"])
 def test_after_every_round_each_cache_holds_the_text_before_the_root(kind: str) -> None:
     found, done = noted(lambda target: drafter(target, kind))

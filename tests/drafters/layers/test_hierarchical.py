@@ -113,6 +113,7 @@ def test_rejection_takes_the_same_drafts(temperature: float, kind: str, name: st
         assert [r.output for r in done] == plain(name, 0.0)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_tokens_that_the_exits_do_not_know_are_never_tentative(kind: str) -> None:
     """Those of the file, and of what a wrapper leaves of them."""
@@ -217,6 +218,7 @@ class Chains:
         monkeypatch.setattr(Tentative, "grow", grow)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_layer_of_a_tentative_token_is_run_once(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ledger of one sequence: what is rejected by a review is never run by the other layers."""
@@ -244,6 +246,7 @@ def test_after_every_round_each_cache_holds_the_text_before_the_root(kind: str) 
     assert set(found) == {"the text"} and found["the text"] > 40
 
 
+@pytest.mark.slow
 def test_control_a_net_that_keeps_a_guess_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     keep_a_guess(monkeypatch)
     found, _ = noted(lambda target: KINDS["nets"](target, 2))
@@ -304,6 +307,7 @@ def test_control_what_stays_of_another_token_changes_the_text(twin: type[Hierarc
     assert first_wrong(found) == {where[twin]}, found
 
 
+@pytest.mark.slow
 def test_control_a_rejected_token_that_later_ones_see_changes_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """On an accelerator rejected nodes keep their entries. If each node followed the one before it by number, and not its
     parent, the reviewer's own token would see what was rejected."""

@@ -36,6 +36,7 @@ SOME = SkipSet.of(attention=[1, 2], mlp=[2])
 EVERYTHING = SkipSet.of(range(4), range(4))
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("policy", [Chain(Draw.GIVEN), BestFirst(1, children=2)], ids=["chain", "leaves"])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("name", list(TARGETS))

@@ -113,6 +113,7 @@ def test_one_tentative_token_is_accepted_as_a_draw_of_the_deeper_exit_is() -> No
     assert distance(first_token(found, 4), P) < ROUNDING
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("device", [False, True], ids=["host", "device"])
 @pytest.mark.parametrize(("depth", "per_review"), [(2, 1), (3, 1), (2, 2), (3, 2)])
 def test_the_target_s_own_distribution_comes_out(depth: int, per_review: int, device: bool) -> None:
@@ -236,6 +237,7 @@ def test_twin_the_shallow_exit_s_distribution_as_q_biases_the_text() -> None:
 # --- sizes
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("draw", [Draw.GIVEN, Draw.IID])
 @pytest.mark.parametrize("per_review", [1, 2, 5])
 def test_the_contract_of_drafters_holds(per_review: int, draw: Draw) -> None:

@@ -131,6 +131,7 @@ def trained(plan: TrainPlan, folder: Any) -> dict[str, Tensor]:
     return plan.net.state_dict()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("flavour", "base"), [("eagle", eagle), ("medusa", medusa)])
 def test_one_layer_without_a_discriminator_is_the_base_head_bit_for_bit(flavour: str, base: Any, tmp_path: Any) -> None:
     target = tiny_runner(dtype=torch.float32)

@@ -93,6 +93,7 @@ def test_the_count_is_that_of_the_drafters_chain_in_the_engine(kind: str, backen
             assert found == [right]
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(("kind", "backend"), KINDS)
 @pytest.mark.parametrize("window", [3, 128])
 def test_all_positions_at_once_count_what_each_counts_alone(

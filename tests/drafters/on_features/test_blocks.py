@@ -83,6 +83,7 @@ class Trusting(Match):
         )
 
 
+@pytest.mark.slow
 def test_control_a_rule_that_trusts_the_draft_changes_the_text() -> None:
     target = tiny_runner()
     done, _ = served(target, block_drafter(trained("float64"), target), 0.0, CHAIN, Trusting())
@@ -107,6 +108,7 @@ def test_random_weights_leave_the_text_alone(temperature: float) -> None:
         assert [r.output for r in done] == plain and seen.rounds["none"] and {r.stats.disabled for r in done} == {None}
 
 
+@pytest.mark.slow
 def test_options_along_a_path_leave_the_text_alone() -> None:
     target = tiny_runner()
     each = [
@@ -128,6 +130,7 @@ def recipe_of(target: Any, policy: TreePolicy = TREE, rule: Any = None, depth: i
     return Recipe(drafter=drafter, policy=policy, verifier=rule or Match(), controller=Fixed(depth=depth, nodes=nodes))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("policy", [Chain(), Static((2, 1))], ids=["chain", "tree"])
 def test_the_emitted_distribution_is_the_targets(policy: Any) -> None:
     """I2: every outcome of whole requests under rejection, against plain decoding."""
@@ -225,6 +228,7 @@ def compared(drafter: Checked, room: int | None = None) -> float:
     return max(drafter.compared)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("room", [None, 60], ids=["plenty", "preempted"])
 def test_drafts_are_what_was_trained_over_the_text_so_far(room: int | None) -> None:
     """I3: entries are those of the text before the root, and of nothing else, whatever was drafted before."""
@@ -248,10 +252,12 @@ class KeepsBlocks(Checked):
             del state.runner.commit
 
 
+@pytest.mark.slow
 def test_control_entries_of_a_block_that_stay_are_found() -> None:
     assert compared(KeepsBlocks(counted(tiny_runner()))) > 1e-3
 
 
+@pytest.mark.slow
 def test_control_a_block_that_attends_to_its_past_alone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_runner, "opened", lambda segment, size: segment)
     assert compared(Checked(counted(tiny_runner()))) > 1e-3

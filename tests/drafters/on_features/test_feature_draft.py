@@ -152,6 +152,7 @@ def test_a_head_in_float_leaves_the_chain_to_the_loop(target: Any) -> None:
     assert model.length(0) == 0, "and nothing was run"
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("children", [1, 3])
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])
 def test_text_and_accounts_are_those_of_the_loop(kind: str, children: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,6 +185,7 @@ def test_text_and_accounts_are_those_of_the_loop(kind: str, children: int, monke
         assert texts(temperature) == quick
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("policy", "rule"),
     [

@@ -67,6 +67,7 @@ def test_random_weights_leave_the_text_alone(target: Any, kind: str, temperature
         assert sum(r.stats.draft_tokens for r in drafted) > 0
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", [pytest.param("eagle", marks=pytest.mark.slow), "eagle3", "griffin", "deep_eagle"])
 def test_rows_after_every_round_are_those_of_a_fresh_head(target: Any, kind: str) -> None:
     """I3: fed the same text in one go, a new drafter has the same rows, whatever was drafted and dropped before."""
@@ -210,6 +211,7 @@ def test_text_of_one_token_changes_no_other_draft(target: Any) -> None:
 TRIM = torch.tensor([2, 3, 8, 10, 21, 30, 44, 46, 60])  # odd ones are not among the head's
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("policy", "more"),
     [

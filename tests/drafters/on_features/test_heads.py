@@ -82,6 +82,7 @@ def test_drawn_chains_and_trees_run_under_rejection(target: Any, kind: str) -> N
         assert all(r.stats.draft_tokens > 0 for r in answers)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("policy", "kind"),
     [
@@ -162,6 +163,7 @@ class Watched(Heads):
         return proposal
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("policy", [Chain(Draw.GIVEN), BestFirst(3)], ids=["chain", "tree"])
 def test_a_draft_starts_from_the_feature_that_produced_the_root(target: Any, policy: Any) -> None:
     """More requests than slots, so slots change hands; a new owner's first round must not use the old one's feature."""

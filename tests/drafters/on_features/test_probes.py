@@ -77,6 +77,7 @@ def test_the_text_is_that_of_plain_decoding(name: str, temperature: float, shape
     assert all(seen.rounds[each] for each in ("all", "some", "none")), seen.rounds
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("everywhere", [False, True], ids=["alternating", "everywhere"])
 def test_also_where_requests_lose_their_slots_in_between(everywhere: bool) -> None:
     target, drafter = int8(), probes(depth=1 if everywhere else 3, everywhere=everywhere)
@@ -85,6 +86,7 @@ def test_also_where_requests_lose_their_slots_in_between(everywhere: bool) -> No
     assert sum(seen.rounds.values()) > 10 and sum(r.stats.preempted for r in done) > 0
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("size", [(1, 1), (2, 3), (3, 4), (4, 7), (5, 30), (30, 5), (6, 15)], ids=str)
 @pytest.mark.parametrize("everywhere", [False, True], ids=["alternating", "everywhere"])
 def test_also_where_there_is_no_room_for_all_of_it(everywhere: bool, size: tuple[int, int]) -> None:
@@ -107,6 +109,7 @@ def test_at_the_end_of_the_context_drafts_and_branches_are_shorter() -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "options",
     [
@@ -123,6 +126,7 @@ def test_options_act_along_the_paths_of_a_draft(options: dict[str, Any]) -> None
     assert texts(found) == texts(plain) and sum(r.stats.rounds_all + r.stats.rounds_some for r in found) > 0
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("everywhere", [False, True], ids=["alternating", "everywhere"])
 @pytest.mark.parametrize("options", [{"temperature": 0.0}, {"temperature": 1.0}], ids=str)
 @pytest.mark.parametrize("shape", list(SHAPES))
@@ -165,6 +169,7 @@ def test_the_overlapped_loop_writes_the_same_text() -> None:
     assert texts(done) == texts(served(target, None, 0.0)[0])
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("everywhere", [False, True], ids=["alternating", "everywhere"])
 def test_what_is_kept_of_a_round_is_the_branch_behind_the_last_accepted_token(everywhere: bool) -> None:
     """As training sees that branch, from the text alone; and the cache holds the text before the root, no probe."""
@@ -254,6 +259,7 @@ def show_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scoring, "assemble_lists", assembled)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("fault", "said"), [(leave_probes, "another text"), (show_probes, "entries of another text in k1")]
 )
@@ -284,6 +290,7 @@ class Confused(TrainedProbes):
         return replace(made, inputs=Inputs(made.inputs.vectors, index))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", list(TARGETS))
 def test_a_vector_at_an_ordinary_token_disables_the_drafter_and_leaves_the_text(name: str) -> None:
     target, wrong = TARGETS[name](), Confused(model(name), STAGES)

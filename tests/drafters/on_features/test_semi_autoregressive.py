@@ -78,6 +78,7 @@ def test_random_weights_leave_the_text_alone(block: int) -> None:
         assert [r.output for r in done] == plain and seen.rounds["none"] and {r.stats.disabled for r in done} == {None}
 
 
+@pytest.mark.slow
 def test_options_along_a_path_leave_the_text_alone() -> None:
     target = tiny_runner()
     options: dict[str, Any] = {"repetition_penalty": 1.5, "logit_bias": {2: 1.0, 4: -1.0}, "min_tokens": 5}
@@ -92,6 +93,7 @@ def test_options_along_a_path_leave_the_text_alone() -> None:
     assert texts[0] == texts[1]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("policy", [Chain(), Static((2, 1))], ids=["chain", "tree"])
 def test_the_emitted_distribution_is_the_targets(policy: Any) -> None:
     """I2: every outcome of whole requests under rejection, against plain decoding."""
@@ -197,6 +199,7 @@ class Forgets(Compared):
             runner.cache.store("state")[slot, :, runner.length(slot) - 1] = 0.0
 
 
+@pytest.mark.slow
 def test_control_a_state_that_does_not_follow_the_text_is_found() -> None:
     assert compared(2, Chain(), drafter=Forgets) > 1e-3
 

@@ -84,6 +84,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("way", WAYS)
 def test_the_text_is_that_of_plain_decoding_and_the_cache_holds_the_text(way: str) -> None:
     each = params(**WAYS[way])
@@ -157,6 +158,7 @@ def test_cancelled_and_preempted_requests_leave_no_trace() -> None:
     assert not engine.drafter_state.drafts and not engine.drafter_state.inner.owner
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("options", [{"temperature": 0.0}, {}], ids=["greedy", "sampled"])
 def test_a_device_drafts_and_writes_the_same_with_two_more_reads(options: dict[str, Any]) -> None:
     """The last drafted token before the pass, and the outputs of all nodes after the verdict."""

@@ -119,6 +119,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("drafter", [SMALL, Lookahead(copy=False)], ids=["small", "published"])
 def test_the_text_is_that_of_plain_decoding_and_the_cache_holds_the_text(way: str, drafter: Lookahead) -> None:
@@ -174,6 +175,7 @@ def test_the_overlapped_loop_writes_the_same_text() -> None:
     assert [r.output for r in done] == plain(params()) and {r.stats.disabled for r in done} == {None}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("options", [{"temperature": 0.0}, {}], ids=["greedy", "sampled"])
 def test_a_device_drafts_and_writes_the_same_with_one_more_read(options: dict[str, Any]) -> None:
     """The outputs of probes are read after the verdict."""

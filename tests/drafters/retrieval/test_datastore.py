@@ -135,6 +135,7 @@ def plain(options: dict[str, float]) -> tuple[list[SamplingParams], list[list[in
     return params, ran(CpuRunner(MODEL), autoregressive.build, PROMPTS, params).texts
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("nodes", [3, 16])
 def test_the_text_is_that_of_plain_decoding_whether_drafts_are_right_or_wrong(

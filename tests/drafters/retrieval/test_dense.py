@@ -235,6 +235,7 @@ def spoiled_store(path: Path, texts: list[list[int]]) -> DenseStore:
     return made_dense(path, documents, read=final_states(CpuRunner(MODEL)), info=info)
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("way", WAYS)
 def test_the_text_is_that_of_plain_decoding_whether_drafts_are_right_or_wrong(tmp_path: Path, way: str) -> None:
     params = [SamplingParams(seed=i, max_tokens=24, **{"temperature": 1.0, **WAYS[way]}) for i in range(8)]
@@ -251,6 +252,7 @@ def test_the_text_is_that_of_plain_decoding_whether_drafts_are_right_or_wrong(tm
     assert min(found.accepted) > 0, f"all, some and none: {found.accepted}"
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_on_a_device_a_round_reads_the_verdict_and_the_hidden_states(tmp_path: Path, temperature: float) -> None:
     params = [SamplingParams(seed=i, max_tokens=16, temperature=temperature) for i in range(8)]

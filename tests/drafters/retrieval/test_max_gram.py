@@ -65,6 +65,7 @@ def test_a_tree_that_is_there_already_is_left_alone() -> None:
     assert drafter.propose(state, rnd.ahead(), bare, limit, POLICY) is bare
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("options", [{"temperature": 0.0}, {"temperature": 1.0}], ids=str)
 def test_the_text_is_that_of_plain_decoding(options: dict[str, Any]) -> None:
     target, prompts = tiny_runner(2), [([1 + i, 2, 3] * 4)[: 5 + i] for i in range(8)]

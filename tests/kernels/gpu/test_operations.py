@@ -111,6 +111,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("ops", [KERNELS, Operations(invariant=True)], ids=["fast", "invariant"])
 def test_attention_of_ragged_trees(name: str, ops: Operations) -> None:
@@ -119,11 +120,13 @@ def test_attention_of_ragged_trees(name: str, ops: Operations) -> None:
     check_attention(ops, c, heads, 32)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("ops", [KERNELS, Operations(invariant=True)], ids=["fast", "invariant"])
 def test_attention_of_single_tokens_in_several_parts(ops: Operations) -> None:
     check_attention(ops, case([Line(0, 91, 1, []), Line(3, 3, 1, []), Line(1, 64, 1, [])], 1), HEADS, 16)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("ops", [KERNELS, Operations(invariant=True)], ids=["fast", "invariant"])
 def test_attention_of_a_prompt_beside_a_tree_of_two_words(ops: Operations) -> None:
     rng = random.Random(7)
@@ -161,6 +164,7 @@ def weight(n: int, k: int, seed: int) -> torch.Tensor:
     return noise(n, k, seed=seed, scale=k**-0.5)
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("norm", [False, True])
 @pytest.mark.parametrize("ops", [KERNELS, Operations(invariant=True)], ids=["fast", "invariant"])
@@ -189,6 +193,7 @@ def test_products_with_rotation_write_the_cache(bias: bool, norm: bool, ops: Ope
     fails(agree, found[2], of(TWINS, other)[2])
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("norm", [False, True])
 def test_rotation_of_many_tokens_is_that_of_few(norm: bool) -> None:
     c = case(lines(random.Random(5)), 8, empty=1)
@@ -204,6 +209,7 @@ def test_rotation_of_many_tokens_is_that_of_few(norm: bool) -> None:
     fails(agree, results[0][1], c.keys)
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("rows", [16, 64])
 @pytest.mark.parametrize("ops", [KERNELS, Operations(invariant=True)], ids=["fast", "invariant"])
 def test_products_that_are_added_to_the_residual(rows: int, ops: Operations) -> None:

@@ -78,6 +78,7 @@ def test_float_backend_has_not():
     assert len(list(batch_invariance_faults(reference("llama"), trees=5))) > 5
 
 
+@pytest.mark.slow
 def test_float_attention_among_exact_products_is_noticed(monkeypatch):
     monkeypatch.setattr(int8_stock, "BACKEND", replace(int8_stock.BACKEND, attention=torch_attention))
     faults = list(batch_invariance_faults(ours("llama"), trees=5))

@@ -169,6 +169,7 @@ def test_missing_and_broken_files_are_named(write_folder):
         Tokenizer.from_folder(folder)
 
 
+@pytest.mark.slow
 def test_nothing_heavy_is_imported(child_env, write_folder):
     import subprocess
     import sys

@@ -21,6 +21,7 @@ def distance(name: str, **more: bool) -> float:
     return float((logits(new)[:, : ours.shape[1]] - ours).abs().max())
 
 
+@pytest.mark.one_in(11)
 @pytest.mark.parametrize("noise", [True, False], ids=["noise", "zeros"])
 @pytest.mark.parametrize("name", CASES)
 def test_logits_are_those_of_the_old_model_at_every_position(name: str, noise: bool) -> None:
@@ -37,6 +38,7 @@ def test_tensors_are_those_that_the_config_asks_for(name: str) -> None:
     assert shape.num_parameters(new) == sum(t.numel() for t in tensors.values())
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("temperature", [0.0, 1.0, 2.0])
 @pytest.mark.parametrize("name", ["everything", "smaller groups", "all biases", "window, own head"])
 def test_texts_are_those_of_the_old_model(name: str, temperature: float) -> None:
@@ -74,6 +76,7 @@ def test_old_taps_keep_their_numbers() -> None:
     assert torch.equal(ours[6], ours[4])  # the added layers add nothing
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("temperature", [1.0, 2.0, 1000.0])
 def test_masked_rows_are_never_sampled(temperature: float) -> None:
     _, new = both("vocabulary")
@@ -113,6 +116,7 @@ def test_faults_in_norms_and_rotation_are_found(monkeypatch: pytest.MonkeyPatch)
         assert float((logits(wrong)[:, :61] - ours).abs().max()) > 1e3 * NEAR, changed
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("fault", ["gain", "pairs", "queries", "noise", "units", "constant"])
 def test_a_step_that_is_left_out_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if fault == "gain":

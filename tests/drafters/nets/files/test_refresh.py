@@ -69,6 +69,7 @@ def said(runner: FeatureModel, only: Tensor | None = None) -> Tensor:
     return logits.clone()
 
 
+@pytest.mark.one_in(5)
 @HEADS
 @BACKENDS
 def test_refreshed_head_is_the_other_head_wherever_it_was_opened(

@@ -66,6 +66,7 @@ def fed(x: ForwardInput, seed: int = 0) -> ForwardInput:
     return replace(x, hidden=hidden)
 
 
+@pytest.mark.one_in(11)
 @pytest.mark.parametrize("only", [None, TRIM], ids=["all", "trimmed"])
 @pytest.mark.parametrize("name", NETS)
 def test_passes_are_those_of_the_processor(name: str, only: torch.Tensor | None) -> None:
@@ -117,6 +118,7 @@ def chained(runner: FloatRunner, parts: list[Part], x: ForwardInput, steps: int,
     return torch.stack(tokens, 1), torch.stack(probs, 1)
 
 
+@pytest.mark.one_in(11)
 @pytest.mark.parametrize("only", [None, TRIM], ids=["all", "trimmed"])
 @pytest.mark.parametrize("name", NETS)
 def test_chains_in_one_call_are_those_of_the_loop(name: str, only: torch.Tensor | None) -> None:

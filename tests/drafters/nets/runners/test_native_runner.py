@@ -163,6 +163,7 @@ def both_passes(runner: Any) -> dict[str, Tensor]:
 # --- what the float backend says
 
 
+@pytest.mark.one_in(11)
 @pytest.mark.parametrize("level", EVERY_LEVEL)
 @pytest.mark.parametrize("name", HEADS)
 def test_says_what_the_float_backend_says(name: str, level: str) -> None:
@@ -282,6 +283,7 @@ def test_equal_logits_are_ranked_by_place_and_what_is_no_number_stays_none() -> 
 # --- the same bits
 
 
+@pytest.mark.one_in(11)
 @pytest.mark.parametrize("level", EVERY_LEVEL)
 @pytest.mark.parametrize("name", HEADS)
 def test_node_has_the_same_bits_alone_and_with_others(name: str, level: str) -> None:
@@ -352,6 +354,7 @@ def request(number: int, text: list[int], tokens: int = 20) -> Request:
     return Request(number, text, params, CONFIG.vocab_size)
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", ["eagle", "eagle3", "griffin", "deep eagle"])
 def test_the_text_is_the_targets_own(name: str) -> None:
     texts = [words(30).tolist(), [5, 7, 1], words(9).tolist()]
@@ -370,6 +373,7 @@ def test_the_text_is_the_targets_own(name: str) -> None:
     assert [r.output for r in drafted] == [r.output for r in plain]
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", ["eagle", "eagle3", "griffin", "deep eagle"])
 def test_rows_after_every_round_are_those_of_a_fresh_head(name: str) -> None:
     drafter = feature_drafter(head(name), CpuRunner(target()))
@@ -453,6 +457,7 @@ def in_one_call(runner: Int8Runner, x: ForwardInput, temperature: float, steps: 
     return tuple(each[..., 0].tolist() for each in found)
 
 
+@pytest.mark.one_in(11)
 @pytest.mark.parametrize("trimmed", [False, True])
 @pytest.mark.parametrize("name", THEMSELVES)
 def test_a_chain_in_one_call_is_that_of_single_passes_to_the_bit(name: str, trimmed: bool) -> None:

@@ -165,6 +165,7 @@ made_dense(Path(sys.argv[1]), [[1, 2, 3]] * 99, read=read)
 """
 
 
+@pytest.mark.slow
 def test_a_killed_build_leaves_the_store_that_was_there_and_the_next_one_works(tmp_path: Path) -> None:
     made_dense(tmp_path / "s", TEXTS[:1])
     env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT / 'tests' / 'helpers'}"}
