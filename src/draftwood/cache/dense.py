@@ -92,6 +92,18 @@ class DenseCache:
         """[slots, heads, entries, width]; fetch it again for every pass, because it may have grown."""
         return self._stores[name]
 
+    def entries(self, name: str) -> Tensor:
+        """The numbers of a per-token store as they lie; fetch it again for every pass."""
+        return self._stores[name]
+
+    def blocks_of(self, slot: int) -> int | None:
+        """Where the numbers of the blocks of a slot's entries stand in memory; None: its entries lie in one stretch."""
+        return None
+
+    def writable(self, slot: int) -> int:
+        """Entries that a slot can hold before a store must grow."""
+        return self._allocated
+
     def pairs(self, layers: range) -> Tensor:
         """[layers, 2, slots, heads, entries, width]: keys and values of consecutive layers of a decoder."""
         joined = next(iter(self._joined.values()))  # the model's stores have one shape and come first
@@ -150,6 +162,11 @@ class DenseCache:
         want = list(tokens if self._states is None else tokens[:-1])  # a state that has read the root cannot be used
         front, slots = tuple(before), self._slots
         return max(free, key=lambda i: (self._usable(i, want) if slots[i].before == front else 0, -slots[i].used))
+
+    def present(self, tokens: Sequence[int], before: Sequence[int] = ()) -> int:
+        """Entries that `admit` would find for these tokens."""
+        want, front = list(tokens[:-1]), tuple(before)
+        return max((self._usable(i, want) for i, s in enumerate(self._slots) if s.before == front), default=0)
 
     def _usable(self, slot: int, want: list[int], most: int | None = None) -> int:
         """How many entries of a slot a text can start from, at most `most`: as far as the texts agree and every pool is
@@ -273,11 +290,15 @@ class DenseCache:
             base = len(s.text)
             moved = next((i for i, e in enumerate(kept) if e != i), len(kept))
             if moved < len(kept):
-                source = put([base + entry for entry in kept[moved:]], self.device)
-                for joined in self._joined.values():
-                    joined[:, slot, :, base + moved : base + len(kept)] = joined[:, slot].index_select(2, source)
+                self._pull(slot, base + moved, [base + entry for entry in kept[moved:]])
             s.text += [s.ids[e] for e in kept]
             self._drop_staged(s)
+
+    def _pull(self, slot: int, to: int, sources: Sequence[int]) -> None:
+        """Copy entries of a slot to `to`, `to` + 1, ...; all are read before one is written."""
+        index = put(sources, self.device)
+        for joined in self._joined.values():
+            joined[:, slot, :, to : to + len(sources)] = joined[:, slot].index_select(2, index)
 
     def _check_paths(self, slots: Sequence[int], entries: Sequence[Sequence[int]]) -> None:
         """EngineError if entries are kept without one that their last state has read, or with one that it has not."""

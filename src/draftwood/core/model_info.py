@@ -23,6 +23,7 @@ class ModelInfo:
     dtype: torch.dtype = torch.float32
     backend: str = ""  # how its products run, for reports
     batch_invariant: bool = False  # a token's result has the same bits whatever else is in the pass
+    reads_blocks: bool = False  # its passes find cache entries through a table of blocks
     layer_ranges: bool = True  # runs any LayerPlan; otherwise all layers or none
     config: ModelConfig | None = None  # the whole shape, of families that have a decoder here
     name: str = ""  # as it was asked for

@@ -203,6 +203,15 @@ class Cache(Slots, Protocol):
         """Per-token entries: [slots, heads, entries, width]."""
         ...
 
+    def entries(self, name: str) -> Tensor:
+        """The numbers of a per-token store as they lie: as `store` gives them, or, where `blocks_of` gives an address, one
+        stretch of blocks: [heads, blocks * entries of a block, width]."""
+        ...
+
+    def blocks_of(self, slot: int) -> int | None:
+        """The address of the numbers of the blocks that hold a slot's entries; None: they lie in one stretch of the slot's."""
+        ...
+
     def pairs(self, layers: range) -> Tensor:
         """Keys and values of consecutive layers of a decoder: [layers, 2, slots, heads, entries, width]."""
         ...

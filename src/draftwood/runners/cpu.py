@@ -7,6 +7,7 @@ from typing import Any
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from draftwood.cache.block_cache import BlockCache
 from draftwood.cache.dense import DenseCache
 from draftwood.core.forward import ALL, CacheSpec, ForwardInput, ForwardOutput, LayerPlan
 from draftwood.core.model_info import ModelInfo
@@ -26,15 +27,11 @@ class CpuRunner(WithCache):
     def open(
         self, slots: int, capacity: int, max_cache_tokens: int | None = None, pools: Sequence[CacheSpec] = ()
     ) -> "CpuRunner":
-        cache = DenseCache(
-            self.model.cache_specs,
-            slots=slots,
-            capacity=capacity,
-            max_cache_tokens=max_cache_tokens,
-            device=self.info.device,
-            pools=pools,
-        )
-        return type(self)(self.model, self.info, cache)
+        sizes: dict[str, Any] = {"slots": slots, "capacity": capacity, "max_cache_tokens": max_cache_tokens}
+        specs = self.model.cache_specs
+        if self.info.reads_blocks:
+            return type(self)(self.model, self.info, BlockCache(specs, **sizes, pools=pools))
+        return type(self)(self.model, self.info, DenseCache(specs, **sizes, device=self.info.device, pools=pools))
 
     def first_layers(self, count: int) -> "CpuRunner":
         if not self.info.layer_ranges:

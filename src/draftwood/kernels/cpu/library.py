@@ -43,6 +43,7 @@ class Segment(ctypes.Structure):
     _fields_ = [
         *((name, c_int32) for name in ("slot", "start", "stop", "committed", "staged")),
         ("visible", c_void_p),
+        ("blocks", c_void_p),
     ]
 
 

@@ -59,6 +59,7 @@ class NativeDecoder:
             max_positions=c.max_positions,
             backend=f"int8 {self.library.level}",
             batch_invariant=True,
+            reads_blocks=True,
             config=c,
         )
 

@@ -92,10 +92,11 @@ class Stores:
 
     def of(self, cache: Cache) -> Any:
         """A pointer to one Store per layer."""
-        first = cache.store("k0")
+        first = cache.entries("k0")
         held = self._held.get(cache)
         if held is None or held[0] is not first:
-            layers = [(cache.store(f"k{i}").data_ptr(), cache.store(f"v{i}").data_ptr()) for i in range(self.layers)]
+            each = [(cache.entries(f"k{i}"), cache.entries(f"v{i}")) for i in range(self.layers)]
+            layers = [(keys.data_ptr(), values.data_ptr()) for keys, values in each]
             held = first, cast((native.Store * len(layers))(*layers), POINTER(native.Store))
             self._held[cache] = held
         return held[1]
@@ -113,7 +114,7 @@ class NativePass:
         stores: Stores,
         local: Rotations | None = None,
     ) -> None:
-        store = cache.store("k0")
+        store = cache.entries("k0")
         cos, sin = rotations.upto(int(x.positions.max()) if x.size else 0)
         own = (None, None) if local is None else local.upto(int(x.positions.max()) if x.size else 0)
         self.kept = [x.positions.contiguous(), x.entries.contiguous(), cos, sin, store]
@@ -122,6 +123,7 @@ class NativePass:
         for part, s in zip(self.parts, segments, strict=True):
             part.slot, part.start, part.stop = s.slot, s.start, s.stop
             part.committed, part.staged = s.committed, s.staged
+            part.blocks = cache.blocks_of(s.slot)
             if s.visible is not None:
                 visible = s.visible.contiguous()
                 self.kept.append(visible)
@@ -130,7 +132,7 @@ class NativePass:
             tokens=x.size,
             segments=len(segments),
             segment=self.parts,
-            cache=native.CacheLayout(store.stride(0), store.stride(1), self.kept[1].data_ptr()),
+            cache=native.CacheLayout(store.stride(0), store.stride(-3), self.kept[1].data_ptr()),
             stores=stores.of(cache),
             positions=self.kept[0].data_ptr(),
             cos=cos.data_ptr(),

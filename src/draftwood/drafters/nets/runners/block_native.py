@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from draftwood.cache.block_cache import BlockCache
 from draftwood.cache.dense import DenseCache, slot_runs
 from draftwood.core.forward import CacheSpec, ForwardInput, HostInput
 from draftwood.core.host import host
@@ -52,7 +53,7 @@ class BlockInt8Runner(WithCache):
         self._only: tuple[Tensor | None, Packed | None, native.Matrix] | None = None
 
     def open(self, slots: int, capacity: int) -> "BlockInt8Runner":
-        cache = DenseCache(self.cache_specs, slots=slots, capacity=capacity)
+        cache = BlockCache(self.cache_specs, slots=slots, capacity=capacity)
         return BlockInt8Runner(self.head, self.target, cache, self._weights)
 
     def refresh(self, weights: Mapping[str, Tensor]) -> None:

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from draftwood.cache.block_cache import BlockCache
 from draftwood.cache.dense import DenseCache
 from draftwood.core.forward import ForwardInput
 from draftwood.drafters.nets.files.refresh import check
@@ -52,7 +53,7 @@ class Int8Runner(WithCache):
         self._only: tuple[Tensor, int, native.Reader, Packed] | None = None
 
     def open(self, slots: int, capacity: int) -> "Int8Runner":
-        cache = DenseCache(self.cache_specs, slots=slots, capacity=capacity)
+        cache = BlockCache(self.cache_specs, slots=slots, capacity=capacity)
         return Int8Runner(self.head, self.target, cache, self._weights)
 
     def refresh(self, weights: Mapping[str, Tensor]) -> None:
@@ -113,7 +114,8 @@ class Int8Runner(WithCache):
         assert x.hidden is not None
         library, reader = self.target.library, self._weights.reader if only is None else self._trimmed(only)
         cache = self.cache
-        if cache.length(x.to_host().slots[0]) + x.size + steps > cache.store("k0").shape[2]:
+        slot = x.to_host().slots[0]
+        if cache.length(slot) + x.size + steps > cache.writable(slot):
             return None
         library.threads(torch.get_num_threads())
         native_pass = NativePass(x, cache, cache.stage(x), self._rotations, self._stores)

@@ -9,9 +9,10 @@
 struct Segment {  // tokens of one slot inside a pass
   int32_t slot, start, stop, committed, staged;
   const uint8_t* visible;  // [stop - start][staged], or null: every staged entry is visible
+  const int32_t* blocks;   // of the slot's entries, ENTRIES to each; null: they lie in one stretch, the slot's own
 };
 
-struct Store {  // keys and values of one layer: [slots][heads][entries][width] halves
+struct Store {  // keys and values of one layer: [slots][heads][entries][width] halves, or [heads][blocks][ENTRIES][width]
   uint16_t *keys, *values;
 };
 
@@ -26,6 +27,15 @@ struct Cache {
   int64_t slot_stride, head_stride;  // in numbers
   const int64_t* entries;            // staged entry of every token
 };
+
+constexpr int ENTRIES = 32;  // entries: a block is never left inside a tile of keys, and a slot's first entries fill whole blocks
+static_assert(ENTRIES % KEYS == 0);
+
+// Where an entry of a slot lies in a store, in numbers from the first of its head.
+static inline size_t place_of(const Segment& s, const Cache& cache, int entry, int width) {
+  if (s.blocks == nullptr) return (size_t)s.slot * cache.slot_stride + (size_t)entry * width;
+  return ((size_t)s.blocks[entry / ENTRIES] * ENTRIES + entry % ENTRIES) * width;
+}
 
 constexpr int LEAST_NODES = 4, MOST_NODES = 16;  // tokens that share converted KV entries
 struct Paths {  // the staged entries that each token attends to, in order
@@ -190,8 +200,8 @@ static void attend(const Shape& shape, const Segment& s, const Store& store_, co
                    Scratch& scratch) {
   const int width = shape.head_dim, group = shape.heads / shape.kv_heads, vectors = (width + LANES - 1) / LANES;
   const int count = to - from, n = s.committed;
-  const uint16_t* keys = store_.keys + s.slot * cache.slot_stride + kv * cache.head_stride;
-  const uint16_t* values = store_.values + s.slot * cache.slot_stride + kv * cache.head_stride;
+  const uint16_t* keys = store_.keys + kv * cache.head_stride;
+  const uint16_t* values = store_.values + kv * cache.head_stride;
 
   struct Token {
     const int32_t* path;  // its staged entries
@@ -229,7 +239,7 @@ static void attend(const Shape& shape, const Segment& s, const Store& store_, co
   alignas(64) float transposed[(BLOCKS * WIDEST + 32) * KEYS];
   const auto score_blocks = [&](int k, auto blocks, auto* transposed) {
     for (int b = 0; b < blocks; b++)
-      transpose(keys + (size_t)(k + b * KEYS) * width, reach - k - b * KEYS, width,
+      transpose(keys + place_of(s, cache, k + b * KEYS, width), reach - k - b * KEYS, width,
                 transposed + (size_t)b * width * KEYS);
     by_parts<QUERIES>(0, all, [&](int j, auto some) {
       int end = 0;  // tokens of a prompt reach less far than the last of them
@@ -260,15 +270,21 @@ static void attend(const Shape& shape, const Segment& s, const Store& store_, co
   // Values: the entries that all tokens have at the same positions first; then the rest of each token's path.
   alignas(64) F value[VALUES][VECTORS];
   const auto add = [&](const int32_t* path, int p, int entries, int token, int behind) {  // for tokens [token, behind)
+    const uint16_t* first = values + place_of(s, cache, p, width);
+    const bool adjacent = p + entries <= n && (s.blocks == nullptr || p % ENTRIES + entries <= ENTRIES);
     by_parts<VECTORS>(0, vectors, [&](int part, auto v) {
-      for (int i = 0; i < entries; i++) {
-        const int entry = p + i < n ? p + i : n + path[p + i - n];
-        load_entry<v>(values + (size_t)entry * width + part * LANES, width - part * LANES, value[i]);
+      const int at = part * LANES;
+      if (adjacent) {
+        for (int i = 0; i < entries; i++) load_entry<v>(first + (size_t)i * width + at, width - at, value[i]);
+      } else {
+        for (int i = 0; i < entries; i++) {
+          const int entry = p + i < n ? p + i : n + path[p + i - n];
+          load_entry<v>(values + place_of(s, cache, entry, width) + at, width - at, value[i]);
+        }
       }
       if (many)
         for (int i = 0; i < entries; i++)
-          for (int x = 0; x < v; x += 2)
-            __builtin_prefetch(values + (size_t)(p + i + NEXT_ENTRIES) * width + (part + x) * LANES);
+          for (int x = 0; x < v; x += 2) __builtin_prefetch(first + (size_t)(i + NEXT_ENTRIES) * width + at + x * LANES);
       const auto mix_all = [&](int first, int count, int low) {
         by_parts<QUERIES>(first, count, [&](int j, auto some) {
           mix<some, v>(value, low, entries, scores + j * pitch + p, pitch, mixed + j * m_pitch + part * LANES, m_pitch);

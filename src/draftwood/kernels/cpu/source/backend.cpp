@@ -147,7 +147,7 @@ static inline void write_entries(const Shape& s, const Layer& layer, const Pass&
     if (layer.q_norm != nullptr)
       for (int j = 0; j < kv; j++) rms_norm(k + (size_t)j * d, layer.k_norm, d, s.eps, k + (size_t)j * d);
     rotate(k, kv, d, cos, sin, 1.0f);
-    const size_t entry = (size_t)g.slot * pass.cache.slot_stride + (size_t)(g.committed + pass.cache.entries[t]) * d;
+    const size_t entry = place_of(g, pass.cache, g.committed + pass.cache.entries[t], d);
     for (int j = 0; j < kv; j++) {
       store_entry(store_.keys + entry + j * pass.cache.head_stride, k + (size_t)j * d, d);
       store_entry(store_.values + entry + j * pass.cache.head_stride, v + (size_t)j * d, d);
