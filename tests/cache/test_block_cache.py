@@ -11,7 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from draftwood.cache.block_cache import BlockCache, SavedText
 from draftwood.cache.blocks import SIZE, Blocks
-from draftwood.cache.prefix_tree import PrefixTree, shared
+from draftwood.cache.prefix_tree import PrefixTree
+from draftwood.core.common_prefix import common_prefix
 from draftwood.core.forward import CacheSpec, ForwardInput
 from draftwood.errors import EngineError, OutOfBlocks
 
@@ -91,11 +92,13 @@ class Rounds(RuleBasedStateMachine):
         tenant = rng.choice(TENANTS)
         saved = rng.choice([*self.saved, None])
         own = [t for t, other in (*self.gone, *((self.texts[i], self.tenant[i]) for i in self.texts)) if other == tenant]
-        expected = self.c.present(text, tenant)
-        done = self.c.admit(slot, text, most, tenant, saved)
+        expected, _ = self.c.present(text, tenant)
+        found = done = self.c.admit(slot, text, most, tenant)
+        if saved is not None:
+            done = self.c.restore(slot, saved, text, most)
         assert done <= len(text) - 1 and (most is None or done <= most)
-        assert done <= max((shared(text, each) for each in own), default=0), "shared with another tenant"
-        assert saved is not None or done <= expected
+        assert done <= max((common_prefix(text, each) for each in own), default=0), "shared with another tenant"
+        assert found <= min(done, expected)
         self.texts[slot], self.tenant[slot], self.filled[slot] = text[:done], tenant, done
 
     def a_round(self, rng: random.Random) -> None:
@@ -221,7 +224,7 @@ def test_texts_that_begin_alike_are_stored_once() -> None:
     text = list(range(70))
     c.admit(0, [*text, 1])
     run(c, 0, text)
-    assert c.present([*text, 2]) == 70 and holders(c) == 3
+    assert c.present([*text, 2]) == (70, 64) and holders(c) == 3
     assert c.admit(1, [*text, 2]) == 70, "also the part of a block at the end of a text that runs"
     assert c.blocks.of(1)[:2] == c.blocks.of(0)[:2] and holders(c) == 4
     run(c, 1, [77])
@@ -244,7 +247,7 @@ def test_nothing_is_shared_behind_different_tokens() -> None:
     c = cache()
     c.admit(0, list(range(80)), before=(7,))
     run(c, 0, list(range(79)))
-    assert c.present(range(80), (8,)) == 0 and c.admit(1, list(range(80)), before=(8,)) == 0
+    assert c.present(range(80), (8,)) == (0, 0) and c.admit(1, list(range(80)), before=(8,)) == 0
     assert c.admit(2, list(range(80)), before=(7,)) == 79
 
 
@@ -255,7 +258,7 @@ def test_more_texts_are_found_again_than_there_are_slots() -> None:
         c.admit(0, [*text, 0])
         run(c, 0, text)
         c.free([0])
-    assert [c.present([*text, 0]) for text in texts] == [40] * 9
+    assert [c.present([*text, 0]) for text in texts] == [(40, 0)] * 9
     assert holders(c) == 0
 
 
@@ -269,8 +272,8 @@ def test_the_text_unused_for_longest_is_given_up_first_from_its_end_on() -> None
     c.free([0])
     c.admit(0, [3])
     c.reserve([0], [70])
-    assert c.present([*[1] * 100, 0]) == 100
-    assert c.present([*[2] * 100, 0]) == 64, "two blocks were needed, one was free"
+    assert c.present([*[1] * 100, 0]) == (100, 0)
+    assert c.present([*[2] * 100, 0]) == (64, 0), "two blocks were needed, one was free"
     c.check_integrity()
 
 
@@ -293,9 +296,9 @@ def test_a_pool_that_is_filled_late_holds_back_what_is_shared() -> None:
     c = cache(pools=(POOL,))
     c.admit(0, [*range(70), 1])
     run(c, 0, list(range(70)))
-    assert c.present([*range(70), 2]) == 0
+    assert c.present([*range(70), 2]) == (0, 0)
     c.filled(0, "own", 40)
-    assert c.present([*range(70), 2]) == 40
+    assert c.present([*range(70), 2]) == (40, 32)
     c.free([0])
     assert c.admit(1, [*range(70), 2]) == 40
     c.check_integrity()
@@ -314,9 +317,11 @@ def test_a_saved_text_comes_back_although_its_blocks_were_given_up() -> None:
     c.forget()
     for joined in c._joined.values():
         joined.fill_(-1.0)
-    assert c.admit(0, [*text[:140], 8, 8], saved=saved) == 140, "as far as the texts agree"
+    again = [*text[:140], 8, 8]
+    assert c.admit(0, again) == 0 and c.restore(0, saved, again) == 140, "as far as the texts agree"
     assert named(c, 0) == text[:140]
-    assert c.admit(1, [*text, 0], before=(4,), saved=saved) == 0, "it stood behind other tokens"
+    assert c.admit(1, [*text, 0], before=(4,)) == 0
+    assert c.restore(1, saved, [*text, 0]) == 0, "it stood behind other tokens"
     c.check_integrity()
 
 

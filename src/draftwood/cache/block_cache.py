@@ -16,9 +16,10 @@ from torch import Tensor
 
 from draftwood.cache.blocks import SIZE, Blocks
 from draftwood.cache.dense import DenseCache
-from draftwood.cache.prefix_tree import shared
+from draftwood.core.common_prefix import common_prefix
 from draftwood.core.forward import CacheSpec, Segment
 from draftwood.core.host import put
+from draftwood.core.protocols import Saved
 from draftwood.errors import EngineError, OutOfBlocks
 
 _INITIAL = 512 // SIZE  # blocks for each slot
@@ -34,8 +35,8 @@ class SavedText:
     stores: tuple[Tensor, ...]  # [stores, heads, entries, width] of each shape
 
     @property
-    def nbytes(self) -> int:
-        return sum(each.nbytes for each in self.stores)
+    def num_tokens(self) -> int:
+        return len(self.text)
 
 
 class BlockCache(DenseCache):
@@ -101,9 +102,10 @@ class BlockCache(DenseCache):
         """Any: entries belong to no slot. The one unused for longest, as elsewhere."""
         return min(free, key=lambda i: self._slots[i].used)
 
-    def present(self, tokens: Sequence[int], before: Sequence[int] = ()) -> int:
+    def present(self, tokens: Sequence[int], before: Sequence[int] = ()) -> tuple[int, int]:
         full, part = self._found(list(tokens[:-1]), tuple(before))
-        return len(full) * SIZE + (0 if part is None else part[1])
+        held = sum(self.blocks.refs[block] > 0 for block in full)
+        return len(full) * SIZE + (0 if part is None else part[1]), held * SIZE
 
     def _found(self, want: list[int], front: tuple[int, ...]) -> tuple[list[int], tuple[int, int] | None]:
         """The full blocks with which a text begins, and a block that begins as the text goes on, with how many tokens."""
@@ -114,21 +116,13 @@ class BlockCache(DenseCache):
             if s.owned and s.before == front and rest and self.blocks.published[slot] == len(full):
                 i = len(full)
                 end = s.text[i * SIZE : min(len(s.text), *s.filled.values()) if s.filled else len(s.text)]
-                agree = shared(end, rest)
+                agree = common_prefix(end, rest)
                 if agree > (0 if best is None else best[1]) and self.blocks.of(slot)[:i] == full:
                     best = int(self.blocks.rows[slot, i]), agree
         return full, best
 
-    def admit(
-        self,
-        slot: int,
-        tokens: Sequence[int],
-        most: int | None = None,
-        before: Sequence[int] = (),
-        saved: SavedText | None = None,
-    ) -> int:
-        """As in DenseCache, without a copy of full blocks. `saved`: entries of this text that were saved before; those that
-        are not found are copied back."""
+    def admit(self, slot: int, tokens: Sequence[int], most: int | None = None, before: Sequence[int] = ()) -> int:
+        """As in DenseCache, without a copy of full blocks."""
         mine, blocks = self._slots[slot], self.blocks
         if mine.owned:
             raise EngineError(f"slot {slot} is admitted twice")
@@ -141,8 +135,6 @@ class BlockCache(DenseCache):
         size = len(full) * SIZE
         if part is not None and self._start_from(slot, *part):
             size += part[1]
-        if saved is not None and saved.before == front:
-            size = self._restore(slot, saved, size, shared(saved.text, want))
         mine.text = want[:size]
         mine.filled = dict.fromkeys(self._pools, size)
         self._publish(slot)
@@ -273,8 +265,13 @@ class BlockCache(DenseCache):
         stores = tuple(joined.index_select(2, places) for joined in self._joined.values())
         return SavedText(tuple(s.text[:size]), s.before, stores)
 
-    def _restore(self, slot: int, saved: SavedText, first: int, size: int) -> int:
-        """Write saved entries from `first` up to `size`, as far as there are blocks; how many entries the slot has then."""
+    def restore(self, slot: int, saved: Saved, tokens: Sequence[int], most: int | None = None) -> int:
+        """All saved entries that the text has in common with these tokens, or none if there is no room."""
+        s = self._slots[slot]
+        first = len(s.text)
+        if not isinstance(saved, SavedText) or saved.before != s.before:
+            return first
+        size = common_prefix(saved.text, tokens[:-1] if most is None else tokens[: min(most, len(tokens) - 1)])
         if size <= first:
             return first
         try:
@@ -284,6 +281,9 @@ class BlockCache(DenseCache):
         places = put(self.places(slot, range(first, size)), self.device)
         for joined, copy in zip(self._joined.values(), saved.stores, strict=True):
             joined.index_copy_(2, places, copy[:, :, first:size])
+        s.text = list(tokens[:size])
+        s.filled = dict.fromkeys(self._pools, size)
+        self._publish(slot)
         return size
 
     def check_integrity(self) -> None:

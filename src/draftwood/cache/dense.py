@@ -20,8 +20,10 @@ import torch
 from torch import Tensor
 
 from draftwood.cache.states import SlotStates, check_order
+from draftwood.core.common_prefix import common_prefix
 from draftwood.core.forward import CacheSpec, ForwardInput, Segment
 from draftwood.core.host import put
+from draftwood.core.protocols import Saved
 from draftwood.errors import EngineError, OptionError, OutOfBlocks
 
 _INITIAL_ENTRIES = 512
@@ -163,16 +165,23 @@ class DenseCache:
         front, slots = tuple(before), self._slots
         return max(free, key=lambda i: (self._usable(i, want) if slots[i].before == front else 0, -slots[i].used))
 
-    def present(self, tokens: Sequence[int], before: Sequence[int] = ()) -> int:
-        """Entries that `admit` would find for these tokens."""
+    def present(self, tokens: Sequence[int], before: Sequence[int] = ()) -> tuple[int, int]:
+        """Entries that `admit` would find for these tokens, and how many of them need no room; here they are copied."""
         want, front = list(tokens[:-1]), tuple(before)
-        return max((self._usable(i, want) for i, s in enumerate(self._slots) if s.before == front), default=0)
+        return max((self._usable(i, want) for i, s in enumerate(self._slots) if s.before == front), default=0), 0
+
+    def save(self, slot: int) -> Saved | None:
+        """None: texts stay where they are until others need their slots."""
+        return None
+
+    def restore(self, slot: int, saved: Saved, tokens: Sequence[int], most: int | None = None) -> int:
+        raise EngineError("a dense cache saves no text")
 
     def _usable(self, slot: int, want: list[int], most: int | None = None) -> int:
         """How many entries of a slot a text can start from, at most `most`: as far as the texts agree and every pool is
         filled. With per-slot states: all of them or none."""
         s = self._slots[slot]
-        size = min(_shared(s.text, want), *s.filled.values()) if s.filled else _shared(s.text, want)
+        size = min(common_prefix(s.text, want), *s.filled.values()) if s.filled else common_prefix(s.text, want)
         if self._states is not None and (size < len(s.text) or (most is not None and size > most)):
             return 0
         return size if most is None else min(size, most)
@@ -372,16 +381,3 @@ def _add_visible(visible: np.ndarray, entries: list[int], parents: list[int], si
         visible[entry] = visible[parent] if parent >= 0 else False
         visible[entry, entry] = True
     return visible
-
-
-def _shared(have: list[int], want: list[int]) -> int:
-    """Length of the common prefix. Compares pieces that double in length while they agree, because it runs for every slot
-    at every admission and most slots differ within a few tokens."""
-    size = min(len(have), len(want))
-    low, step = 0, 8
-    while low < size:
-        here, there = have[low : low + step], want[low : low + step]
-        if here != there:
-            return low + next((i for i, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), size - low)
-        low, step = low + step, 2 * step
-    return size

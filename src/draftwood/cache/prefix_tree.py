@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from draftwood.core.common_prefix import common_prefix
 from draftwood.errors import EngineError
 
 Above = int | tuple[int, ...]
@@ -67,7 +68,7 @@ class PrefixTree:
         """The block behind `above` that agrees with these tokens for longest, and how many of its tokens do."""
         best: tuple[int, int] | None = None
         for held, block in self.below.get(above, {}).items():
-            agree = shared(held, tokens)
+            agree = common_prefix(held, tokens)
             if agree and (best is None or agree > best[1]):
                 best = block, agree
         return best
@@ -107,9 +108,3 @@ class PrefixTree:
             above = self.known[block].above if block in self.known else block
             if at.get(above, len(at)) <= i if isinstance(above, int) else False:
                 raise EngineError(f"block {block} would be given up after block {above}, which it follows")
-
-
-def shared(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many tokens two texts begin with in common."""
-    size = min(len(a), len(b))
-    return next((i for i in range(size) if a[i] != b[i]), size)

@@ -107,6 +107,9 @@ class EngineConfig:
     max_model_len: int | None = None  # tokens of one sequence: prompt, output and draft; None = the model's context
     # Cache entries of all sequences together; None = max_num_seqs * max_model_len. With less, requests may be preempted.
     max_cache_tokens: int | None = None
+    # Cache entries of preempted requests that may wait as copies outside of the cache; None = max_cache_tokens, 0 = none.
+    # Without a copy a preempted text is read again.
+    max_saved_tokens: int | None = None
     max_prefill_tokens: int = 512  # prompt tokens in one pass
     max_num_waiting: int = 4096  # requests that may wait before Engine.add refuses; LLM.generate queues any number
     # A sequence's text has the same bits whatever runs beside it, refused where the model's backend cannot promise that.
@@ -118,6 +121,9 @@ class EngineConfig:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value <= 0):
                 raise OptionError(f"engine config: {name} must be a positive whole number, got {value!r}")
+        saved = self.max_saved_tokens
+        if saved is not None and (not isinstance(saved, int) or isinstance(saved, bool) or saved < 0):
+            raise OptionError(f"engine config: max_saved_tokens must be a whole number, got {saved!r}")
         for name in ("batch_invariant", "disable_slow_drafts"):
             if getattr(self, name) not in (True, False):
                 raise OptionError(f"engine config: {name} must be True or False, got {getattr(self, name)!r}")

@@ -250,6 +250,13 @@ class Model(Protocol):
     ) -> Float[Tensor, "*S W"]: ...
 
 
+class Saved(Protocol):
+    """Copies of the cache entries of a text."""
+
+    @property
+    def num_tokens(self) -> int: ...
+
+
 class Runner(Slots, Protocol):
     """One model with its cache, on one device or a group of them. Only runners touch either; all other parts hold host
     records and tensors, and wait for a device only where they read."""
@@ -296,6 +303,20 @@ class Runner(Slots, Protocol):
 
     def forget(self) -> None:
         """No later text starts from what free slots still hold."""
+        ...
+
+    def present(self, tokens: Sequence[int], before: Sequence[int] = ()) -> tuple[int, int]:
+        """How many entries `admit` would find for these tokens, and how many of them need no room, because others hold them
+        and would go on holding them."""
+        ...
+
+    def save(self, slot: int) -> Saved | None:
+        """A copy of a slot's committed entries, to be written back after the slot was freed. None: this runner makes none."""
+        ...
+
+    def restore(self, slot: int, saved: Saved, tokens: Sequence[int], most: int | None = None) -> int:
+        """Behind the entries that `admit` found for these tokens, write the saved ones; how many there are then, at most
+        `most`, and as many as there is room for."""
         ...
 
     def embed(self, ids: Int[Tensor, "*S"]) -> Float[Tensor, "*S H"]: ...

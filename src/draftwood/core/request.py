@@ -113,6 +113,12 @@ class Request:
         return self.prompt + self.output
 
     @property
+    def before(self) -> tuple[int, ...]:
+        """What stands in front of the text in a cache: entries are shared within a tenant only, because a prefix that is
+        found at once tells that somebody sent it."""
+        return tuple(self.params.tenant.encode())
+
+    @property
     def num_known(self) -> int:
         return len(self.prompt) + len(self.output)
 

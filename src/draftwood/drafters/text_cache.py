@@ -33,7 +33,7 @@ class TextCache:
         for slot, length, request in zip(rnd.host_slots, rnd.host_lengths, rnd.requests, strict=True):
             if self.owner.get(slot) is not request:
                 self.free([slot])
-                self.runner.admit(slot, request.known_from(0, length))
+                self.runner.admit(slot, request.known_from(0, length), before=request.before)
                 self.owner[slot] = request
             done = self.runner.length(slot)
             chains.append(KnownTokens(slot, done, request.known_from(done, length)))

@@ -1,12 +1,13 @@
 """Engine: owns the states of all parts and makes tokens for its requests, one round per `step`."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from draftwood.core.batch import Room
+from draftwood.core.batch import Prefix, Room
+from draftwood.core.common_prefix import common_prefix
 from draftwood.core.config import EngineConfig
 from draftwood.core.limit import CostEstimate
 from draftwood.core.protocols import Recorder, Runner, Scheduler, Watcher
@@ -18,6 +19,7 @@ from draftwood.engine.drafting import admit_draft, free_controller
 from draftwood.engine.interrupt import HeldInterrupt
 from draftwood.engine.overlapped import Carried
 from draftwood.engine.saved import PlainRounds
+from draftwood.engine.saved_texts import SavedTexts
 from draftwood.engine.scheduler import FirstCome
 from draftwood.engine.step import step
 from draftwood.errors import EngineError, OptionError
@@ -54,6 +56,11 @@ class Engine:
         self.disabled: dict[int, str] = {}  # slot -> why its request goes on without drafts
         self.unfreed: dict[int, str] = {}  # slot -> why the drafter did not free it
         self.slow_rounds = 0  # rounds in a row whose draft took far longer than the target's pass
+        self.admitted: dict[int, Request] = {}  # by slot
+        most = self.config.max_saved_tokens
+        self.saved_texts = SavedTexts(
+            runner, cost_model, runner.max_cache_tokens if most is None else most, self.config.max_prefill_tokens
+        )
         self.plain_rounds = PlainRounds()
         self.totals = Times()
         self.rounds = 0
@@ -100,6 +107,7 @@ class Engine:
         if request.finished:
             return
         request.finish("cancelled")
+        self.saved_texts.drop(request)
         slot = self.scheduler.drop(request)
         if slot is not None:
             self.release([slot])
@@ -137,6 +145,7 @@ class Engine:
             else:
                 request.finish("cancelled")
             self.scheduler.drop(request)
+        self.saved_texts.held.clear()
         self._live.clear()
 
     def room(self) -> Room:
@@ -144,10 +153,26 @@ class Engine:
 
         def admit(request: Request, free: list[int]) -> tuple[int, int]:
             known = request.known
-            # Entries are shared within a tenant only: a prefix that is found at once tells that somebody sent it.
-            tenant = tuple(request.params.tenant.encode())
+            tenant = request.before
             slot = self.runner.prefer(known, free, tenant)
-            return slot, self.runner.admit(slot, known, admit_draft(self, slot, request), before=tenant)
+            most = admit_draft(self, slot, request)
+            done = self.runner.admit(slot, known, most, before=tenant)
+            self.admitted[slot] = request
+            return slot, self.saved_texts.restore(slot, request, done, most)
+
+        def prefix(request: Request, running: Collection[int]) -> Prefix:
+            known, tenant = request.known, request.before
+            present, held = self.runner.present(known, tenant)
+            coming = 0
+            for slot in running:
+                other = self.admitted[slot]
+                if other.params.tenant == request.params.tenant and other.num_known - self.runner.length(slot) > 1:
+                    coming = max(coming, common_prefix(known, other.known))
+            return Prefix(present, held, coming)
+
+        def give_up(slot: int) -> None:
+            self.saved_texts.save(slot, self.admitted[slot])
+            self.release([slot])
 
         return Room(
             slots=self.config.max_num_seqs,
@@ -155,13 +180,15 @@ class Engine:
             spare=self.runner.spare,
             length=self.runner.length,
             admit=admit,
-            release=lambda slot: self.release([slot]),
+            release=give_up,
+            prefix=prefix,
         )
 
     def release(self, slots: Sequence[int]) -> None:
         """Free slots in the cache and in all parts."""
         self.runner.free(slots)
         for slot in slots:
+            self.admitted.pop(slot, None)
             self.carried.pop(slot, None)
             if self.disabled.pop(slot, None) is None:
                 self.free_draft(slot)

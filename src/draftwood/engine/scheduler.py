@@ -7,6 +7,8 @@ from draftwood.core.batch import Batch, Room, Work
 from draftwood.core.request import Request
 from draftwood.core.verdict import Outcome
 
+_LOOKED_AT = 64  # requests of the queue, while there are free slots
+
 
 @dataclass(slots=True)
 class FirstCome:
@@ -45,18 +47,23 @@ class FirstCome:
         return Batch(tuple(ready + filling))
 
     def _admit(self, room: Room) -> None:
-        spare = room.spare
-        while self.queue and len(self.slots) < room.slots:
-            request = self.queue[0]
-            if spare is not None and self.slots and request.num_known > spare:
+        """In order. Only requests that begin like one whose text is being read wait until it is there, and let others pass."""
+        spare, at = room.spare, 0
+        while at < min(len(self.queue), _LOOKED_AT) and len(self.slots) < room.slots:
+            request = self.queue[at]
+            prefix = room.prefix(request, self.slots.keys())
+            if prefix.pays:
+                at += 1
+                continue
+            if spare is not None and self.slots and request.num_known - prefix.held > spare:
                 return
             free = [i for i in range(room.slots) if i not in self.slots]
             slot, done = room.admit(request, free)
-            self.queue.pop(0)
+            self.queue.pop(at)
             self.slots[slot] = request
             request.stats.cached_tokens = max(request.stats.cached_tokens, min(done, len(request.prompt)))
             if spare is not None:
-                spare -= request.num_known
+                spare -= request.num_known - prefix.held
 
     def settle(self, batch: Batch, outcome: Outcome | None) -> list[Request]:
         """Remove finished requests from their slots."""

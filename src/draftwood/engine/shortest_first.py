@@ -101,6 +101,9 @@ class ShortestFirst:
             request = each.request
             if request in self.slots.values():
                 continue
+            prefix = room.prefix(request, [slot for slot, held in self.slots.items() if held.id in chosen])
+            if prefix.pays:  # one of those who run is reading what it begins with
+                continue
             victim = None
             if len(self.slots) == room.slots:
                 victim = self._victim(each, (r for r in self.slots.values() if r.id not in chosen))
@@ -110,13 +113,13 @@ class ShortestFirst:
                 spare = None if spare is None else spare + room.length(slot)
                 self._give_up(slot)
                 room.release(slot)
-            if spare is not None and self.slots and request.num_known > spare:
+            if spare is not None and self.slots and request.num_known - prefix.held > spare:
                 return
             free = [i for i in range(room.slots) if i not in self.slots]
             slot, done = room.admit(request, free)
             self.slots[slot] = request
             request.stats.cached_tokens = max(request.stats.cached_tokens, min(done, len(request.prompt)))
-            spare = None if spare is None else spare - request.num_known
+            spare = None if spare is None else spare - (request.num_known - prefix.held)
 
     def _victim(self, each: Service, others: Iterable[Request]) -> Request | None:
         """The last of those who do not run, if it stands in a higher queue and gains less from staying than the new one from

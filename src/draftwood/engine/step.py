@@ -106,6 +106,7 @@ def _plan(e: "Engine", batch: Batch) -> tuple[Round, Limit, Batch]:
         if slot is None:
             batch.sequences[0].request.finish("length")
             return rnd, limit, Batch()
+        e.saved_texts.save(slot, e.admitted[slot])
         e.release([slot])
         batch = Batch(tuple(w for w in batch.sequences if w.slot != slot))
         if not batch.sequences:

@@ -23,7 +23,7 @@ from torch import Tensor
 from draftwood.core import host as hosts
 from draftwood.core.forward import ALL, CacheSpec, ForwardInput, ForwardOutput, HostInput, LayerPlan, logit_places
 from draftwood.core.host import host, put
-from draftwood.core.protocols import Runner
+from draftwood.core.protocols import Runner, Saved
 from draftwood.errors import EngineError, ModelError, OptionError
 from draftwood.runners.exits import Exits
 from draftwood.runners.waiting import COMMITTED, Token, Waiting, fresh
@@ -168,8 +168,21 @@ class NestedRunner:
         for runner in reversed(self._opened):
             most = runner.admit(slot, tokens, most, before)
         self._waiting.pop(slot, None)
+        while any(runner.length(slot) != most for runner in self._opened):  # a part has given up what a deeper one kept
+            for runner in reversed(self._opened):
+                runner.free([slot])
+                most = runner.admit(slot, tokens, most, before)
         assert most is not None
         return most
+
+    def present(self, tokens: Sequence[int], before: Sequence[int] = ()) -> tuple[int, int]:
+        return self._opened[-1].present(tokens, before)
+
+    def save(self, slot: int) -> None:
+        """Its parts hold different numbers of entries: a preempted text is run again."""
+
+    def restore(self, slot: int, saved: Saved, tokens: Sequence[int], most: int | None = None) -> int:
+        raise EngineError("NestedRunner saves no text")
 
     def prefer(self, tokens: Sequence[int], free: Sequence[int], before: Sequence[int] = ()) -> int:
         return self._opened[-1].prefer(tokens, free, before)

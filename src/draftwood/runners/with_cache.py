@@ -5,6 +5,7 @@ from collections.abc import Callable, Hashable, Sequence
 from torch import Tensor
 
 from draftwood.cache.dense import DenseCache
+from draftwood.core.protocols import Saved
 from draftwood.errors import EngineError
 
 
@@ -25,6 +26,15 @@ class WithCache:
 
     def admit(self, slot: int, tokens: Sequence[int], most: int | None = None, before: Sequence[int] = ()) -> int:
         return self.cache.admit(slot, tokens, most, before)
+
+    def present(self, tokens: Sequence[int], before: Sequence[int] = ()) -> tuple[int, int]:
+        return self.cache.present(tokens, before)
+
+    def save(self, slot: int) -> Saved | None:
+        return self.cache.save(slot)
+
+    def restore(self, slot: int, saved: Saved, tokens: Sequence[int], most: int | None = None) -> int:
+        return self.cache.restore(slot, saved, tokens, most)
 
     def length(self, slot: int) -> int:
         return self.cache.length(slot)

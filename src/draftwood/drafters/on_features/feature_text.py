@@ -73,7 +73,7 @@ class FeatureText:
         self.free(state, [slot])
         known = request.known
         # An entry is known by its pair's token, so the first token has none, and yet every feature depends on it.
-        shared = state.runner.admit(slot, known[1:], before=known[:1])
+        shared = state.runner.admit(slot, known[1:], before=(*request.before, *known[:1]))
         state.slots[slot] = TextSlot(request)
         return shared
 
