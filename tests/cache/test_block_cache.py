@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from draftwood.cache.block_cache import BlockCache, SavedText
-from draftwood.cache.blocks import SIZE, Blocks
+from draftwood.cache.blocks import Blocks
 from draftwood.cache.prefix_tree import PrefixTree
 from draftwood.core.common_prefix import common_prefix
 from draftwood.core.forward import CacheSpec, ForwardInput
@@ -91,7 +91,9 @@ class Rounds(RuleBasedStateMachine):
         most = rng.choice([None, None, rng.randrange(80)])
         tenant = rng.choice(TENANTS)
         saved = rng.choice([*self.saved, None])
-        own = [t for t, other in (*self.gone, *((self.texts[i], self.tenant[i]) for i in self.texts)) if other == tenant]
+        own = [
+            t for t, other in (*self.gone, *((self.texts[i], self.tenant[i]) for i in self.texts)) if other == tenant
+        ]
         expected, _ = self.c.present(text, tenant)
         found = done = self.c.admit(slot, text, most, tenant)
         if saved is not None:
@@ -208,7 +210,13 @@ _find = PrefixTree.find
         (Blocks, "_drop", _never_dropped),
         (PrefixTree, "find", _without_tenant),
     ],
-    ids=["a copy without entries", "no copy before writing", "moves in the wrong order", "a leak", "other tenants' blocks"],
+    ids=[
+        "a copy without entries",
+        "no copy before writing",
+        "moves in the wrong order",
+        "a leak",
+        "other tenants' blocks",
+    ],
 )
 def test_a_fault_is_found(
     owner: type, name: str, fault: Callable[..., object], monkeypatch: pytest.MonkeyPatch
@@ -263,7 +271,7 @@ def test_more_texts_are_found_again_than_there_are_slots() -> None:
 
 
 def test_the_text_unused_for_longest_is_given_up_first_from_its_end_on() -> None:
-    c = cache(slots=1, capacity=256, max_cache_tokens=256)  # nine blocks
+    c = cache(slots=1, capacity=256, max_cache_tokens=288)  # nine blocks
     for word in (1, 2):
         c.admit(0, [*[word] * 100, 0])
         run(c, 0, [word] * 100)
@@ -278,7 +286,7 @@ def test_the_text_unused_for_longest_is_given_up_first_from_its_end_on() -> None
 
 
 def test_room_is_given_to_all_or_to_none() -> None:
-    c = cache(slots=2, capacity=128, max_cache_tokens=64)  # four blocks
+    c = cache(slots=2, capacity=128, max_cache_tokens=128)  # four blocks
     c.admit(0, [1])
     c.admit(1, [1])
     with pytest.raises(OutOfBlocks, match="5 blocks"):

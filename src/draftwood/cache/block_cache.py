@@ -2,10 +2,10 @@
 
     one store   [heads, blocks * 32, width]      entry e of a slot lies at 32 * table[slot, e // 32] + e % 32
 
-Full blocks are found by later texts as soon as they are committed, and held by every slot whose text begins with them. Staged
-entries lie behind the text in blocks that only their slot holds: at admission a block that is shared in part is copied. Memory
-follows the blocks in use, not the longest text. Blocks that nobody holds are given up when room is needed, those unused for
-longest first.
+Full blocks are found by later texts as soon as they are committed, and held by every slot whose text begins with them.
+Staged entries lie behind the text in blocks that only their slot holds: at admission a block that is shared in part is
+copied. Memory follows the blocks in use, not the longest text. Blocks that nobody holds are given up when room is needed,
+those unused for longest first.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,8 @@ class SavedText:
 
 
 class BlockCache(DenseCache):
-    """`max_cache_tokens` tokens fit whatever their number in each slot: each slot's last block is filled in part."""
+    """`max_cache_tokens`, in whole blocks, bounds the memory: what texts share counts once, and the last block of each text
+    counts whole."""
 
     def __init__(
         self,
@@ -51,8 +52,7 @@ class BlockCache(DenseCache):
         max_cache_tokens: int | None = None,
         pools: Sequence[CacheSpec] = (),
     ) -> None:
-        tokens = slots * capacity if max_cache_tokens is None else max_cache_tokens
-        self.most_blocks = _blocks(tokens) + slots
+        self.most_blocks = slots * _blocks(capacity) if max_cache_tokens is None else _blocks(max_cache_tokens)
         first = min(self.most_blocks, slots * _INITIAL)
         self.blocks = Blocks(slots, _blocks(capacity), first)
         super().__init__(specs, slots=slots, capacity=capacity, max_cache_tokens=max_cache_tokens, pools=pools)

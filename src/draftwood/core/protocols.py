@@ -209,7 +209,7 @@ class Cache(Slots, Protocol):
         ...
 
     def blocks_of(self, slot: int) -> int | None:
-        """The address of the numbers of the blocks that hold a slot's entries; None: they lie in one stretch of the slot's."""
+        """The address of the numbers of the blocks that hold a slot's entries; None: they lie in one stretch of its own."""
         ...
 
     def pairs(self, layers: range) -> Tensor:
@@ -311,7 +311,7 @@ class Runner(Slots, Protocol):
         ...
 
     def save(self, slot: int) -> Saved | None:
-        """A copy of a slot's committed entries, to be written back after the slot was freed. None: this runner makes none."""
+        """A copy of a slot's committed entries, which outlives the slot. None: this runner makes none."""
         ...
 
     def restore(self, slot: int, saved: Saved, tokens: Sequence[int], most: int | None = None) -> int:

@@ -47,7 +47,7 @@ class FirstCome:
         return Batch(tuple(ready + filling))
 
     def _admit(self, room: Room) -> None:
-        """In order. Only requests that begin like one whose text is being read wait until it is there, and let others pass."""
+        """In order. Only requests that begin like one whose text is being read wait for it, and let others pass."""
         spare, at = room.spare, 0
         while at < min(len(self.queue), _LOOKED_AT) and len(self.slots) < room.slots:
             request = self.queue[at]

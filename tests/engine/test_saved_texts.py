@@ -143,7 +143,7 @@ def test_each_request_says_what_it_says_alone(name: str, copies: int | None) -> 
 
 
 def test_also_where_shorter_requests_take_the_slots_of_longer_ones() -> None:
-    requests, engine = together("head", slots=2, scheduler=ShortestFirst, arrive=9)
+    requests, _ = together("head", slots=2, scheduler=ShortestFirst, arrive=9)
     assert [tuple(r.output) for r in requests] == list(alone())
 
 

@@ -66,9 +66,7 @@ def passes(made: NativeDecoder, cache: DenseCache, *, damaged: bool = False) -> 
     at = torch.arange(len(parents))
     for slot in range(2):
         ids = torch.randint(0, 61, (len(parents),), generator=draw)
-        x = ForwardInput(
-            ids, torch.full_like(at, slot), done + torch.tensor(depth), at, torch.tensor(parents), at
-        )
+        x = ForwardInput(ids, torch.full_like(at, slot), done + torch.tensor(depth), at, torch.tensor(parents), at)
         output = made.forward(x, cache, taps=TAPS)
         found += [output.logits, *output.features.values()]
     cache.commit([0, 1], [[0, 1, 3, 6], [0, 2, 5]])
