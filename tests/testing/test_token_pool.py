@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from draftwood.cache.block_cache import BlockCache
 from draftwood.cache.dense import DenseCache
 from draftwood.cache.device import DeviceCache
 from draftwood.controllers.fixed import Fixed
@@ -21,6 +22,8 @@ from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.verdict import Outcome
 from draftwood.engine.engine import Engine
 from draftwood.errors import CompositionError, EngineError, OptionError
+from draftwood.models.backends.int8_native import NativeDecoder
+from draftwood.models.backends.int8_weights import from_tensors
 from draftwood.recipes import autoregressive
 from draftwood.runners.cpu import CpuRunner
 from draftwood.runners.cuda import CudaRunner
@@ -33,6 +36,7 @@ from draftwood.testing.tiny import CONFIG, tiny_decoder, tiny_runner
 from draftwood.testing.token_pool import TOKENS, PoolDrafter, PoolRule
 from draftwood.trees.best_first import BestFirst
 from draftwood.verifiers.match import Match
+from native_levels import BEST, kept_weights, opened
 
 COMMON = [4, 9, 2, 7, 7, 1, 3, 8, 5, 6, 2, 2, 9]
 PROMPTS = [[*COMMON, 1], [*COMMON, 1, 5, 3], [3, 3], [*COMMON[:9], 2, 6], [5], [*COMMON, 1, 5, 4]]
@@ -43,6 +47,7 @@ TARGETS: dict[str, Callable[[], Runner]] = {
     "table": lambda: CpuRunner(TableModel(CONFIG.vocab_size, random_probs(CONFIG.vocab_size, 1))),
     "decoder": tiny_runner,
     "device": lambda: CudaRunner(tiny_decoder()),
+    "blocks": lambda: CpuRunner(NativeDecoder(CONFIG, from_tensors(CONFIG, kept_weights(CONFIG)), opened(BEST))),
 }
 
 
@@ -129,6 +134,8 @@ def without_pools(monkeypatch: pytest.MonkeyPatch, kind: type[DenseCache], metho
         ("device", DeviceCache, "keep"),
         ("decoder", DenseCache, "admit"),
         ("device", DeviceCache, "admit"),
+        ("blocks", BlockCache, "_pull"),
+        ("blocks", BlockCache, "_start_from"),
     ],
 )
 def test_a_commit_or_a_shared_prefix_that_leaves_pools_out_is_found(
@@ -143,6 +150,20 @@ def test_a_prefix_that_is_shared_beyond_what_is_filled_is_found(monkeypatch: pyt
     monkeypatch.setattr(DenseCache, "filled", lambda self, slot, name, upto: None)
     monkeypatch.setattr(DenseCache, "_usable", lambda self, slot, want, most=None: _agreed(self.text(slot), want))
     found, _ = run("decoder", lag=6, max_cache_tokens=70)  # a preempted request continues a text with unfilled entries
+    assert any("the pool of slot" in str(r.stats.disabled) for r in found)
+
+
+def test_also_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BlockCache, "filled", lambda self, slot, name, upto: None)
+    real = BlockCache.admit
+
+    def admit(self: BlockCache, slot: int, *rest: Any, **more: Any) -> int:
+        size = real(self, slot, *rest, **more)
+        self._slots[slot].filled = {}  # as if there were no pool to wait for
+        return size
+
+    monkeypatch.setattr(BlockCache, "admit", admit)
+    found, _ = run("blocks", lag=6, max_cache_tokens=70)
     assert any("the pool of slot" in str(r.stats.disabled) for r in found)
 
 

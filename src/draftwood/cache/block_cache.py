@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from draftwood.cache.blocks import SIZE, Blocks
@@ -86,6 +87,19 @@ class BlockCache(DenseCache):
         if name not in self._pools:
             raise EngineError(f"the cache has no pool {name!r}\nhint: runner.open(..., pools=recipe.needs.pools)")
         return self._stores[name]
+
+    def read_pool(
+        self, name: str, slots: Int[Tensor, "n"], entries: Int[Tensor, "n"]
+    ) -> Shaped[Tensor, "n heads width"]:
+        return self.pool(name)[:, self._places(slots, entries)].transpose(0, 1)
+
+    def write_pool(
+        self, name: str, slots: Int[Tensor, "n"], entries: Int[Tensor, "n"], values: Shaped[Tensor, "n heads width"]
+    ) -> None:
+        self.pool(name)[:, self._places(slots, entries)] = values.transpose(0, 1)
+
+    def _places(self, slots: Int[Tensor, "n"], entries: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
+        return torch.from_numpy(self.blocks.rows)[slots, entries // SIZE] * SIZE + entries % SIZE
 
     def places(self, slot: int, entries: Sequence[int]) -> list[int]:
         """Where these entries of a slot lie in a store; those without a block, anywhere."""

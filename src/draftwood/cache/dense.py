@@ -17,6 +17,7 @@ from itertools import groupby
 
 import numpy as np
 import torch
+from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from draftwood.cache.states import SlotStates, check_order
@@ -130,6 +131,17 @@ class DenseCache:
         if name not in self._pools:
             raise EngineError(f"the cache has no pool {name!r}\nhint: runner.open(..., pools=recipe.needs.pools)")
         return self._stores[name]
+
+    def read_pool(
+        self, name: str, slots: Int[Tensor, "n"], entries: Int[Tensor, "n"]
+    ) -> Shaped[Tensor, "n heads width"]:
+        return self.pool(name)[slots, :, entries]
+
+    def write_pool(
+        self, name: str, slots: Int[Tensor, "n"], entries: Int[Tensor, "n"], values: Shaped[Tensor, "n heads width"]
+    ) -> None:
+        pool = self.pool(name)
+        pool[slots, :, entries.clamp_max(pool.shape[2] - 1)] = values
 
     def filled(self, slot: int, name: str, upto: int) -> None:
         """The first `upto` entries of a pool are written."""

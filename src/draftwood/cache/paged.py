@@ -8,7 +8,7 @@ A free slot keeps its text and blocks until others need them.
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from draftwood.cache.block_table import FIRST, PADDING, BlockTable
@@ -69,6 +69,18 @@ class PagedCache(DeviceCache):
         if name not in self._pools:
             raise EngineError(f"the cache has no pool {name!r}\nhint: runner.open(..., pools=recipe.needs.pools)")
         return self._stores[name]
+
+    def read_pool(
+        self, name: str, slots: Int[Tensor, "n"], entries: Int[Tensor, "n"]
+    ) -> Shaped[Tensor, "n heads width"]:
+        return self.pool(name)[self.table[slots, entries // BLOCK].long(), :, entries % BLOCK]
+
+    def write_pool(
+        self, name: str, slots: Int[Tensor, "n"], entries: Int[Tensor, "n"], values: Shaped[Tensor, "n heads width"]
+    ) -> None:
+        known = entries.clamp_max(self.room)
+        block = torch.where(entries < self.room, self.table[slots, known // BLOCK].long(), PADDING)
+        self.pool(name)[block, :, entries % BLOCK] = values
 
     def places(self, slots: Int[Tensor, "B W"], entries: Int[Tensor, "B W"]) -> Int[Tensor, "n"]:
         _, count, heads, _, _ = self.pair(0).shape

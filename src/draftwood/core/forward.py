@@ -39,8 +39,8 @@ class Needs:
     origin: frozenset[int] = frozenset()  # of the positions that produced the roots, in `rnd.origin`
     borrow: bool = False  # runs target layers itself, on the target's cache
     trims: bool = False  # multiplies only the LM-head rows of `rnd.columns`, where a round names some
-    # Entries of its own for every token in the target's cache, reached by `rnd.target.pool(name)`; parts that name the same
-    # pool share it.
+    # Entries of its own for every token in the target's cache, reached by `read_pool` and `write_pool`; parts that name the
+    # same pool share it.
     pools: tuple[CacheSpec, ...] = ()
     prediction: bool = False  # drafts from `Request.prediction`; without such a part a prediction is left unused
 

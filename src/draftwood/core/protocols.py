@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from draftwood.core.forward import CacheSpec, ForwardInput, ForwardOutput, LayerPlan, Needs, Segment
@@ -282,10 +282,17 @@ class Runner(Slots, Protocol):
         """Keep these staged entries in this order, drop the rest; `tokens` are what they are entries of."""
         ...
 
-    def pool(self, name: str) -> Tensor:
-        """What a part stores for every token: [slots, heads, entries, width], committed entries first, staged ones behind
-        them; slots and entries beyond the cache's own may be there. The entries are committed, shared and freed with the
-        model's. The next pass may move it."""
+    def read_pool(
+        self, name: str, slots: Int[Tensor, "n"], entries: Int[Tensor, "n"]
+    ) -> Shaped[Tensor, "n heads width"]:
+        """What a part has stored for tokens, by slot and entry: committed entries first, staged ones behind them."""
+        ...
+
+    def write_pool(
+        self, name: str, slots: Int[Tensor, "n"], entries: Int[Tensor, "n"], values: Shaped[Tensor, "n heads width"]
+    ) -> None:
+        """Store it. The entries are committed, shared and freed with the model's. Entries for which a slot has no room go
+        where no text reads."""
         ...
 
     def filled(self, slot: int, name: str, upto: int) -> None:

@@ -42,7 +42,8 @@ class Engine:
         self.info, self.device = runner.info, runner.info.device
         self.needs = recipe.needs  # asked for every round
         for spec in self.needs.pools:
-            runner.pool(spec.name)  # an error now if the runner was opened without
+            none = torch.zeros(0, dtype=torch.int64, device=runner.info.device)
+            runner.read_pool(spec.name, none, none)  # an error now if the runner was opened without
         self.config = EngineConfig() if config is None else config
         self.noise: Noise = Keyed() if noise is None else noise
         self.scheduler: Scheduler = FirstCome() if recipe.scheduler is None else recipe.scheduler()

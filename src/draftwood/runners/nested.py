@@ -17,7 +17,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from draftwood.core import host as hosts
@@ -240,8 +240,15 @@ class NestedRunner:
     def max_cache_tokens(self) -> int:
         return self._first.max_cache_tokens
 
-    def pool(self, name: str) -> Tensor:
-        return self._first.pool(name)
+    def read_pool(
+        self, name: str, slots: Int[Tensor, "n"], entries: Int[Tensor, "n"]
+    ) -> Shaped[Tensor, "n heads width"]:
+        return self._first.read_pool(name, slots, entries)
+
+    def write_pool(
+        self, name: str, slots: Int[Tensor, "n"], entries: Int[Tensor, "n"], values: Shaped[Tensor, "n heads width"]
+    ) -> None:
+        self._first.write_pool(name, slots, entries, values)
 
     def filled(self, slot: int, name: str, upto: int) -> None:
         self._first.filled(slot, name, upto)

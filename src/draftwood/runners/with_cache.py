@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable, Sequence
 
+from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from draftwood.cache.dense import DenseCache
@@ -45,8 +46,15 @@ class WithCache:
     def commit(self, slots: Sequence[int], entries: Sequence[Sequence[int]], tokens: Sequence[Sequence[int]]) -> None:
         self.cache.commit(slots, entries)
 
-    def pool(self, name: str) -> Tensor:
-        return self.cache.pool(name)
+    def read_pool(
+        self, name: str, slots: Int[Tensor, "n"], entries: Int[Tensor, "n"]
+    ) -> Shaped[Tensor, "n heads width"]:
+        return self.cache.read_pool(name, slots, entries)
+
+    def write_pool(
+        self, name: str, slots: Int[Tensor, "n"], entries: Int[Tensor, "n"], values: Shaped[Tensor, "n heads width"]
+    ) -> None:
+        self.cache.write_pool(name, slots, entries, values)
 
     def filled(self, slot: int, name: str, upto: int) -> None:
         self.cache.filled(slot, name, upto)

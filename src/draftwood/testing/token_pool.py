@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from draftwood.core.forward import CacheSpec, ForwardInput, ForwardOutput, Needs
@@ -57,11 +58,11 @@ class PoolRule:
 
 def write_staged(runner: Runner, name: str, x: ForwardInput) -> None:
     """Write the token of each staged entry of a pass. Tokens without room go to the last entry, which no text reads."""
-    pool = runner.pool(name)
-    slots, _, entries, _ = pool.shape
-    done = put([runner.length(slot) for slot in range(slots)], x.ids.device)
-    place = (done[x.slots] + x.entries).clamp_max(entries - 1)
-    pool[x.slots, :, place] = x.ids[:, None, None].to(pool.dtype)
+    slots = {slot for slot, *_ in x.known()}
+    done = put([runner.length(slot) if slot in slots else 0 for slot in range(max(slots) + 2)], x.ids.device)
+    like = runner.read_pool(name, x.slots[:0], x.entries[:0])
+    values = x.ids[:, None, None].to(like.dtype).expand(-1, *like.shape[1:])
+    runner.write_pool(name, x.slots, done[x.slots] + x.entries, values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,17 +114,19 @@ class PoolDrafter:
         """Write the entries that are due, then check all entries."""
         assert output.tokens is not None
         runner = _runner(rnd)
-        pool = runner.pool(self.spec.name)
         if slot not in state.filled:  # a shared prefix is filled already
             state.filled[slot] = next(at for other, _, at, _ in output.tokens.known() if other == slot)
         first = state.filled[slot]
         due = state.filled[slot] = max(first, len(text) - (lag or 0))
         if lag is not None:
-            pool[slot, :, first:due] = _column(text[first:due], pool)
+            new = torch.arange(first, due, device=rnd.device)
+            values = _column(text[first:due], rnd.device).expand(-1, self.spec.heads, self.spec.width)
+            runner.write_pool(self.spec.name, torch.full_like(new, slot), new, values.to(self.spec.dtype))
         runner.filled(slot, self.spec.name, due)
-        held = pool[slot, :, :due]
-        if not torch.equal(held, _column(text[:due], pool).expand_as(held)):
-            raise AssertionError(f"the pool of slot {slot} holds {host(held[0, :, 0])}, the text is {text[:due]}")
+        every = torch.arange(due, device=rnd.device)
+        held = runner.read_pool(self.spec.name, torch.full_like(every, slot), every)
+        if not torch.equal(held, _column(text[:due], rnd.device).to(held.dtype).expand_as(held)):
+            raise AssertionError(f"the pool of slot {slot} holds {host(held[:, 0, 0])}, the text is {text[:due]}")
 
     def free(self, state: "_State", slots: Sequence[int]) -> None:
         self.drafter.free(state.inner, slots)
@@ -142,6 +145,5 @@ def _runner(rnd: Round) -> Runner:
     return rnd.target
 
 
-def _column(tokens: list[int], pool: Tensor) -> Tensor:
-    """[1, tokens, 1] in the pool's dtype."""
-    return put(tokens, pool.device).to(pool.dtype)[None, :, None]
+def _column(tokens: list[int], device: torch.device) -> Int[Tensor, "n 1 1"]:
+    return put(tokens, device)[:, None, None]
