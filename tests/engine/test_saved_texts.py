@@ -71,7 +71,7 @@ def prompts() -> list[list[int]]:
 
 def params(i: int) -> SamplingParams:
     """Greedy and sampled ones; every other one says few different tokens, so that its text repeats."""
-    bias = dict.fromkeys(range(3, 61), -100.0) if i % 2 else None
+    bias = dict.fromkeys(range(3, 61), -100.0) if i % 2 else {}
     return SamplingParams(max_tokens=36 + i, temperature=float(i % 3 > 0), seed=i, logit_bias=bias)
 
 
@@ -93,8 +93,8 @@ def alone() -> tuple[tuple[int, ...], ...]:
 
 def own_caches(engine: Engine) -> list[BlockCache]:
     """Of the target, and of the drafter if it has one."""
-    runners = [engine.runner, getattr(engine.drafter_state, "runner", None)]
-    return [r.cache for r in runners if isinstance(r, object) and isinstance(getattr(r, "cache", None), BlockCache)]
+    runners: list[Any] = [engine.runner, getattr(engine.drafter_state, "runner", None)]
+    return [r.cache for r in runners if r is not None]
 
 
 def together(

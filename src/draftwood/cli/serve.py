@@ -42,6 +42,12 @@ def serve(
     max_model_len: Annotated[
         int | None, typer.Option("--max-model-len", min=2, help="Tokens of prompt and answer. Default: the model's.")
     ] = None,
+    max_cache_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--max-cache-tokens", min=64, help="Cache entries of all texts together. Default: enough for all."
+        ),
+    ] = None,
     max_outstanding: Annotated[
         int, typer.Option("--max-outstanding", min=1, help="Sequences that run or wait; more are answered with 503.")
     ] = 256,
@@ -75,7 +81,7 @@ def serve(
         measure=measure,
     )
     log_to_stderr()
-    config = EngineConfig(max_num_seqs=max_num_seqs, max_model_len=max_model_len)
+    config = EngineConfig(max_num_seqs=max_num_seqs, max_model_len=max_model_len, max_cache_tokens=max_cache_tokens)
     llm = LLM(model, recipe, dtype=dtype, device=device, config=config)
     service = service_of(llm, offered, max_outstanding=max_outstanding, model_names=name or [model], timeout=timeout)
 
@@ -98,7 +104,8 @@ def banner(service: "Service", settings: "Options", host: str, port: int) -> lis
         f"  recipe    {service.default_recipe} ({chosen})",
         *(f"            {note}" for note in llm.recipe.notes),
         f"  requests may choose {', '.join(service.offered)}",
-        f"  up to {llm.config.max_num_seqs} sequences of {service.max_model_len} tokens at a time",
+        f"  up to {llm.config.max_num_seqs} sequences of {service.max_model_len} tokens at a time"
+        + (f", {llm.config.max_cache_tokens} tokens together" if llm.config.max_cache_tokens else ""),
         f"  keys      {', '.join(keys)}" if keys else "  no API key is asked for",
     ]
     if not settings.limits.hosts:
