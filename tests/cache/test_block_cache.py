@@ -349,6 +349,17 @@ def test_an_unused_long_context_costs_no_memory() -> None:
     assert c.entries("k0").shape[1] == size, "and not with what is only kept for later"
 
 
+def test_a_bound_that_was_set_is_used_for_texts_kept_for_later() -> None:
+    c = cache(slots=2, capacity=8192, max_cache_tokens=8192)
+    texts = [[word] * 1000 for word in range(9)]
+    for text in texts:
+        c.admit(0, [*text, 0])
+        run(c, 0, text)
+        c.free([0])
+    assert c.entries("k0").shape[1] == 8192, "256 blocks, of which each text fills 32"
+    assert [c.present([*text, 0])[0] for text in texts] == [0, *[1000] * 8]
+
+
 def test_wrong_calls_are_refused_with_their_slot() -> None:
     c = cache()
     with pytest.raises(EngineError, match="without being admitted"):

@@ -49,6 +49,28 @@ def drafter(model: Runner, *thresholds: float, kind: type[NestedRunner] = Nested
     return DraftModel(kind(model, exits(*thresholds)))
 
 
+def test_parts_begin_a_text_together_although_one_has_given_up_what_another_kept() -> None:
+    runner: Any = NestedRunner(int8(), exits()).open(2, 256)
+    text = [i % 7 for i in range(80)]
+
+    def read(slot: int, first: int) -> None:
+        size = len(text) - first
+        at = list(range(size))
+        columns = HostInput(text[first:], [slot] * size, at, [i - 1 for i in at])
+        runner.reserve([slot], [size])
+        runner.execute(ForwardInput.of(columns, [first + i for i in at], [size - 1], torch.device("cpu")))
+        runner.commit([slot], [at], [text[first:]])
+
+    runner.admit(0, [*text, 0])
+    read(0, 0)
+    runner.free([0])
+    runner._parts[0].cache.blocks.give_up()  # the end of the text
+    assert runner.admit(1, [*text, 0]) == 64
+    runner.check_integrity()
+    read(1, 64)
+    runner.check_integrity()
+
+
 class Watch:
     """Looks at the drafter's runner after every round of an engine that `engine` starts. `faults`: what does not hold."""
 

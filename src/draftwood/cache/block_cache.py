@@ -24,7 +24,7 @@ from draftwood.core.protocols import Saved
 from draftwood.errors import EngineError, OutOfBlocks
 
 _INITIAL = 512 // SIZE  # blocks for each slot
-_SHARE = 0.5  # of the blocks may be held before more are made in place of idle ones
+_SHARE = 0.5  # of the blocks may be held before more are made in place of idle ones, if nobody has set a bound
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,6 +59,7 @@ class BlockCache(DenseCache):
         super().__init__(specs, slots=slots, capacity=capacity, max_cache_tokens=max_cache_tokens, pools=pools)
         if self._states is not None:
             raise EngineError("per-slot states are not kept in blocks\nhint: DenseCache")
+        self._share = _SHARE if max_cache_tokens is None else 0.0
         self._allocated = capacity  # blocks are appended slot by slot
         self._rows, self._row_bytes = self.blocks.rows.ctypes.data, self.blocks.rows.strides[0]
 
@@ -187,7 +188,7 @@ class BlockCache(DenseCache):
         if not wanted:
             return
         held = len(blocks.refs) - blocks.available
-        if wanted > len(blocks.free) and (held + wanted > _SHARE * len(blocks.refs) or wanted > blocks.available):
+        if wanted > len(blocks.free) and (held + wanted > self._share * len(blocks.refs) or wanted > blocks.available):
             self._more(len(blocks.refs) + wanted - len(blocks.free))
         if wanted > blocks.available:
             self._trim(slots)

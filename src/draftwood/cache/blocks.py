@@ -49,9 +49,7 @@ class Blocks:
         """Blocks for a slot alone, behind those that it holds. The caller has seen that so many are available."""
         for _ in range(count):
             if not self.free:
-                oldest = self.tree.oldest()
-                self.tree.remove(oldest)
-                self.free.append(oldest)
+                self.give_up()
             block = self.free.pop()
             self.refs[block] = 1
             self._put(slot, block)
@@ -97,9 +95,13 @@ class Blocks:
     def forget(self) -> None:
         """Idle blocks become free ones."""
         while self.tree.idle:
-            block = self.tree.oldest()
-            self.tree.remove(block)
-            self.free.append(block)
+            self.give_up()
+
+    def give_up(self) -> None:
+        """The idle block that was unused for longest becomes a free one."""
+        block = self.tree.oldest()
+        self.tree.remove(block)
+        self.free.append(block)
 
     def above(self, slot: int, i: int, before: tuple[int, ...]) -> Above:
         """What block `i` of a slot stands behind."""
