@@ -86,6 +86,9 @@ def test_entries_in_blocks_give_the_bits_of_entries_in_one_stretch(name: str, le
     made = model(name, level)
     right = passes(made, DenseCache(made.cache_specs, slots=2, capacity=256))
     assert same(right, passes(made, in_blocks(made)))
+    straight = BlockCache(made.cache_specs, slots=2, capacity=256)
+    assert same(right, passes(made, straight)), "blocks that stand one behind the other"
+    assert straight.blocks.straight == [True, True]
 
 
 def test_blocks_in_a_wrong_order_are_found() -> None:

@@ -68,8 +68,10 @@ class BlockCache(DenseCache):
 
     # --- what passes read and write
 
-    def blocks_of(self, slot: int) -> int:
-        return self._rows + slot * self._row_bytes
+    def place(self, slot: int) -> tuple[int, int | None]:
+        if self.blocks.straight[slot]:
+            return int(self.blocks.rows[slot, 0]), None
+        return 0, self._rows + slot * self._row_bytes
 
     def writable(self, slot: int) -> int:
         return min(self.blocks.counts[slot] * SIZE, self.capacity)
@@ -81,7 +83,7 @@ class BlockCache(DenseCache):
         return self._stores[name][:, places].transpose(0, 1)
 
     def pairs(self, layers: range) -> Tensor:
-        raise EngineError("a cache in blocks has no entries in one stretch\nhint: read through blocks_of")
+        raise EngineError("a cache in blocks has no entries in one stretch\nhint: read where `place` says")
 
     def pool(self, name: str) -> Tensor:
         """[heads, entries, width]: where entries of a slot lie is what `places` says."""

@@ -16,8 +16,7 @@ import numpy as np
 
 from draftwood.cache.prefix_tree import Above, PrefixTree
 from draftwood.errors import EngineError
-
-SIZE = 32  # entries of a block, as the native kernels have them
+from draftwood.kernels.cpu.library import BLOCK_ENTRIES as SIZE
 
 
 class Blocks:
@@ -29,6 +28,7 @@ class Blocks:
         self.refs = [0] * blocks
         self.free = list(range(blocks - 1, -1, -1))  # the last is taken next
         self.tree = PrefixTree(SIZE)
+        self.straight = [True] * slots  # whether the blocks of each slot stand one behind the other
         self.published = [0] * slots  # full blocks of each slot that are in the tree: its first ones
 
     @property
@@ -77,6 +77,7 @@ class Blocks:
             self.refs[found] += 1
             self.tree.idle.pop(found, None)
             self.rows[slot, i] = found
+            self.straight[slot] = False
             self._drop(own)
         self.published[slot] = i + 1
 
@@ -91,6 +92,7 @@ class Blocks:
             self._drop(block)
         self.counts[slot] = min(self.counts[slot], count)
         self.published[slot] = min(self.published[slot], count)
+        self.straight[slot] = self.straight[slot] or not self.counts[slot]
 
     def forget(self) -> None:
         """Idle blocks become free ones."""
@@ -108,8 +110,11 @@ class Blocks:
         return int(self.rows[slot, i - 1]) if i else before
 
     def _put(self, slot: int, block: int) -> None:
-        self.rows[slot, self.counts[slot]] = block
-        self.counts[slot] += 1
+        at = self.counts[slot]
+        if at and self.rows[slot, at - 1] + 1 != block:
+            self.straight[slot] = False
+        self.rows[slot, at] = block
+        self.counts[slot] = at + 1
 
     def _drop(self, block: int) -> None:
         self.refs[block] -= 1
@@ -132,7 +137,10 @@ class Blocks:
         if sorted([*self.free, *self.tree.idle]) != unheld:
             raise EngineError("a block is in two of free, held and idle, or in none of them")
         for slot in range(len(self.counts)):
-            for i, block in enumerate(self.of(slot)):
+            row = self.of(slot)
+            if self.straight[slot] and row != list(range(row[0], row[0] + len(row)) if row else []):
+                raise EngineError(f"slot {slot} does not hold consecutive blocks: {row}")
+            for i, block in enumerate(row):
                 if i >= self.published[slot] and (held[block] > 1 or block in self.tree.known):
                     raise EngineError(f"slot {slot} writes to block {block}, which others find or hold")
                 if i < self.published[slot] and block not in self.tree.known:

@@ -99,9 +99,9 @@ class DenseCache:
         """The numbers of a per-token store as they lie; fetch it again for every pass."""
         return self._stores[name]
 
-    def blocks_of(self, slot: int) -> int | None:
-        """Where the numbers of the blocks of a slot's entries stand in memory; None: its entries lie in one stretch."""
-        return None
+    def place(self, slot: int) -> tuple[int, int | None]:
+        """Where in `entries` those of a slot lie."""
+        return slot, None
 
     def writable(self, slot: int) -> int:
         """Entries that a slot can hold before a store must grow."""

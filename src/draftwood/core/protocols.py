@@ -204,12 +204,13 @@ class Cache(Slots, Protocol):
         ...
 
     def entries(self, name: str) -> Tensor:
-        """The numbers of a per-token store as they lie: as `store` gives them, or, where `blocks_of` gives an address, one
-        stretch of blocks: [heads, blocks * entries of a block, width]."""
+        """The numbers of a per-token store as they lie: as `store` gives them, or in blocks: [heads, blocks * entries of a
+        block, width]."""
         ...
 
-    def blocks_of(self, slot: int) -> int | None:
-        """The address of the numbers of the blocks that hold a slot's entries; None: they lie in one stretch of its own."""
+    def place(self, slot: int) -> tuple[int, int | None]:
+        """Where in `entries` those of a slot lie: its place or its first block, if they lie in one stretch; otherwise also
+        the address of the numbers of its blocks, which count instead."""
         ...
 
     def pairs(self, layers: range) -> Tensor:

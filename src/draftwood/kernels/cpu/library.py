@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+BLOCK_ENTRIES = 32  # entries of a block of a cache, where a segment names blocks
 SPIN_US = 1000  # how long an idle worker thread spins: longer than the Python between two calls of a round
 
 

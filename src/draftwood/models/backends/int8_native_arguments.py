@@ -121,18 +121,19 @@ class NativePass:
         self.parts = (native.Segment * len(segments))()
         self.kept += [table for table in own if table is not None]
         for part, s in zip(self.parts, segments, strict=True):
-            part.slot, part.start, part.stop = s.slot, s.start, s.stop
+            part.start, part.stop = s.start, s.stop
             part.committed, part.staged = s.committed, s.staged
-            part.blocks = cache.blocks_of(s.slot)
+            part.slot, part.blocks = cache.place(s.slot)
             if s.visible is not None:
                 visible = s.visible.contiguous()
                 self.kept.append(visible)
                 part.visible = visible.data_ptr()
+        stride = store.stride(0) if store.dim() == 4 else native.BLOCK_ENTRIES * store.stride(1)
         self.pointers = native.Pass(
             tokens=x.size,
             segments=len(segments),
             segment=self.parts,
-            cache=native.CacheLayout(store.stride(0), store.stride(-3), self.kept[1].data_ptr()),
+            cache=native.CacheLayout(stride, store.stride(-3), self.kept[1].data_ptr()),
             stores=stores.of(cache),
             positions=self.kept[0].data_ptr(),
             cos=cos.data_ptr(),

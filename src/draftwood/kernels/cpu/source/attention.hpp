@@ -9,7 +9,7 @@
 struct Segment {  // tokens of one slot inside a pass
   int32_t slot, start, stop, committed, staged;
   const uint8_t* visible;  // [stop - start][staged], or null: every staged entry is visible
-  const int32_t* blocks;   // of the slot's entries, ENTRIES to each; null: they lie in one stretch, the slot's own
+  const int32_t* blocks;   // of the slot's entries, ENTRIES to each; null: they lie in one stretch, `slot` strides on
 };
 
 struct Store {  // keys and values of one layer: [slots][heads][entries][width] halves, or [heads][blocks][ENTRIES][width]
@@ -24,11 +24,11 @@ struct Shape {
 };
 
 struct Cache {
-  int64_t slot_stride, head_stride;  // in numbers
+  int64_t slot_stride, head_stride;  // in numbers; a slot whose blocks lie one behind the other is named by the first
   const int64_t* entries;            // staged entry of every token
 };
 
-constexpr int ENTRIES = 32;  // entries: a block is never left inside a tile of keys, and a slot's first entries fill whole blocks
+constexpr int ENTRIES = 32;  // of a block: no tile of keys leaves one, and a chunk of values lies in one
 static_assert(ENTRIES % KEYS == 0);
 
 // Where an entry of a slot lies in a store, in numbers from the first of its head.
