@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from draftwood import recipes
 from draftwood.cache.block_cache import BlockCache
 from draftwood.cache.dense import DenseCache
 from draftwood.controllers.fixed import Fixed
@@ -27,7 +28,9 @@ from draftwood.engine.shortest_first import ShortestFirst
 from draftwood.errors import EngineError
 from draftwood.models.backends import int8_weights
 from draftwood.models.backends.int8_native import NativeDecoder
+from draftwood.models.loading.load import Loaded, load
 from draftwood.runners.cpu import CpuRunner
+from draftwood.runners.open import runner_of
 from draftwood.testing.exact import Free
 from draftwood.testing.heads import random_head
 from draftwood.testing.tiny import CONFIG
@@ -232,6 +235,68 @@ def test_a_request_that_waits_and_is_cancelled_leaves_no_copy() -> None:
         engine.step()
     engine.cancel(requests[1])
     assert not engine.saved_texts.held and engine.saved_texts.saved > 0
+
+
+RULES = (
+    "You are a careful assistant of a library. Repeat each question, then answer in short sentences. Books may be kept for "
+    "four weeks, films for one; ten cents are due for each day after that; nobody may hold more than twelve things. "
+)
+QUESTIONS = (
+    "May I keep a film for two weeks?",
+    "How many books may I borrow?",
+    "List all the rules again, word by word.",
+    "What does a book cost after five weeks?",
+    "Repeat: books may be kept for four weeks, films for one.",
+    "What is the fee?",
+    "Write the rules as a list with numbers.",
+    "Write a poem about films that come back late, in four lines.",
+    "May my sister hold thirteen things?",
+)
+
+
+@remembered
+def small_model() -> Loaded:
+    return load("smollm2")
+
+
+def answers(engine: Engine, together: bool) -> list[Request]:
+    """Greedy and sampled answers to all questions, one after the other or `together`."""
+    info = small_model().info
+    texts = [info.tokenizer.encode(RULES + question) for question in QUESTIONS]
+    found: list[Request] = []
+    for i, text in enumerate(texts):
+        sampling = SamplingParams(max_tokens=30 + 5 * i, temperature=float(i % 2), seed=i, ignore_eos=True)
+        found.append(Request(i, list(text), sampling, info.vocab_size))
+        engine.add(found[-1])
+        while engine.has_work and (not together or i + 1 == len(texts)):
+            engine.step()
+            engine.runner.check_integrity()
+    return found
+
+
+@remembered
+def small_model_alone() -> list[list[int]]:
+    runner = runner_of(small_model())
+    assert isinstance(runner, CpuRunner)
+    own = CpuRunner(runner.model, runner.info, DenseCache(runner.model.cache_specs, slots=1, capacity=1024))
+    engine = Engine(own, plain(), cost_model=Free(), config=EngineConfig(max_num_seqs=1))
+    return [r.output for r in answers(engine, together=False)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("copies", [0, None], ids=["read again", "copied"])
+@pytest.mark.parametrize("name", ["eagle3:depth=3:nodes=12", "prompt_lookup", "fast_draft"])
+def test_recipes_of_a_real_model_say_what_it_says_alone(name: str, copies: int | None) -> None:
+    made, *chosen = name.split(":")
+    target = runner_of(small_model())
+    recipe = recipes.build(made, target, **{key: int(value) for key, value in (each.split("=") for each in chosen)})
+    config = EngineConfig(max_num_seqs=8, max_saved_tokens=copies)
+    engine = Engine(target.open(8, 1024, 384, recipe.needs.pools), recipe, cost_model=Free(), config=config)
+    found = answers(engine, together=True)
+    assert [r.output for r in found] == small_model_alone()
+    assert sum(r.stats.preempted for r in found) > 0 and (engine.saved_texts.restored > 0) == (copies is None)
+    for kind in ("rounds_all", "rounds_some", "rounds_none"):
+        assert sum(getattr(r.stats, kind) for r in found) > 0, kind
 
 
 def test_a_prefix_pays_if_it_saves_a_block() -> None:

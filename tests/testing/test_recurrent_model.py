@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from draftwood.cache.dense import DenseCache, _shared
+from draftwood.cache.dense import DenseCache
 from draftwood.cache.states import SlotStates
 from draftwood.controllers.fixed import Fixed
+from draftwood.core.common_prefix import common_prefix
 from draftwood.core.forward import ForwardInput, LayerPlan
 from draftwood.core.legal_draws import Draw
 from draftwood.core.recipe import Recipe
@@ -209,7 +210,7 @@ def test_taking_over_part_of_a_text_with_its_state_changes_the_text(
     wanted = plain(model, [other], options)
 
     def any_prefix(self: DenseCache, slot: int, want: list[int], most: int | None = None) -> int:
-        return _shared(self._slots[slot].text, want)
+        return common_prefix(self._slots[slot].text, want)
 
     def copied(self: SlotStates, slot: int, source: int, tokens: int) -> None:
         self.committed["h"][slot] = self.committed["h"][source]
