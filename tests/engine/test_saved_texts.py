@@ -25,7 +25,7 @@ from draftwood.drafters.nothing import Nothing
 from draftwood.drafters.retrieval.ngram import NGram
 from draftwood.engine.engine import Engine
 from draftwood.engine.shortest_first import ShortestFirst
-from draftwood.errors import EngineError
+from draftwood.errors import EngineError, OptionError
 from draftwood.models.backends import int8_weights
 from draftwood.models.backends.int8_native import NativeDecoder
 from draftwood.models.loading.load import Loaded, load
@@ -297,6 +297,12 @@ def test_recipes_of_a_real_model_say_what_it_says_alone(name: str, copies: int |
     assert sum(r.stats.preempted for r in found) > 0 and (engine.saved_texts.restored > 0) == (copies is None)
     for kind in ("rounds_all", "rounds_some", "rounds_none"):
         assert sum(getattr(r.stats, kind) for r in found) > 0, kind
+
+
+def test_a_number_of_saved_tokens_that_is_none_is_refused() -> None:
+    for wrong in (-1, True, "many"):
+        with pytest.raises(OptionError, match="max_saved_tokens must be a whole number"):
+            EngineConfig(max_saved_tokens=wrong)  # type: ignore[arg-type]
 
 
 def test_a_prefix_pays_if_it_saves_a_block() -> None:

@@ -121,7 +121,7 @@ class EngineConfig:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value <= 0):
                 raise OptionError(f"engine config: {name} must be a positive whole number, got {value!r}")
-        saved = self.max_saved_tokens
+        saved: Any = self.max_saved_tokens
         if saved is not None and (not isinstance(saved, int) or isinstance(saved, bool) or saved < 0):
             raise OptionError(f"engine config: max_saved_tokens must be a whole number, got {saved!r}")
         for name in ("batch_invariant", "disable_slow_drafts"):
