@@ -39,7 +39,7 @@ def test_wrong_options_are_refused_before_a_model_is_read(options: list[str], sa
 
 
 def test_the_banner_says_what_was_chosen(tmp_path: Path) -> None:
-    llm = LLM(str(write_folder(tmp_path / "m")), "prompt_lookup", dtype="float32", max_num_seqs=3)
+    llm = LLM(str(write_folder(tmp_path / "m")), "prompt_lookup", dtype="float32", max_num_seqs=3, max_cache_tokens=64)
     service = service_of(llm, ["prompt_lookup"], model_names=["tiny"])
     text = "\n".join(banner(service, Options(limits=Limits(hosts=(), keys={"ann": "x"})), "::1", 81))
     for said in (
@@ -47,7 +47,8 @@ def test_the_banner_says_what_was_chosen(tmp_path: Path) -> None:
         "http://[::1]:81",
         "float32 on cpu",
         "prompt_lookup (lossless)",
-        "3 sequences",
+        "3 sequences of 64 tokens",
+        "64 tokens together",
         "ann",
         "any Host",
     ):

@@ -122,7 +122,8 @@ class Service:
     @property
     def max_model_len(self) -> int:
         longest = self.first.runner.info.max_positions
-        return min(self.first.config.max_model_len or longest, longest)
+        config = self.first.config
+        return min(config.max_model_len or longest, config.max_cache_tokens or longest, longest)
 
     def check_model(self, name: str) -> None:
         if name not in self.model_names:
