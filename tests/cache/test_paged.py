@@ -32,8 +32,8 @@ def write(c: PagedCache, slot: int, tokens: list[int]) -> bool:
         flat = c.pair(i).view(-1, 2)
         flat[keys.flatten()] = (100 * named + 10 * i)[:, None]
         flat[values.flatten()] = (100 * named + 10 * i + 1)[:, None]
-    blocks = c.table[slot, entries[0] // BLOCK].long()
-    c.pool("own")[blocks, 0, entries[0] % BLOCK] = torch.tensor(tokens, dtype=torch.float32)[:, None]
+    values = torch.tensor(tokens, dtype=torch.float32)[:, None, None].expand(-1, 1, 3)
+    c.write_pool("own", torch.full_like(entries[0], slot), entries[0], values)
     c.filled(slot, "own", base + len(tokens))
     return moved
 
@@ -42,7 +42,9 @@ def kept(c: PagedCache, slot: int) -> list[int]:
     """The tokens that the entries of a slot name, the same in every store."""
     c.ready()
     size = c.length(slot)
-    texts = [c.store("own")[slot, 0, :size, 0].long().tolist()]
+    entries = torch.arange(size)
+    texts = [c.read_pool("own", torch.full_like(entries, slot), entries)[:, 0, 0].long().tolist()]
+    assert texts[0] == c.store("own")[slot, 0, :size, 0].long().tolist()
     for i in range(LAYERS):
         for k, kind in enumerate("kv"):
             entries = c.store(f"{kind}{i}")[slot, :, :size] - (10 * i + k)
@@ -213,6 +215,8 @@ def test_padding_and_tokens_without_room_write_where_no_text_reads() -> None:
     c.pair(0).view(-1, 2)[places] = float("nan")
     assert c.store("k0")[0, :, :19].isfinite().all() and c.store("k0")[1].isfinite().all()
     assert not c.store("k0")[0, :, 19].isfinite().any()
+    c.write_pool("own", torch.tensor([0, 0]), torch.tensor([20, 29]), torch.ones(2, 1, 3))
+    assert not c.store("own")[0].any(), "entries without room are those of no text"
 
 
 def test_a_block_that_is_counted_wrong_is_found() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from draftwood.controllers.fixed import Fixed
-from draftwood.core.forward import FINAL, ForwardInput, ForwardOutput, HostInput, LayerPlan
+from draftwood.core.forward import FINAL, CacheSpec, ForwardInput, ForwardOutput, HostInput, LayerPlan
 from draftwood.core.legal_draws import Draw
 from draftwood.core.model_info import ModelInfo
 from draftwood.core.protocols import Runner, TreePolicy
@@ -69,6 +69,14 @@ def test_parts_begin_a_text_together_although_one_has_given_up_what_another_kept
     runner.check_integrity()
     read(1, 64)
     runner.check_integrity()
+
+
+def test_its_first_part_holds_what_others_store_for_every_token() -> None:
+    own = CacheSpec("own", 1, 2)
+    runner = NestedRunner(tiny_runner(), exits()).open(2, 32, pools=(own,))
+    slots, entries = torch.tensor([0, 1]), torch.tensor([3, 5])
+    runner.write_pool("own", slots, entries, torch.tensor([[[1.0, 2.0]], [[3.0, 4.0]]]))
+    assert runner.read_pool("own", slots, entries).tolist() == [[[1.0, 2.0]], [[3.0, 4.0]]]
 
 
 class Watch:
