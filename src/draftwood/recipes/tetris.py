@@ -41,7 +41,7 @@ def build(
     drafter = recipes.drafter(inner, target)
     refuse_route(drafter, inner)
     if nodes is None:
-        sizes = Goodput(depth, times=draft_costs(target, drafter, recipes.lender(inner)))
+        sizes = Goodput(depth, times=draft_costs(target, drafter, recipes.lender(inner)), beyond=extra)
     else:
         sizes = Fixed(nodes)
     drawn = verifier == "rejection"

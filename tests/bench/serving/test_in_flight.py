@@ -27,7 +27,7 @@ def test_never_more_than_so_many_are_in_flight_and_all_are_served(tmp_path: Any)
         return step()
 
     llm.engine.step = watched  # type: ignore[method-assign]
-    block = server.run([[1, 2], [3], [4], [5, 6], [7]], 2)
+    *_, block = server.run([[1, 2], [3], [4], [5, 6], [7]], 2)
     assert most == 2 and len(block.texts) == len(block.latencies) == 5
     assert block.tokens == 25 and all(0 < latency <= block.seconds for latency in block.latencies)
 

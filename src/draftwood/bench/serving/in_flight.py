@@ -1,11 +1,11 @@
 """bench serve: tokens per second and latency of several ways to draft, against the number of requests in flight.
 
 One process, one engine for each case, requests added to it as a server does: whenever one ends the next begins, so that the
-number in flight stays until the last ones of a block run out. Cases take turns block by block, each with the same requests,
-so that a slow moment of the machine affects all of them and ratios are of pairs.
+number in flight stays until the last ones of a block run out. Cases take turns every few rounds, each with the same
+requests and a clock of its own, so that a slow moment of the machine affects all of them and ratios are of pairs.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from time import perf_counter
@@ -28,6 +28,7 @@ from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 
 PLAIN = "depth 0"
+TURN = 0.05  # seconds of rounds before the next case has its turn
 SPARE = 64  # cache entries of a slot beyond prompt and answer, for drafts
 
 Prompt = Sequence[int]
@@ -49,14 +50,14 @@ def cases(loaded: Loaded, depths: Sequence[int], inner: str, names: Sequence[str
 
 @dataclass(slots=True)
 class Block:
-    """The same requests in one case."""
+    """The same requests in one case; nothing yet at the end of a turn that was not the last."""
 
-    seconds: float
-    latencies: list[float]
-    texts: list[list[int]]
-    passes: int
-    drafted: int
-    saved_ms: float
+    seconds: float = 0.0
+    latencies: list[float] = field(default_factory=list[float])
+    texts: list[list[int]] = field(default_factory=list[list[int]])
+    passes: int = 0
+    drafted: int = 0
+    saved_ms: float = 0.0
 
     @property
     def tokens(self) -> int:
@@ -90,25 +91,32 @@ class Server:
     params: SamplingParams
     blocks: list[Block] = field(default_factory=list[Block])
 
-    def run(self, prompts: Sequence[Prompt], in_flight: int) -> Block:
-        """All prompts, so many at a time."""
+    def run(self, prompts: Sequence[Prompt], in_flight: int) -> Iterator[Block]:
+        """All prompts, so many at a time. A turn of some rounds for each `next`; the last one yields the block. The clock
+        stands still between turns."""
         engine = self.llm.engine
         engine.runner.forget()  # a prompt that is still in the cache would not be read again
         waiting = [self.llm.request(prompt, self.params) for prompt in prompts]
         everyone, began, ended = list(waiting), dict[int, float](), dict[int, float]()
         live: list[Request] = []
-        start = perf_counter()
+        others, start = 0.0, perf_counter()  # seconds that others had, begin
+        turn = start
         while waiting or live:
             while waiting and len(live) < in_flight:
                 request = waiting.pop(0)
-                began[request.id] = perf_counter()
+                began[request.id] = perf_counter() - others
                 engine.add(request)
                 live.append(request)
             for request in engine.step():
-                ended[request.id] = perf_counter()
+                ended[request.id] = perf_counter() - others
                 live.remove(request)
-        seconds = perf_counter() - start
-        return Block(
+            now = perf_counter()
+            if now - turn >= TURN and (waiting or live):
+                yield Block()
+                turn = perf_counter()
+                others += turn - now
+        seconds = perf_counter() - others - start
+        yield Block(
             seconds,
             [ended[r.id] - began[r.id] for r in everyone],
             [list(r.output) for r in everyone],
@@ -160,16 +168,29 @@ def measure(
     longest = max(map(len, prompts)) + params.max_tokens + SPARE
     config = EngineConfig(max_num_seqs=in_flight, max_model_len=min(longest, loaded.info.max_positions))
     servers = [Server(name, LLM(loaded, recipe, config=config), params) for name, recipe in ways.items()]
-    for server in servers:
-        server.run(_part(prompts, 0, block), in_flight)
+    _in_turns(servers, 0, _part(prompts, 0, block), in_flight)
     for turn in range(repeats):
         say(turn, repeats)
-        asked = _part(prompts, 1 + turn, block)
-        for server in order(servers, turn):
-            server.blocks.append(server.run(asked, in_flight))
+        found = _in_turns(servers, turn, _part(prompts, 1 + turn, block), in_flight)
+        for server in servers:
+            server.blocks.append(found[server.name])
     say(repeats, repeats)
     (plain,) = (server for server in servers if server.name == PLAIN)
     return [server.served(in_flight, plain) for server in servers]
+
+
+def _in_turns(servers: Sequence[Server], turn: int, prompts: Sequence[Prompt], in_flight: int) -> dict[str, Block]:
+    """The block of every case. Whoever is done early leaves the others to go on in turns."""
+    runs = {server.name: server.run(prompts, in_flight) for server in servers}
+    blocks: dict[str, Block] = {}
+    while runs:
+        for name in order(list(runs), turn):
+            block = next(runs[name])
+            if block.texts:
+                blocks[name] = block
+                del runs[name]
+        turn += 1
+    return blocks
 
 
 def _part(prompts: Sequence[Prompt], turn: int, block: int) -> list[Prompt]:
