@@ -29,6 +29,7 @@ from draftwood.errors import need_size
 FIRST = 0.7  # acceptance of a position before any was judged
 BETTER = 1.03  # times as many tokens a second: what another depth must promise
 EVERY = 8  # rounds between two choices
+PLAIN_EVERY = 4  # of so many plain rounds one is observed: they are all alike, and each observation costs time
 TRIALS = 0.01  # share of the time that trials of the alternative may cost
 APART = 8  # rounds between two trials, at least
 YOUNG = 6  # rounds with drafts, and without, that a batch size gets before trials must pay for themselves
@@ -149,30 +150,44 @@ class Goodput:
 
     def update(self, state: State, rnd: Round, outcome: Outcome) -> None:
         times = outcome.seconds
-        if not times.prompt_tokens and rnd.batch:
-            if state.own is not None:
-                state.own.observe(times)
-            drafted = bool(times.draft_passes) or any(outcome.deepest)
-            which = like(rnd.batch), drafted
-            state.seen[which] = state.seen.get(which, 0) + 1
-            if state.batch == rnd.batch and drafted == bool(state.asked):
-                tokens, seconds = state.expected[state.asked]
-                emitted = sum(len(path) for path in outcome.verdict.to_host().paths)
-                state.measured[like(rnd.batch)].learn(state.asked, emitted / tokens, times.total / seconds)
+        drafted = bool(times.draft_passes) or any(outcome.deepest)
         state.allowed += TRIALS * times.total
+        if rnd.batch and not times.prompt_tokens and (drafted or state.asked or state.left % PLAIN_EVERY == 0):
+            self._observe(state, rnd, outcome, drafted)
+        if drafted:
+            self._judge(state, rnd, outcome)
+        else:
+            for slot in rnd.host_slots:
+                state.survival.rest(slot)
+                if state.asked:
+                    state.mute[slot] = state.mute.get(slot, 0) + 1
+
+    @staticmethod
+    def _observe(state: State, rnd: Round, outcome: Outcome, drafted: bool) -> None:
+        """What a round without a prompt took and brought."""
+        times, size = outcome.seconds, like(rnd.batch)
+        if state.own is not None:
+            state.own.observe(times)
+        state.seen[size, drafted] = state.seen.get((size, drafted), 0) + 1
+        if state.batch == rnd.batch and drafted == bool(state.asked):
+            tokens, seconds = state.expected[state.asked]
+            emitted = sum(map(len, outcome.verdict.to_host().paths)) if drafted else rnd.batch
+            state.measured[size].learn(state.asked, emitted / tokens, times.total / seconds)
+
+    @staticmethod
+    def _judge(state: State, rnd: Round, outcome: Outcome) -> None:
         for slot, levels, kept in zip(rnd.host_slots, outcome.judged, outcome.accepted, strict=True):
             for position in range(min(levels, kept + 1)):
                 state.survival.learn(slot, _UNSAID, position < kept, position)
             if not levels:
                 state.survival.rest(slot)
-            if state.asked:
-                state.mute[slot] = 0 if levels else state.mute.get(slot, 0) + 1
+            state.mute[slot] = 0 if levels else state.mute.get(slot, 0) + 1
 
     def free(self, state: State, slots: Sequence[int]) -> None:
         for slot in slots:
             state.survival.free(slot)
             state.mute.pop(slot, None)
-        state.batch = 0  # others are chosen for next
+            state.left = 0  # others are chosen for next
 
 
 def _speaking(state: State, rnd: Round) -> list[int]:

@@ -221,6 +221,7 @@ def _settle(e: "Engine", batch: Batch, outcome: Outcome | None) -> list[Request]
     """Remove finished requests; their slots are free for the next round."""
     held = dict(e.scheduler.running)
     finished = e.scheduler.settle(batch, outcome)
-    gone = {r.id for r in finished}
-    e.release([slot for slot, r in held.items() if r.id in gone])
+    if finished:
+        gone = {r.id for r in finished}
+        e.release([slot for slot, r in held.items() if r.id in gone])
     return finished
