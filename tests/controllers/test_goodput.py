@@ -16,7 +16,7 @@ from draftwood.testing.table_drafter import TableDrafter
 from draftwood.testing.table_model import TableModel, near, random_probs
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.rejection import Rejection
-from load_costs import LineCosts, played
+from load_costs import LineCosts, outcome_of, played
 
 
 def depths(costs: LineCosts, chance: float, batch: int, rounds: int = 300) -> list[int]:
@@ -92,6 +92,66 @@ def test_its_estimates_are_calibrated_and_it_says_how_well() -> None:
     assert state.calibration_error < 0.06
     assert state.survival.chance(99, 0.5, 0) == pytest.approx(0.6, abs=0.12)
     assert Goodput(4).init(2).calibration_error is None
+
+
+def test_depths_are_compared_every_few_rounds_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although the engine frees slots, of which there are none, after every round."""
+    chosen, choose, free = 0, Goodput._choose, Goodput.update  # pyright: ignore[reportPrivateUsage]
+
+    def counted(*given: Any) -> None:
+        nonlocal chosen
+        chosen += 1
+        choose(*given)
+
+    def update_and_free(self: Goodput, state: Any, *given: Any) -> None:
+        free(self, state, *given)
+        self.free(state, [])
+
+    monkeypatch.setattr(Goodput, "_choose", counted)
+    monkeypatch.setattr(Goodput, "update", update_and_free)
+    played(Goodput(4), LineCosts(token=0.05, level=0.1), 0.6, 2, 10 * EVERY)
+    assert chosen == 10
+
+
+def test_an_end_lets_it_choose_anew() -> None:
+    controller, load = Goodput(4), Load(LineCosts(0.01, 0.01), 2, 0, 100)
+    state = controller.init(2)
+    controller.plan(state, toy_round([[1]] * 2, 5), load)
+    assert state.left == EVERY - 1
+    controller.free(state, [1])
+    assert not state.left
+
+
+def test_sequences_that_get_no_drafts_count_as_plain() -> None:
+    """A drafter that follows none of them: nothing is expected of a draft, so it is asked for in trials alone."""
+    controller, costs, rnd = Goodput(4), LineCosts(token=0.01, level=0.01), toy_round([[1]] * 2, 5)
+    load, asked = Load(costs, 2, 0, 100), 0
+    state = controller.init(2)
+    for _ in range(400):
+        asked += bool(controller.plan(state, rnd, load).tier.depth)
+        times = Times({"score": costs.pass_seconds(2)}, tokens=2)
+        controller.update(state, rnd, outcome_of(rnd, (0, 0), [0, 0], times))
+    assert asked < 60
+    controller.free(state, [0, 1])
+    assert controller.plan(state, rnd, load).tier.depth, "another text may get some"
+
+
+def test_drafts_that_bring_less_than_their_positions_promise_are_given_up() -> None:
+    """Only the likeliest nodes were scored, so each position that was judged seemed to be right nearly always."""
+    costs = LineCosts(token=0.3, level=0.1)
+    found: dict[bool, int] = {}
+    for honest in (True, False):
+        controller, rnd = Goodput(4), toy_round([[1]], 5)
+        load, state, drafted = Load(costs, 1, 0, 100), controller.init(1), 0
+        for i in range(600):
+            depth = controller.plan(state, rnd, load).tier.depth
+            scored = depth if depth and (honest or i % 20 == 0) else 0
+            seconds = {"score": costs.pass_seconds(1 + scored), "propose": costs.draft_seconds(depth)}
+            times = Times(seconds, draft_passes=depth, draft_nodes=scored, tokens=1 + scored)
+            controller.update(state, rnd, outcome_of(rnd, (scored,), [scored], times))
+            drafted += bool(depth) and i > 300
+        found[honest] = drafted
+    assert found[True] > 250 and found[False] < 100
 
 
 def test_every_rule_stays_exact_with_it() -> None:

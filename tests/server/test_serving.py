@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -115,6 +116,30 @@ def test_a_grace_period_that_is_over_ends_streams_with_a_reason(process: Process
     assert (last["finish_reason"], last["finish_detail"]) == ("abort", "shutdown")
     assert process.ended() == 0
     assert any('"tenant": "ann"' in line for line in process.lines) and not any("secret" in x for x in process.lines)
+
+
+@pytest.mark.parametrize("process", [["--drain", "30"]], indirect=True)
+def test_a_second_signal_ends_streams_with_a_reason_and_without_a_traceback(process: Process) -> None:
+    """One client reads, one has stopped reading."""
+    found: list[str] = []
+    endless = {"max_tokens": 16000, "ignore_eos": True}
+    reader = threading.Thread(target=process.stream, args=(found,), kwargs=endless)
+    reader.start()
+    host, port = process.url.removeprefix("http://").split(":")
+    body = json.dumps({"model": "tiny", "prompt": "abc", "stream": True, **endless}).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n"
+    with socket.create_connection((host, int(port))) as deaf:
+        deaf.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+        while len(found) < 3:
+            time.sleep(0.01)
+        for _ in range(2):
+            process.process.send_signal(signal.SIGTERM)
+            time.sleep(0.2)
+        reader.join(10)
+        last = json.loads(found[-2])["choices"][0]
+        assert (last["finish_reason"], last["finish_detail"]) == ("abort", "shutdown")
+        assert process.ended() == 0
+    assert not any("Traceback" in line or "ERROR" in line for line in process.lines), process.lines
 
 
 def test_a_port_that_is_taken_is_said(folder: Path) -> None:

@@ -14,7 +14,6 @@ first few of each batch size.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from draftwood.controllers.cost import CostModel
 from draftwood.controllers.draft_cost import DraftCost, like, of_batch
@@ -54,7 +53,7 @@ class State:
     best: int = 0  # the best depth that drafts
     asked: int = 0  # of this round
     loss: float = 0.0  # seconds that a trial of the alternative is expected to lose
-    hopeless: bool = False  # the alternative
+    free_trials: int = YOUNG  # of the alternative
     expected: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])  # tokens, seconds; by depth
     left: int = 0  # rounds until the next choice
     since: int = 0  # rounds since the last trial
@@ -73,13 +72,14 @@ class State:
 class Goodput:
     """At most `depth` levels of `width` nodes each. `times`: rounds of one sequence with this drafter that were timed side
     by side, where the cost model begins; without any it is the engine's. `plain` False: every round drafts. `beyond`: levels
-    that another controller has drafted beyond the depth."""
+    that another controller has drafted beyond the depth. `first`: acceptance of a position before any was judged."""
 
     depth: int
     width: int = 1
     times: tuple[Times, ...] = ()
     plain: bool = True
     beyond: int = 0
+    first: float = FIRST
     needs: Needs = Needs()
 
     def __post_init__(self) -> None:
@@ -91,7 +91,7 @@ class Goodput:
             if own is not None:
                 own.observe(each)
         drafts = {} if own is None else {1: own.draft}
-        return State(own, Survival(offset=log_odds(FIRST), follow=_FOLLOW), drafts)
+        return State(own, Survival(offset=log_odds(self.first), follow=_FOLLOW), drafts)
 
     def plan(self, state: State, rnd: Round, load: Load) -> Limit:
         if state.own is not None and rnd.batch:
@@ -108,7 +108,7 @@ class Goodput:
         if not self.plain:
             return state.depth
         tried = state.seen.get((like(rnd.batch), not state.depth), 0)
-        if tried < (FEW if state.hopeless else YOUNG) and state.since > 1:
+        if tried < state.free_trials and state.since > 1:
             # Times of other moments and other batches say little about this one.
             state.since = 0
             return 0 if state.depth else min(_FIRST_SIZES[tried % len(_FIRST_SIZES)], self.depth)
@@ -122,20 +122,22 @@ class Goodput:
         """The best depth; the present one unless another is clearly better. Plain decoding needs no margin: nothing that is
         expected to be slower is done on purpose."""
         cost: CostEstimate = load.cost_model if state.own is None else state.own
-        slots = _speaking(state, rnd)
+        speaking = _speaking(state, rnd)
+        slots = speaking or rnd.host_slots  # where none gets drafts, the trials that ask again have their full price
         tokens = self._tokens(state, rnd, slots)
         seconds = [self._seconds(rnd, load, cost, depth, len(slots)) for depth in range(self.depth + 1)]
         measured = state.measured.setdefault(like(rnd.batch), MeasuredRates())
         state.expected = list(zip(tokens, seconds, strict=True))
         rates = [n / s * measured.ratio(depth) for depth, (n, s) in enumerate(state.expected)]
         state.best = max(range(1, self.depth + 1), key=rates.__getitem__)
-        found = state.best if rates[state.best] > rates[0] or not self.plain else 0
+        found = state.best if (rates[state.best] > rates[0] and speaking) or not self.plain else 0
         if state.batch and found and rates[found] < BETTER * rates[state.depth] and (state.depth or self.plain):
             found = state.depth
         state.batch, state.depth, state.left = rnd.batch, found, EVERY
         other = 0 if found else state.best
-        state.loss = seconds[other] * max(0.0, 1 - rates[other] / rates[found])
-        state.hopeless = rates[other] < HOPELESS * rates[found]
+        brought = rates[other] / rates[found] if speaking else seconds[0] / seconds[other]
+        state.loss = seconds[other] * max(0.0, 1 - brought)
+        state.free_trials = (FEW if rates[other] < HOPELESS * rates[found] else YOUNG) if speaking else 0
 
     def _tokens(self, state: State, rnd: Round, slots: Sequence[int]) -> list[float]:
         """What a round of each depth emits, of which only these slots get drafts."""

@@ -13,7 +13,7 @@ from draftwood.drafters.combine.followed import Followed
 from draftwood.drafters.combine.route import refuse_route
 from draftwood.drafters.retrieval.retrieved import Retriever
 from draftwood.option_parsing import OfDrafter, Size
-from draftwood.sizing.choose_route import draft_costs, pass_costs
+from draftwood.sizing.choose_route import expected_of_chains, pass_costs
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
@@ -40,9 +40,11 @@ def build(
     if isinstance(drafter, Retriever):
         controller = Budget(Priced(depth, depth, pass_costs(target)), extra=0, paying=True)
         return Recipe(drafter=drafter, policy=BestFirst(1, 1), verifier=Match(), controller=controller)
+    expected = expected_of_chains(target, drafter, recipes.lender(inner), depth)
     return Recipe(
-        drafter=Followed(drafter),
+        drafter=Followed(drafter, at_first=expected.pays),
         policy=Chain(Draw.GIVEN if verifier == "match" else Draw.IID),
         verifier=Match() if verifier == "match" else Rejection(),
-        controller=Goodput(depth, times=draft_costs(target, drafter, recipes.lender(inner))),
+        controller=Goodput(depth, times=expected.times, first=expected.right),
+        notes=(expected.as_note(),),
     )

@@ -12,7 +12,7 @@ from draftwood.core.recipe import Paper, Recipe
 from draftwood.drafters.combine.followed import Followed
 from draftwood.drafters.combine.route import refuse_route
 from draftwood.option_parsing import Count, OfDrafter, Size
-from draftwood.sizing.choose_route import draft_costs
+from draftwood.sizing.choose_route import expected_of_chains
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.ranked_chain import RankedChain
 from draftwood.verifiers.match import Match
@@ -40,14 +40,16 @@ def build(
     nodes are a chain with leaves beside it."""
     drafter = recipes.drafter(inner, target)
     refuse_route(drafter, inner)
-    if nodes is None:
-        sizes = Goodput(depth, times=draft_costs(target, drafter, recipes.lender(inner)), beyond=extra)
-    else:
-        sizes = Fixed(nodes)
     drawn = verifier == "rejection"
+    sizes, drafts, notes = Fixed(nodes or 0), drafter, ()
+    if nodes is None:
+        expected = expected_of_chains(target, drafter, recipes.lender(inner), depth)
+        sizes = Goodput(depth, times=expected.times, beyond=extra, first=expected.right)
+        drafts, notes = Followed(drafter, at_first=expected.pays), (expected.as_note(),)
     return Recipe(
-        drafter=drafter if nodes else Followed(drafter),
+        drafter=drafts,
         policy=RankedChain(Draw.IID) if drawn else BestFirst(1, width),
         verifier=Rejection() if drawn else Match(),
         controller=Budget(sizes, extra, 1 if drawn else width, paying=nodes is None),
+        notes=notes,
     )

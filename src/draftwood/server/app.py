@@ -53,6 +53,7 @@ class Server:
         self.pages = Pages()
         self.metrics = Metrics(service.bridge)
         self.created = int(time.time())
+        self.hurried = False
 
     def app(self) -> Any:
         """An ASGI application that starts and ends the engine thread."""
@@ -89,10 +90,14 @@ class Server:
         self.service.ready = False
         self.service.bridge.refuse("it is shutting down")
         end = time.monotonic() + self.options.drain
-        while self.service.bridge.outstanding and time.monotonic() < end:
+        while self.service.bridge.outstanding and time.monotonic() < end and not self.hurried:
             await asyncio.sleep(0.05)
         if self.service.bridge.alive:
             await self.service.bridge.cancel_all("shutdown")
+
+    def hurry(self) -> None:
+        """End what still runs although its time is not over."""
+        self.hurried = True
 
     # --- answers
 

@@ -1,7 +1,9 @@
-"""Runs the application until a signal ends it. The first SIGTERM or SIGINT drains, the second ends at once."""
+"""Runs the application until a signal ends it. The first SIGTERM or SIGINT drains, the second ends what still runs, with a
+reason, and a third one the process."""
 
 import asyncio
 import logging
+import os
 import signal
 import threading
 from collections.abc import Callable, Generator
@@ -18,6 +20,7 @@ log = logging.getLogger("draftwood")
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 MAX_HEADERS = 32 * 1024  # bytes of a request's head
+LAST_WRITES = 1.0  # seconds that answers which were ended get to reach their clients
 
 
 class _Uvicorn(uvicorn.Server):
@@ -26,7 +29,7 @@ class _Uvicorn(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, server: Server, on_ready: Callable[[int], None]) -> None:
         super().__init__(config)
         self.draftwood, self.on_ready = server, on_ready
-        self.asked_to_end = False
+        self.signals = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._draining: asyncio.Future[None] | None = None
 
@@ -46,16 +49,29 @@ class _Uvicorn(uvicorn.Server):
             self.on_ready(self.servers[0].sockets[0].getsockname()[1])
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self.asked_to_end = True
-        if self.should_exit:
-            self.force_exit = True
+        self.signals += 1
         self.should_exit = True
+        if self.signals > 2:
+            os._exit(128 + sig)
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._begin_drain)
+            self._loop.call_soon_threadsafe(self._begin_drain if self.signals == 1 else self._end_now)
 
     def _begin_drain(self) -> None:
         if self._draining is None:
             self._draining = asyncio.ensure_future(self.draftwood.drain())
+
+    def _end_now(self) -> None:
+        """Without uvicorn's own way, which cancels its tasks and logs a traceback of each."""
+        log.warning("a second signal: what still runs ends now; a third one kills")
+        self._begin_drain()
+        self.draftwood.hurry()
+        assert self._loop is not None
+        self._loop.call_later(LAST_WRITES, self._hang_up)
+
+    def _hang_up(self) -> None:
+        """Close the connections that are left: their clients do not read."""
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
 
 
 def configuration(server: Server, host: str, port: int) -> uvicorn.Config:
@@ -84,7 +100,7 @@ def run(server: Server, host: str, port: int, on_ready: Callable[[int], None] = 
     except SystemExit:  # after it has logged why
         hint = "hint: another --port; 0 takes a free one"
         raise OptionError(f"the server could not start on {host}:{port}\n{hint}") from None
-    if not running.started and not running.asked_to_end:
+    if not running.started and not running.signals:
         raise EngineError("the server could not start\nhint: its log says why")
 
 

@@ -99,20 +99,54 @@ class WhatPays:
         return Recipe(drafter=self.drafter, notes=notes, **parts)
 
 
-def what_pays(target: Runner, drafter: Drafter, name: str, most: int) -> WhatPays:
-    """Chains of this drafter, of at most so many tokens, in rounds where they are expected to pay. Where the acceptance that
-    was measured at its first use says that none will, nothing, so that not even a text is followed. `name`: as above."""
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What chains of a drafter are expected to bring one request at a time. `right`: how often the drafter's best token is;
+    `speed`: of chains of the best fixed length, over plain decoding; `note`: both, for a banner; `quiet`: no other processes
+    disturbed the times."""
+
+    times: tuple[Times, ...]
+    right: float
+    speed: float
+    note: str
+    quiet: bool = True
+
+    @property
+    def pays(self) -> bool:
+        return self.speed >= SLOWER
+
+    def as_note(self) -> str:
+        """For a recipe that chooses the length of its drafts, and none, by the requests that run."""
+        told = f"one request at a time, chains of the best fixed length: {self.note}"
+        if self.pays:
+            return f"{told}; it drafts as far as that pays for all requests that run"
+        if not self.quiet:
+            return f"{told}; {DISTURBED}, so it tries drafts now and then"
+        return f"{told}; so it decodes plainly here, and tries drafts now and then"
+
+
+def expected_of_chains(target: Runner, drafter: Drafter, name: str, most: int) -> Expected:
+    """Chains of at most so many tokens, from times and an acceptance that were measured at the drafter's first use. `name`:
+    of the drafter with all that its costs depend on."""
     costs = timed_draft_costs(target, drafter, name)
     cost, right = timed(costs.found), measured_acceptance(target, drafter, name, 0.0)[0]
     plain = _seconds_per_token(cost, right, 0)
     best = max((plain / _seconds_per_token(cost, right, depth) for depth in range(1, most + 1)), default=1.0)
     told = f"expected speed {best:.2f}x plain decoding on {backend_of(target)}, drafted tokens are right in {right:.0%}"
-    if best < SLOWER and costs.quiet:
-        return WhatPays(Nothing(), Fixed(0), f"this is plain decoding, because drafts do not pay here: {told}", False)
-    route, controller = Route((), drafter, ConfidentChain(most)), Priced(most, most, costs.found)
-    if best < SLOWER:
-        return WhatPays(route, controller, f"{told}; {DISTURBED}, so drafts are tried", False)
-    return WhatPays(route, controller, f"{told}; plain decoding where that pays more")
+    return Expected(costs.found, right, best, told, costs.quiet)
+
+
+def what_pays(target: Runner, drafter: Drafter, name: str, most: int) -> WhatPays:
+    """Chains of this drafter, of at most so many tokens, in rounds where they are expected to pay. Where the acceptance that
+    was measured at its first use says that none will, nothing, so that not even a text is followed. `name`: as above."""
+    found = expected_of_chains(target, drafter, name, most)
+    if not found.pays and found.quiet:
+        why = f"this is plain decoding, because drafts do not pay here: {found.note}"
+        return WhatPays(Nothing(), Fixed(0), why, False)
+    route, controller = Route((), drafter, ConfidentChain(most)), Priced(most, most, found.times)
+    if not found.pays:
+        return WhatPays(route, controller, f"{found.note}; {DISTURBED}, so drafts are tried", False)
+    return WhatPays(route, controller, f"{found.note}; plain decoding where that pays more")
 
 
 def risk_worth_taking(target: Runner, drafter: Drafter, name: str, most: int) -> float:

@@ -95,6 +95,15 @@ def test_while_nothing_is_asked_for_one_in_a_few_is_followed_and_soon_all_again(
     assert 0 in state.slots
 
 
+def test_drafts_that_are_not_expected_to_pay_are_followed_in_one_request_of_a_few() -> None:
+    drafter = Followed(INNER, at_first=False)
+    state, seen = drafter.init(1), 0
+    for _ in range(12):
+        drafter.admit(state, 0, serve_request())
+        seen += 0 in state.slots
+    assert seen == 2
+
+
 def serve_request() -> Any:
     from draftwood.core.request import Request
 

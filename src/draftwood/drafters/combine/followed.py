@@ -30,15 +30,17 @@ class _State:
     inner: Any
     slots: set[int] = field(default_factory=set[int])  # that are followed
     asked: bool = False  # whether this round asked for drafts
-    share: float = 1.0  # of rounds that did; at first every request is followed
+    share: float = 1.0  # of rounds that did
     requests: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """`drafter`: any that drafts each sequence by itself."""
+    """`drafter`: any that drafts each sequence by itself. `at_first`: every request is followed until rounds show whether
+    drafts are asked for; False where they are not expected to pay."""
 
     drafter: Drafter
+    at_first: bool = True
 
     @property
     def needs(self) -> Needs:
@@ -49,7 +51,7 @@ class Followed:
         return self.drafter.draws
 
     def init(self, slots: int) -> _State:
-        return _State(self.drafter.init(slots))
+        return _State(self.drafter.init(slots), share=float(self.at_first))
 
     def admit(self, state: _State, slot: int, request: Request) -> int:
         state.requests += 1
