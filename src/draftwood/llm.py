@@ -346,7 +346,7 @@ class LLM:
             lossless=self.recipe.lossless,
             stats=r.stats,
             seconds=seconds,
-            backend=self.loaded.info.backend,
+            backend=self.loaded.info.arithmetic,
             notes=self.notes_of(r),
             more_samples=more_samples,
         )

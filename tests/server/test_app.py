@@ -226,7 +226,7 @@ def test_other_grammars_are_kept_too(server: LiveServer) -> None:
             "messages[0].content[0]",
             "'input_audio' are not supported",
         ),
-        ({"messages": [{"role": "user", "content": "x" * 5000}]}, None, "context"),
+        ({"messages": [{"role": "user", "content": "x" * 5000}]}, "messages", "context"),
     ],
     ids=lambda each: str(each)[:40] if isinstance(each, dict) else "",
 )  # fmt: skip

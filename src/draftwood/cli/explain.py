@@ -106,7 +106,7 @@ def show_available(screen: Screen, llm: "LLM", route: "Route") -> None:
 
     head = ships(HEAD, llm.runner)
     copies = ", ".join(type(each).__name__ for each in route.retrievers)
-    screen.line(f"{llm.loaded.name}, {llm.loaded.info.backend}")
+    screen.line(f"{llm.loaded.name}, {llm.loaded.info.arithmetic}")
     screen.line(f"copies   {copies}: from the text")
     if route.model is None:
         screen.line("head     none ships for this model")

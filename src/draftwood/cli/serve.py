@@ -100,7 +100,8 @@ def banner(service: "Service", settings: "Options", host: str, port: int) -> lis
     keys = settings.limits.keys
     lines = [
         f"draftwood serves {', '.join(service.model_names)} on http://{shown}:{port}",
-        f"  backend   {llm.loaded.info.backend} on {llm.device}" + (f", {speed:.1f} tokens/s plain" if speed else ""),
+        f"  backend   {llm.loaded.info.arithmetic} on {llm.device}"
+        + (f", {speed:.1f} tokens/s plain" if speed else ""),
         f"  recipe    {service.default_recipe} ({chosen})",
         *(f"            {note}" for note in llm.recipe.notes),
         f"  requests may choose {', '.join(service.offered)}",

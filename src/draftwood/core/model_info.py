@@ -22,6 +22,7 @@ class ModelInfo:
     device: torch.device = CPU
     dtype: torch.dtype = torch.float32
     backend: str = ""  # how its products run, for reports
+    weights: str = ""  # the block types of its weights, where they are not those that the backend is named after
     batch_invariant: bool = False  # a token's result has the same bits whatever else is in the pass
     reads_blocks: bool = False  # its passes find cache entries through a table of blocks
     layer_ranges: bool = True  # runs any LayerPlan; otherwise all layers or none
@@ -30,6 +31,11 @@ class ModelInfo:
     fingerprint: str = ""  # tells two targets apart, for parts that were trained on one of them
     tokenizer: Any = None
     eos_token_ids: tuple[int, ...] = ()
+
+    @property
+    def arithmetic(self) -> str:
+        """Backend and block types: what a reader of a report wants to know."""
+        return f"{self.weights}, {self.backend} activations" if self.weights else self.backend
 
     @property
     def near_ties(self) -> bool:

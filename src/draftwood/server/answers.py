@@ -3,7 +3,7 @@
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any
 
 from draftwood.core.request import Request
@@ -141,12 +141,33 @@ class Answer:
         for piece in pieces:
             offsets.append(self._offset[choice])
             self._offset[choice] += len(piece.text)
+        names = [
+            token_names([piece.token_id, *(token for token, _ in best)], tokenizer.token_bytes)
+            for piece, (_, best) in zip(pieces, values, strict=True)
+        ]
         return {
-            "tokens": [tokenizer.token_text(piece.token_id) for piece in pieces],
+            "tokens": [known[piece.token_id] for known, piece in zip(names, pieces, strict=True)],
             "token_logprobs": [max(value, LEAST) for value, _ in values],
-            "top_logprobs": [{tokenizer.token_text(t): max(x, LEAST) for t, x in best} for _, best in values],
+            "top_logprobs": [
+                {known[token]: max(x, LEAST) for token, x in best}
+                for known, (_, best) in zip(names, values, strict=True)
+            ],
             "text_offset": offsets,
         }
+
+
+def token_names(token_ids: Iterable[int], bytes_of: Callable[[int], bytes]) -> dict[int, str]:
+    """Keys for these tokens, all different: the text; of parts of a character the bytes, as OpenAI writes them; of tokens
+    whose text another one has, the number, as vLLM writes it."""
+    names: dict[int, str] = {}
+    for token in dict.fromkeys(token_ids):
+        data = bytes_of(token)
+        try:
+            name = data.decode()
+        except UnicodeDecodeError:
+            name = "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
+        names[token] = name if name not in names.values() else f"token_id:{token}"
+    return names
 
 
 def _chunk(index: int, body: dict[str, Any]) -> dict[str, Any]:

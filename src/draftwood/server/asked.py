@@ -29,7 +29,8 @@ class Speculation:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What one body asks for. `max_tokens` None: the rest of the context. `grammar`: its kind and text."""
+    """What one body asks for. `max_tokens` None: nothing was said, so `default_tokens`, or the rest of the context if that is
+    less or there is no default. `grammar`: its kind and text."""
 
     chat: bool
     model: str
@@ -37,6 +38,7 @@ class Asked:
     params: SamplingParams
     n: int = 1
     max_tokens: int | None = None
+    default_tokens: int | None = None
     stream: bool = False
     include_usage: bool = False
     timeout: float | None = None
@@ -44,11 +46,11 @@ class Asked:
     speculation: Speculation = field(default_factory=Speculation)
 
     def params_of(self, choice: int, room: int, tenant: str, grammar: Any) -> SamplingParams:
-        """Of one choice. `room`: tokens that the context still holds."""
+        """Of one choice. `room`: tokens that the context still holds, at least as many as are asked for."""
         seed = self.params.seed
         if seed is not None:
             seed = (seed + choice + 2**63) % 2**64 - 2**63  # wraps, as a 64-bit number
-        most = max(1, room if self.max_tokens is None else self.max_tokens)
+        most = max(1, min(room, self.max_tokens or self.default_tokens or room))
         try:
             return replace(self.params, seed=seed, max_tokens=most, tenant=tenant, grammar=grammar)
         except OptionError as error:
@@ -85,7 +87,8 @@ def asked(body: Any, where: str) -> Asked:
         prompts=(messages(given["messages"]),) if where == CHAT else prompts(given["prompt"]),
         params=found,
         n=int(given.get("n", 1)),
-        max_tokens=most if most is not None or where == CHAT else COMPLETION_TOKENS,
+        max_tokens=most,
+        default_tokens=None if where == CHAT else COMPLETION_TOKENS,
         stream=given.get("stream", False),
         include_usage=_without_null(given.get("stream_options", {})).get("include_usage", False),
         timeout=given.get("timeout"),

@@ -100,7 +100,7 @@ class Service:
         llm = self.first
         return {
             "model": self.model_names[0],
-            "backend": llm.loaded.info.backend,
+            "backend": llm.loaded.info.arithmetic,
             "device": str(llm.device),
             "recipes": list(self.offered),
             "default_recipe": self.default_recipe,
@@ -193,6 +193,7 @@ class Service:
         deadline = None if seconds is None else monotonic() + seconds
         for prompt in asked.prompts:
             ids = self._prompt(llm, prompt, asked.chat)
+            self._check_room(len(ids), asked)
             leader: Ask | None = None
             for i in range(asked.n):
                 params = asked.params_of(i, self.max_model_len - len(ids), tenant, grammar)
@@ -201,6 +202,22 @@ class Service:
                 leader = leader or ask
                 asks.append(ask)
         return asks
+
+    def _check_room(self, prompt_tokens: int, asked: Asked) -> None:
+        """ApiError 400 if prompt and answer do not fit the context. A shorter answer than was asked for would look like one
+        that the caller's own limit cut."""
+        most, wanted = self.max_model_len, asked.max_tokens
+        if prompt_tokens + (wanted or 1) <= most:
+            return
+        answer = f" and {wanted} of the answer" if wanted else ""
+        param = ("messages" if asked.chat else "prompt") if prompt_tokens >= most else "max_tokens"
+        raise ApiError(
+            400,
+            f"this model's context holds {most} tokens, {prompt_tokens} of the prompt{answer} are asked for\n"
+            f"hint: {'a shorter prompt' if prompt_tokens >= most else f'max_tokens of at most {most - prompt_tokens}'}",
+            param=param,
+            code="context_length_exceeded",
+        )
 
     def _prompt(self, llm: "LLM", prompt: Any, chat: bool) -> list[int]:
         try:

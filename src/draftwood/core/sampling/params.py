@@ -87,6 +87,8 @@ class SamplingParams:
                 self._between(name, 0, math.inf, "0 drafts nothing")
         if self.logprobs is not None:
             self._between("logprobs", 0, 128, "0 to 128")
+        hint = "json_schema(...) or regex(...) of draftwood.grammar, or a function from token ids to a mask"
+        _need(self.grammar is None or callable(self.grammar), "grammar", self.grammar, hint)
         _need(all(self.stop), "stop", self.stop, "an empty stop string would end every answer at once")
         _need(all(self.bad_words), "bad_words", self.bad_words, "an empty word would ban every token")
         for token, bias in self.logit_bias.items():

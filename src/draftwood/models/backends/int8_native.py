@@ -58,6 +58,7 @@ class NativeDecoder:
             hidden_size=c.hidden_size,
             max_positions=c.max_positions,
             backend=f"int8 {self.library.level}",
+            weights=self.weights.block_types,
             batch_invariant=True,
             reads_blocks=True,
             config=c,

@@ -3,6 +3,7 @@
 They come from a source a few rows at a time, so that they can be written to a file without being held in memory.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -81,8 +82,22 @@ class Int8Weights:
     @property
     def bytes_per_pass(self) -> int:
         """Bytes that a pass reads if it reads every weight once."""
-        parts = [part for layer in self.layers for p in layer.products.values() for part in p.parts]
-        return sum(p.data.numel() for p in [*parts, self.head])
+        return sum(self._bytes_by_kind.values())
+
+    @property
+    def block_types(self) -> str:
+        """Such as "Q4_K + Q6_K blocks", the one with most bytes first; "" if all are of 8 bits."""
+        found = self._bytes_by_kind
+        kinds = sorted(found, key=lambda kind: -found[kind])
+        return "" if kinds == [Kind.Q8_0] else f"{' + '.join(kind.name for kind in kinds)} blocks"
+
+    @property
+    def _bytes_by_kind(self) -> Counter[Kind]:
+        """Of all products and the head."""
+        found: Counter[Kind] = Counter()
+        for part in (*(part for layer in self.layers for p in layer.products.values() for part in p.parts), self.head):
+            found[part.kind] += part.data.numel()
+        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
