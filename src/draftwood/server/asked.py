@@ -29,8 +29,8 @@ class Speculation:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What one body asks for. `max_tokens` None: nothing was said, so `default_tokens`, or the rest of the context if that is
-    less or there is no default. `grammar`: its kind and text."""
+    """What one body asks for. `max_tokens` None: nothing was said, so `default_tokens`, or the rest of the context if that
+    is less or there is no default. `grammar`: its kind and text."""
 
     chat: bool
     model: str

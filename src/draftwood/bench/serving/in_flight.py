@@ -1,12 +1,13 @@
 """bench serve: tokens per second and latency of several ways to draft, against the number of requests in flight.
 
-One process, one engine for each case, requests added to it as a server does: whenever one ends the next begins, so that the
-number in flight stays until the last ones of a block run out. Cases take turns every few rounds, each with the same
+One process, one engine for each case, requests added to it as a server does: whenever one ends the next begins. Speed is
+measured while that many are in flight; the last ones of a block run out uncounted. Answers have different lengths: equal
+ones would begin and end together where nothing is drafted, and read all their prompts in one pass. Cases take turns every few rounds, each with the same
 requests and a clock of its own, so that a slow moment of the machine affects all of them and ratios are of pairs.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from time import perf_counter
 from typing import Any
@@ -50,18 +51,16 @@ def cases(loaded: Loaded, depths: Sequence[int], inner: str, names: Sequence[str
 
 @dataclass(slots=True)
 class Block:
-    """The same requests in one case; nothing yet at the end of a turn that was not the last."""
+    """The same requests in one case; nothing yet at the end of a turn that was not the last. `tokens`: emitted within
+    `seconds`, while the given number was in flight."""
 
     seconds: float = 0.0
+    tokens: int = 0
     latencies: list[float] = field(default_factory=list[float])
     texts: list[list[int]] = field(default_factory=list[list[int]])
     passes: int = 0
     drafted: int = 0
     saved_ms: float = 0.0
-
-    @property
-    def tokens(self) -> int:
-        return sum(map(len, self.texts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +95,19 @@ class Server:
         stands still between turns."""
         engine = self.llm.engine
         engine.runner.forget()  # a prompt that is still in the cache would not be read again
-        waiting = [self.llm.request(prompt, self.params) for prompt in prompts]
+        waiting = [self.llm.request(prompt, _of_own_length(self.params, i)) for i, prompt in enumerate(prompts)]
         everyone, began, ended = list(waiting), dict[int, float](), dict[int, float]()
         live: list[Request] = []
         others, start = 0.0, perf_counter()  # seconds that others had, begin
-        turn = start
+        turn, seconds, tokens = start, 0.0, 0
         while waiting or live:
             while waiting and len(live) < in_flight:
                 request = waiting.pop(0)
                 began[request.id] = perf_counter() - others
                 engine.add(request)
                 live.append(request)
+            if len(live) < in_flight and not seconds:
+                seconds, tokens = perf_counter() - others - start, sum(len(r.output) for r in everyone)
             for request in engine.step():
                 ended[request.id] = perf_counter() - others
                 live.remove(request)
@@ -115,9 +116,10 @@ class Server:
                 yield Block()
                 turn = perf_counter()
                 others += turn - now
-        seconds = perf_counter() - others - start
+        seconds = seconds or perf_counter() - others - start
         yield Block(
             seconds,
+            tokens or sum(len(r.output) for r in everyone),
             [ended[r.id] - began[r.id] for r in everyone],
             [list(r.output) for r in everyone],
             sum(r.stats.target_passes for r in everyone),
@@ -128,6 +130,7 @@ class Server:
     def served(self, in_flight: int, plain: "Server") -> Served:
         blocks = self.blocks
         tokens, seconds = sum(b.tokens for b in blocks), sum(b.seconds for b in blocks)
+        written = sum(len(text) for b in blocks for text in b.texts)
         passes = max(sum(b.passes for b in blocks), 1)
         rates, theirs = ([b.tokens / b.seconds for b in each.blocks] for each in (self, plain))
         same = [a == b for mine, other in zip(blocks, plain.blocks, strict=True) for a, b in _pairs(mine, other)]
@@ -137,7 +140,7 @@ class Server:
             len(same),
             tokens / seconds,
             fmean(x for b in blocks for x in b.latencies),
-            tokens / passes,
+            written / passes,
             sum(b.drafted for b in blocks) / passes,
             None if self is plain else ratio_of_pairs(rates, theirs),
             sum(same),
@@ -177,6 +180,11 @@ def measure(
     say(repeats, repeats)
     (plain,) = (server for server in servers if server.name == PLAIN)
     return [server.served(in_flight, plain) for server in servers]
+
+
+def _of_own_length(params: SamplingParams, number: int) -> SamplingParams:
+    """From half to one and a half of the tokens, evenly spread over any few requests in a row."""
+    return replace(params, max_tokens=max(1, round(params.max_tokens * (0.5 + number * 0.618 % 1))))
 
 
 def _in_turns(servers: Sequence[Server], turn: int, prompts: Sequence[Prompt], in_flight: int) -> dict[str, Block]:

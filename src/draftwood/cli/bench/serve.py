@@ -34,7 +34,7 @@ def serve(
         int, typer.Option(min=1, help="Blocks of requests that are measured, after one to warm up.")
     ] = 5,
     block: Annotated[
-        int | None, typer.Option(min=1, help="Requests of a block; twice those in flight, at least 4, if left out.")
+        int | None, typer.Option(min=1, help="Requests of a block; three times those in flight, at least 4, if left out.")
     ] = None,
     count: shared.Count = 64,
     longest: Annotated[int, typer.Option(min=1, help=LONGEST_HELP)] = 200,
@@ -49,7 +49,8 @@ def serve(
 ) -> None:
     """Tokens per second and mean latency of fixed and adaptive drafts, against the number of requests in flight.
 
-    Cases take turns with the same requests. The interval of a speed is 95 % by bootstrap over paired blocks.
+    Cases take turns with the same requests, whose answers have from half to one and a half of --max-tokens; speed is that
+    of full flight, without the end of a block. The interval of a speed is 95 % by bootstrap over paired blocks.
     """
     from draftwood.bench.serving.in_flight import cases, measure
     from draftwood.bench.spec.questions import chat_prompts, spread
@@ -79,7 +80,7 @@ def serve(
             params,
             size,
             repeats,
-            block or max(2 * size, 4),
+            block or max(3 * size, 4),
             quarters(f"blocks, {size} in flight"),
         )
     source["machine_meanwhile"] = meter.read()
