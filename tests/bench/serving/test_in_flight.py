@@ -31,7 +31,7 @@ def test_never_more_than_so_many_are_in_flight_and_all_are_served(tmp_path: Any)
     assert most == 2 and len(block.texts) == len(block.latencies) == 5
     lengths = list(map(len, block.texts))
     assert lengths == [2, 6, 4, 7, 5] and block.tokens < sum(lengths), "what runs out at the end is not counted"
-    assert all(0 < latency for latency in block.latencies)
+    assert all(latency > 0 for latency in block.latencies)
 
 
 def test_cases_are_compared_with_plain_decoding_in_pairs(tmp_path: Any) -> None:

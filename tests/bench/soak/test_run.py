@@ -1,5 +1,6 @@
 """A soak finds nothing on a whole server, and finds what is broken."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,42 @@ def test_a_soak_leaves_nothing_behind(loaded: Loaded) -> None:
     found = soak(loaded, "prompt_lookup", seconds=20, clients=32, max_tokens=48)
     check(found, 200)
     assert set(found.injected) == {"raises", "nan", "slow"}
+
+
+@pytest.mark.slow
+def test_a_second_run_of_the_same_load_leaves_memory_and_files_as_they_were(loaded: Loaded) -> None:
+    found = soak(loaded, "prompt_lookup", seconds=1.5, clients=12, max_tokens=24, compare=2, runs=2)
+    assert found.faults == [] and len(found.memory) == 2
+    assert found.record()["memory_growth"] == pytest.approx(found.memory[1] / found.memory[0] - 1)
+
+
+@pytest.mark.slow
+def test_files_that_stay_open_are_found(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The twin: a part opens one and forgets it."""
+    kept: list[int] = []
+    advance = Ask.advance
+
+    def leaking(self: Any, *given: Any) -> bool:
+        if not kept:
+            kept.append(os.open(os.devnull, os.O_RDONLY))
+        return advance(self, *given)
+
+    monkeypatch.setattr(Ask, "advance", leaking)
+    monkeypatch.setattr("draftwood.bench.soak.run.SETTLE", 0.3)
+    found = soak(loaded, "prompt_lookup", seconds=0.3, clients=2, max_tokens=24, compare=0)
+    os.close(kept[0])
+    assert any("files are open" in fault for fault in found.faults), found.faults
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sizes", "grows"), [((1000, 1029), False), ((1000, 1031), True), ((2000, 1000), False)])
+def test_memory_that_grows_from_run_to_run_is_found(
+    loaded: Loaded, monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, int], grows: bool
+) -> None:
+    left = list(sizes)
+    monkeypatch.setattr("draftwood.bench.soak.run.resident_bytes", lambda: left.pop(0))
+    found = soak(loaded, "prompt_lookup", seconds=0.2, clients=2, max_tokens=24, compare=0, runs=2)
+    assert any("memory grew" in fault for fault in found.faults) == grows
 
 
 @pytest.mark.slow

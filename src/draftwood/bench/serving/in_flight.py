@@ -2,8 +2,10 @@
 
 One process, one engine for each case, requests added to it as a server does: whenever one ends the next begins. Speed is
 measured while that many are in flight; the last ones of a block run out uncounted. Answers have different lengths: equal
-ones would begin and end together where nothing is drafted, and read all their prompts in one pass. Cases take turns every few rounds, each with the same
-requests and a clock of its own, so that a slow moment of the machine affects all of them and ratios are of pairs.
+ones would begin and end together where nothing is drafted, and read all their prompts in one pass.
+
+Cases take turns every few rounds, each with the same requests and a clock of its own, so that a slow moment of the machine
+affects all of them and ratios are of pairs.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -6,14 +6,11 @@ from typing import Any
 
 import torch
 
-from draftwood.core.forward import ForwardOutput, Needs
-from draftwood.core.legal_draws import Draw
+from draftwood.bench.wrapped import Wrapped
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import TreePolicy
-from draftwood.core.request import Request
 from draftwood.core.round import Round
-from draftwood.core.verdict import Outcome
 
 FAULTS = ("", "raises", "nan", "slow")
 SLOW_SECONDS = 0.03
@@ -32,28 +29,10 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FaultyDrafter:
+class FaultyDrafter(Wrapped):
     """A drafter around another one."""
 
-    inner: Any
     fault: Fault
-
-    @property
-    def needs(self) -> Needs:
-        return self.inner.needs
-
-    @property
-    def draws(self) -> frozenset[Draw]:
-        return self.inner.draws
-
-    def init(self, slots: int) -> Any:
-        return self.inner.init(slots)
-
-    def admit(self, state: Any, slot: int, request: Request) -> int:
-        return self.inner.admit(state, slot, request)
-
-    def begin(self, state: Any, rnd: Round, output: ForwardOutput) -> None:
-        self.inner.begin(state, rnd, output)
 
     def propose(self, state: Any, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
         if self.fault.now:
@@ -67,9 +46,3 @@ class FaultyDrafter:
             return made
         score = torch.full_like(made.tree.score, torch.nan)
         return replace(made, tree=replace(made.tree, score=score))
-
-    def commit(self, state: Any, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
-        self.inner.commit(state, rnd, outcome, output)
-
-    def free(self, state: Any, slots: Any) -> None:
-        self.inner.free(state, slots)

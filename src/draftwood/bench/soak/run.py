@@ -3,7 +3,8 @@
 no crash        the engine thread lives, no answer has a status of 500
 nothing lost    every request that stayed to the end got an answer or a refusal, bad ones a refusal
 the same text   answers that have a seed equal those of the same requests asked alone afterwards, without faults
-as before       no sequence in an engine or its queue, no caller counted, the caches whole
+as before       no sequence in an engine or its queue, no caller counted, the caches whole, as many open files
+no leak         a second run of the same load leaves the process about as large as the first
 """
 
 import asyncio
@@ -12,12 +13,13 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 from draftwood.bench.soak.client import Reply, ask, stare
 from draftwood.bench.soak.faults import FAULTS, Fault, FaultyDrafter
 from draftwood.bench.soak.requests import SCHEMA, Wanted, wanted
+from draftwood.bench.soak.resources import MEMORY_GROWTH, growth, open_files, resident_bytes
 from draftwood.core.config import EngineConfig
 from draftwood.llm import LLM
 from draftwood.models.loading.load import Loaded
@@ -42,6 +44,7 @@ class Found:
     near_ties: int = 0  # differing texts, where the backend does not promise the same bits
     first: list[float] = field(default_factory=list[float])
     each: list[float] = field(default_factory=list[float])
+    memory: list[int] = field(default_factory=list[int])  # resident bytes after each run
     faults: list[str] = field(default_factory=list[str])
 
     def record(self) -> dict[str, Any]:
@@ -56,6 +59,8 @@ class Found:
             "near_ties": self.near_ties,
             "first_token_seconds": percentiles(self.first),
             "token_seconds": percentiles(self.each),
+            "resident_bytes": self.memory,
+            "memory_growth": growth(self.memory),
             "faults": self.faults,
         }
 
@@ -79,14 +84,23 @@ def soak(
     seed: int = 0,
     max_num_seqs: int = 8,
     faults: bool = True,
+    runs: int = 1,
 ) -> Found:
-    """`compare`: how many answers are asked for again, alone."""
+    """`compare`: how many answers of a run are asked for again, alone. `runs`: of the same load on one server, of so many
+    seconds each."""
     fault, llm = Fault(), LLM(loaded, recipe, config=EngineConfig(max_num_seqs=max_num_seqs))
     llm.recipe = replace(llm.recipe, drafter=FaultyDrafter(llm.recipe.drafter, fault))
     llm.engine.recipe = llm.recipe
     service = service_of(llm, [recipe], model_names=["soak"])
     with in_background(Server(service, Options(measure=False, patience=5.0))) as (port, _):
-        found = asyncio.run(_soaked(port, service, fault, seconds, clients, max_tokens, compare, seed, faults))
+        found, files = Found(), open_files()
+        for _ in range(runs):
+            asyncio.run(_soaked(port, service, fault, seconds, clients, max_tokens, compare, seed, faults, found))
+            found.memory += [size for size in (resident_bytes(),) if size is not None]
+        _check_files(files, found)
+    more = growth(found.memory)
+    if more is not None and more > MEMORY_GROWTH:
+        found.faults.append(f"resident memory grew by {more:.1%} in the last run, {MEMORY_GROWTH:.0%} is usual")
     found.injected = fault.met or {}
     return found
 
@@ -101,8 +115,9 @@ async def _soaked(
     compare: int,
     seed: int,
     faults: bool,
-) -> Found:
-    found, answers = Found(), list[tuple[Wanted, Reply]]()
+    found: Found,
+) -> None:
+    answers: list[tuple[Wanted, Reply]] = []
     start = perf_counter()
     end = start + seconds
     tasks = [_client(port, random.Random(f"{seed}/{i}"), max_tokens, end, found, answers) for i in range(clients)]
@@ -110,7 +125,7 @@ async def _soaked(
     failed = [error for error in await asyncio.gather(*tasks, return_exceptions=True) if error is not None]
     await switching
     fault.now = ""
-    found.seconds = perf_counter() - start
+    found.seconds += perf_counter() - start
     found.faults += [f"a client failed: {type(error).__name__}: {error}" for error in failed]
     await _check_tidy(service, found)
     for asked, reply in random.Random(seed).sample(answers, min(compare, len(answers))):
@@ -122,7 +137,15 @@ async def _soaked(
             else:
                 found.faults.append(f"another text alone: {asked.body[:300]!r}")
     await _check_tidy(service, found)
-    return found
+
+
+def _check_files(before: int | None, found: Found) -> None:
+    """Connections take a moment to close."""
+    end = perf_counter() + SETTLE
+    while (now := open_files()) is not None and before is not None and now > before and perf_counter() < end:
+        sleep(0.05)
+    if now is not None and before is not None and now > before:
+        found.faults.append(f"{now} files are open, {before} were at first")
 
 
 async def _switch(fault: Fault, rng: random.Random, end: float, faults: bool) -> None:

@@ -3,7 +3,7 @@
 Parts are wrapped, so what decides about drafts is the recipe's own and knows nothing of the switch.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, TypeVar, cast
@@ -11,13 +11,13 @@ from typing import Any, TypeVar, cast
 import torch
 
 from draftwood.bench.micro.target_pass import clock
-from draftwood.core.forward import ForwardInput, ForwardOutput, Needs
+from draftwood.bench.wrapped import Wrapped
+from draftwood.core.forward import ForwardInput, ForwardOutput
 from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import Runner, TreePolicy
 from draftwood.core.recipe import Recipe
-from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome
 from draftwood.drafters.combine.route import Route
@@ -35,47 +35,11 @@ class Switch:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Wrapped:
-    """Abstract: a drafter, or a retriever, around another one."""
-
-    inner: Any
-    switch: Switch
-
-    @property
-    def needs(self) -> Needs:
-        return self.inner.needs
-
-    @property
-    def draws(self) -> frozenset[Draw]:
-        return self.inner.draws
-
-    def init(self, slots: int) -> Any:
-        return self.inner.init(slots)
-
-    def admit(self, state: Any, slot: int, request: Request) -> int:
-        return self.inner.admit(state, slot, request)
-
-    def begin(self, state: Any, rnd: Round, output: ForwardOutput) -> None:
-        self.inner.begin(state, rnd, output)
-
-    def propose(self, state: Any, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
-        return self.inner.propose(state, rnd, base, limit, policy)
-
-    def retrieve(self, state: Any, rnd: Round, limit: Limit) -> list[Retrieved]:
-        return self.inner.retrieve(state, rnd, limit)
-
-    def commit(self, state: Any, rnd: Round, outcome: Outcome, output: ForwardOutput) -> None:
-        self.inner.commit(state, rnd, outcome, output)
-
-    def free(self, state: Any, slots: Sequence[int]) -> None:
-        self.inner.free(state, slots)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class WrongDrafts(_Wrapped):
+class WrongDrafts(Wrapped):
     """Other tokens in the place of those that were drafted, with the same scores, so that the drafter is as sure of them.
     All move by the same distance in the vocabulary, so siblings stay different."""
 
+    switch: Switch
     vocab_size: int = 2
 
     def propose(self, state: Any, rnd: Round, base: Proposal, limit: Limit, policy: TreePolicy) -> Proposal:
@@ -97,9 +61,10 @@ class WrongDrafts(_Wrapped):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SlowDrafter(_Wrapped):
+class SlowDrafter(Wrapped):
     """Everything it does takes `factor` times as long."""
 
+    switch: Switch
     factor: float = 1.0
 
     def begin(self, state: Any, rnd: Round, output: ForwardOutput) -> None:

@@ -34,7 +34,8 @@ def serve(
         int, typer.Option(min=1, help="Blocks of requests that are measured, after one to warm up.")
     ] = 5,
     block: Annotated[
-        int | None, typer.Option(min=1, help="Requests of a block; three times those in flight, at least 4, if left out.")
+        int | None,
+        typer.Option(min=1, help="Requests of a block; three times those in flight, at least 4, if left out."),
     ] = None,
     count: shared.Count = 64,
     longest: Annotated[int, typer.Option(min=1, help=LONGEST_HELP)] = 200,

@@ -10,9 +10,14 @@ from draftwood.cli.screen import Screen
 from draftwood.errors import OptionError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from draftwood.bench.soak.run import Found
 
 SHOWN = 10
+RUNS_HELP = (
+    "Times that the same load runs, each --seconds long; a second one must leave the memory as large as the first."
+)
 
 
 def soak(
@@ -22,6 +27,7 @@ def soak(
     max_num_seqs: Annotated[int, typer.Option(min=1, help="Sequences that run together.")] = 8,
     max_tokens: shared.MaxTokens = 64,
     compare: Annotated[int, typer.Option(min=0, help="Answers that are asked for again, alone.")] = 40,
+    runs: Annotated[int, typer.Option(min=1, max=10, help=RUNS_HELP)] = 1,
     faults: Annotated[bool, typer.Option(help="Let the drafter raise, return NaN and turn slow.")] = True,
     seed: Seed = 0,
     threads: shared.Threads = None,
@@ -56,6 +62,7 @@ def soak(
         seed=seed,
         max_num_seqs=max_num_seqs,
         faults=faults,
+        runs=runs,
     )
     source["machine_meanwhile"] = meter.read()
     screen = Screen()
@@ -65,6 +72,15 @@ def soak(
     if found.faults:
         screen.line(f"FAIL: {len(found.faults)} faults")
         raise typer.Exit(1)
+
+
+def memory(sizes: "Sequence[int]") -> str:
+    """After each run, and the growth in the last one."""
+    from draftwood.bench.soak.resources import growth
+
+    more = growth(sizes)
+    told = ", ".join(f"{size / 2**20:.0f} MiB after run {i}" for i, size in enumerate(sizes, 1)) or "unknown"
+    return told if more is None else f"{told} ({more:+.1%})"
 
 
 def lines(found: "Found", clients: int, recipe: str, backend: str) -> list[str]:
@@ -86,6 +102,7 @@ def lines(found: "Found", clients: int, recipe: str, backend: str) -> list[str]:
         f"tokens              {found.tokens}",
         f"time to first token {times('first_token_seconds')}",
         f"time per token      {times('token_seconds')}",
+        f"resident memory     {memory(found.memory)}",
         f"asked again alone   {found.compared}{'' if found.faults else differing}",
         *(f"FAULT {fault}" for fault in found.faults[:SHOWN]),
     ]
