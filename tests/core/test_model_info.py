@@ -78,3 +78,9 @@ def test_what_is_known_is_no_value_but_a_model() -> None:
     del again
     gc.collect()
     assert held() is None
+
+
+def test_a_report_names_the_block_types_of_the_weights_and_what_multiplies_them() -> None:
+    info = ModelInfo(vocab_size=2, num_layers=1, hidden_size=4, max_positions=8, backend="int8 avx2")
+    assert info.arithmetic == "int8 avx2"
+    assert replace(info, weights="Q4_K + Q6_K blocks").arithmetic == "Q4_K + Q6_K blocks, int8 avx2 activations"

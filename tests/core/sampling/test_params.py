@@ -24,6 +24,7 @@ from draftwood.errors import OptionError
         ("n", 2),
         ("n", True),
         ("ignore_eos", 1),
+        ("grammar", "abc"),
         ("include_stop_str_in_output", "yes"),
         ("min_p", 2.0),
         ("max_tokens", 0),

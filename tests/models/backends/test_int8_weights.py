@@ -56,6 +56,13 @@ def test_pass_reads_every_product_and_the_head_once():
     assert weights.bytes_per_pass == sum(part.data.numel() for part in parts) + weights.head.data.numel()
 
 
+def test_block_types_are_named_by_their_share_unless_all_are_of_8_bits():
+    _, _, weights = made("untied")
+    assert weights.block_types == ""
+    four = replace(weights.head, kind=Kind.Q4_1, data=weights.head.data[:8])
+    assert replace(weights, head=four).block_types == "Q8_0 + Q4_1 blocks"
+
+
 def exact_in_four_bits(rows: int) -> Tensor:
     """Weights that 4 bits hold exactly."""
     nibbles = torch.arange(32).remainder(16).repeat(rows, 2)
