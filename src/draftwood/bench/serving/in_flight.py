@@ -8,6 +8,7 @@ Cases take turns every few rounds, each with the same requests and a clock of it
 affects all of them and ratios are of pairs.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
@@ -97,7 +98,7 @@ class Server:
         stands still between turns."""
         engine = self.llm.engine
         engine.runner.forget()  # a prompt that is still in the cache would not be read again
-        waiting = [self.llm.request(prompt, _of_own_length(self.params, i)) for i, prompt in enumerate(prompts)]
+        waiting = [self.llm.request(prompt, params) for prompt, params in _of_own_lengths(self.params, prompts)]
         everyone, began, ended = list(waiting), dict[int, float](), dict[int, float]()
         live: list[Request] = []
         others, start = 0.0, perf_counter()  # seconds that others had, begin
@@ -184,9 +185,14 @@ def measure(
     return [server.served(in_flight, plain) for server in servers]
 
 
-def _of_own_length(params: SamplingParams, number: int) -> SamplingParams:
-    """From half to one and a half of the tokens, evenly spread over any few requests in a row."""
-    return replace(params, max_tokens=max(1, round(params.max_tokens * (0.5 + number * 0.618 % 1))))
+def _of_own_lengths(params: SamplingParams, prompts: Sequence[Prompt]) -> Iterator[tuple[Prompt, SamplingParams]]:
+    """From half to one and a half of the tokens, evenly spread over any few requests in a row. A prompt that comes again is
+    another tenant's, so that it is read again."""
+    seen: Counter[tuple[int, ...]] = Counter()
+    for i, prompt in enumerate(prompts):
+        most = max(1, round(params.max_tokens * (0.5 + i * 0.618 % 1)))
+        yield prompt, replace(params, max_tokens=most, tenant=f"{seen[tuple(prompt)]}")
+        seen[tuple(prompt)] += 1
 
 
 def _in_turns(servers: Sequence[Server], turn: int, prompts: Sequence[Prompt], in_flight: int) -> dict[str, Block]:
