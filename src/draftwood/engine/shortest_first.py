@@ -123,7 +123,8 @@ class ShortestFirst:
 
     def _victim(self, each: Service, others: Iterable[Request]) -> Request | None:
         """The last of those who do not run, if it stands in a higher queue and gains less from staying than the new one from
-        running."""
+        running. Who was promoted takes the next slot that is free: under lasting load everybody is promoted some time, and
+        if each took a slot from another, texts would be read again and again."""
         last = max(others, key=lambda r: self._key(self.known[r.id]), default=None)
         if last is None:
             return None
@@ -131,7 +132,7 @@ class ShortestFirst:
         if self._key(each)[:2] >= self._key(held)[:2]:
             return None
         again = last.num_known * self.prompt_token * len(self.slots)  # the others wait while it is read
-        pays = each.lifts or held.request.params.priority > each.request.params.priority
+        pays = held.request.params.priority > each.request.params.priority
         gain = self._trust * (self._remaining(held) - self._remaining(each))
         return last if pays or gain > again else None
 
