@@ -134,6 +134,17 @@ def test_nobody_starves() -> None:
     assert at is not None and at < 400
 
 
+def test_who_was_promoted_waits_for_a_free_slot_and_gets_the_next_one() -> None:
+    """Under lasting load all are promoted some time: if each took a slot from another, texts would be read again and again."""
+    rounds = Rounds(ShortestFirst(aging=2.0), slots=2)
+    waiting = [request(number, 30) for number in range(40)]
+    for each in waiting:
+        rounds.add(each)
+    rounds.play(900)
+    assert sorted(rounds.ended) == list(range(40))
+    assert sum(each.stats.preempted for each in waiting) <= 2
+
+
 def test_without_aging_somebody_does() -> None:
     """The twin."""
     assert served_within(aging=1e9) is None
