@@ -154,9 +154,10 @@ class ShortestFirst:
 
     @property
     def _trust(self) -> float:
-        """How much of an expected gain counts: none before any answer has ended, little where lengths were far off."""
+        """How much of an expected gain counts: none before any answer has ended, nor where lengths are off by half. A gain
+        compares two lengths, and both are wrong."""
         error = self.lengths.errors.share
-        return 0.0 if error is None else max(1 - error, 0.0)
+        return 0.0 if error is None else max(1 - 2 * error, 0.0)
 
     @property
     def _base(self) -> float:
