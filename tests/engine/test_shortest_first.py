@@ -135,7 +135,7 @@ def test_nobody_starves() -> None:
 
 
 def test_who_was_promoted_waits_for_a_free_slot_and_gets_the_next_one() -> None:
-    """Under lasting load all are promoted some time: if each took a slot from another, texts would be read again and again."""
+    """Under lasting load all are promoted: if each took a slot from another, texts would be read over and over."""
     rounds = Rounds(ShortestFirst(aging=2.0), slots=2)
     waiting = [request(number, 30) for number in range(40)]
     for each in waiting:
