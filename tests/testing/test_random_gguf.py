@@ -15,8 +15,8 @@ from draftwood.testing import random_gguf
 from draftwood.testing.random_gguf import SHAPES, write
 
 
-@pytest.mark.one_in(5)
-@pytest.mark.parametrize("kind", ["Q4_K_M", "Q4_0", "Q8_0", "Q6_K", "F16"])
+@pytest.mark.one_in(7)
+@pytest.mark.parametrize("kind", ["Q4_K_M", "Q4_0", "Q8_0", "Q6_K", "F16", "BF16", "F32"])
 def test_weights_have_the_asked_types_and_a_sensible_scale(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(random_gguf, "POOL", 1 << 20)
     path = tmp_path / "model.gguf"
@@ -27,7 +27,7 @@ def test_weights_have_the_asked_types_and_a_sensible_scale(tmp_path: Path, kind:
     assert (config.hidden_size, config.num_layers, config.vocab_size, config.tie_embeddings) == (256, 2, 49152, True)
     types = {name: TYPES[info.type][0] for name, info in header.tensors.items()}
     assert types["blk.0.ffn_gate.weight"] == {"Q4_K_M": "Q4_K"}.get(kind, kind)
-    assert types["token_embd.weight"] == {"Q8_0": "Q8_0", "F16": "F16"}.get(kind, "Q6_K")
+    assert types["token_embd.weight"] == (kind if kind in ("Q8_0", "F16", "BF16", "F32") else "Q6_K")
     assert types["blk.1.attn_v.weight"] == {"Q4_K_M": "Q6_K"}.get(kind, kind)
     source = GgufSource(header, config)
     for name in ("model.embed_tokens.weight", "model.layers.1.self_attn.v_proj.weight"):

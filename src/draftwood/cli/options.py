@@ -24,7 +24,11 @@ RecipeOptions = Annotated[
 ]
 Dtype = Annotated[
     Literal["auto", "int8", "q4", "float32", "float64", "bfloat16", "float16"],
-    typer.Option("--dtype", help="Precision of the model. auto: int8 on a CPU, bfloat16 elsewhere; q4: 4-bit weights."),
+    typer.Option(
+        "--dtype",
+        help="Precision of the model. auto: int8 on a CPU, bfloat16 elsewhere. The weights of a GGUF file keep "
+        "their types on a CPU, where int8 rounds its floats; q4: 4-bit weights.",
+    ),
 ]
 Device = Annotated[
     str, typer.Option("--device", metavar="DEVICE", help="cpu, cuda, cuda:N, or auto: a GPU if there is one.")

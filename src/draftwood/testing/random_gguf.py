@@ -48,7 +48,9 @@ SHAPES = {
     "llama-3.2-3b": Shape(3072, 28, 24, 8, 8192),
     "llama-3-8b": Shape(4096, 32, 32, 8, 14336, vocab_size=128_256, tied=False),
 }
-FILE_TYPES = {"F16": 1, "Q4_0": 2, "Q8_0": 7, "Q4_K_M": 15, "Q6_K": 18}  # as general.file_type numbers them
+# As general.file_type numbers them.
+FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 7, "Q4_K_M": 15, "Q6_K": 18, "BF16": 32}
+FLOATS = {"F32": "<f4", "F16": "<f2", "BF16": "<f4"}
 WIDE = {"Q4_K": "Q5_0", "Q6_K": "Q8_0"}  # instead, where columns are no multiple of 256
 
 
@@ -112,7 +114,7 @@ def _type(name: str, size: tuple[int, ...], kind: str, shape: Shape) -> str:
     if len(size) == 1:
         return "F32"
     label = {"Q4_K_M": "Q4_K"}.get(kind, kind)
-    if name == ("token_embd.weight" if shape.tied else "output.weight") and kind not in ("Q8_0", "F16"):
+    if name == ("token_embd.weight" if shape.tied else "output.weight") and kind not in ("Q8_0", *FLOATS):
         label = "Q6_K"  # the head
     elif kind == "Q4_K_M" and ("attn_v" in name or "ffn_down" in name):
         layer, count = int(name.split(".")[1]), shape.layers
@@ -131,8 +133,9 @@ def _pool(label: str, columns: int, random: np.random.Generator) -> np.ndarray:
         halves = (value * random.uniform(0.75, 1.25, count)).astype("<f2")
         blocks[:, at : at + 2] = halves[:, None].view(np.uint8)
 
-    if label == "F16":
-        return (std * random.standard_normal(count)).astype("<f2")[:, None].view(np.uint8)
+    if label in FLOATS:
+        drawn = (std * random.standard_normal(count)).astype(FLOATS[label])[:, None].view(np.uint8)
+        return drawn[:, -size:]  # of a float32 the upper half is a bfloat16
     if label in ("Q4_0", "Q5_0", "Q8_0"):
         scale(0, std / {"Q4_0": 4.6, "Q5_0": 9.2, "Q8_0": 73.9}[label])
     elif label == "Q4_K":

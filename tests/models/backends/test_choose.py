@@ -10,7 +10,7 @@ from draftwood.kernels.cpu import build, levels
 from draftwood.kernels.cpu.levels import LEVELS, SWITCH
 from draftwood.kernels.cpu.library import Library
 from draftwood.models.backends import choose, int8_weights
-from draftwood.models.backends.choose import INT8, int8_decoder, like, open_library, precision, supported
+from draftwood.models.backends.choose import AUTO, INT8, int8_decoder, like, open_library, precision, supported
 from draftwood.testing.tiny import CONFIG, tiny_decoder, tiny_weights
 
 EVERYTHING = frozenset().union(*(level.needs for level in LEVELS))
@@ -47,7 +47,7 @@ def test_draft_is_as_precise_as_its_target():
     info = tiny_decoder(dtype=torch.float64).info
     assert like(info) == torch.float64
     assert like(replace(info, dtype=torch.bfloat16)) == torch.bfloat16
-    assert like(replace(info, batch_invariant=True, dtype=torch.float32)) == INT8
+    assert like(replace(info, batch_invariant=True, dtype=torch.float32)) == AUTO
 
 
 @pytest.mark.parametrize(("width", "held"), [(8, True), (256, True), (258, False)])
@@ -127,7 +127,7 @@ def test_stock_by_choice_is_no_reason_to_warn(machine, caplog, monkeypatch):
     asked = machine(NAMES)
     monkeypatch.setenv(SWITCH, "stock")
     info = int8_decoder(CONFIG, int8_weights.from_tensors(CONFIG, tiny_weights())).info
-    assert "stock" in info.backend and info.batch_invariant and like(info) == INT8
+    assert "stock" in info.backend and info.batch_invariant and like(info) == AUTO
     assert asked == [] and caplog.text == ""
 
 
@@ -137,4 +137,4 @@ def test_library_makes_the_backend_native(monkeypatch):
     if library is None:
         pytest.skip("no compiler")
     info = int8_decoder(CONFIG, int8_weights.from_tensors(CONFIG, tiny_weights())).info
-    assert info.backend == f"int8 {library.level}" and info.batch_invariant and like(info) == INT8
+    assert info.backend == f"int8 {library.level}" and info.batch_invariant and like(info) == AUTO

@@ -1,11 +1,14 @@
 """Weights are packed once; later starts read the copy and never open the floats."""
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
+import gguf
 import pytest
 import torch
+from gguf import quants
 
 from draftwood.core.config import ModelConfig
 from draftwood.core.model_info import ModelInfo
@@ -93,6 +96,37 @@ def test_copy_of_a_converted_file_is_found_by_its_name(write_gguf, copies, float
     floats_closed()
     second, again = loaded(path)
     assert same(first, second) and mark == again
+
+
+def kinds(name: Path, dtype: str) -> set[str]:
+    return {kind.name for kind in load.load(str(name), dtype=dtype).model.weights.kinds}
+
+
+def test_floats_of_a_file_have_a_copy_of_their_own_and_one_in_eight_bits_where_asked_for(write_gguf, copies):
+    path = write_gguf()
+    for _ in range(2):  # the second time from the copies
+        assert kinds(path, "auto") == {"F32"} and kinds(path, "int8") == {"Q8_0"}
+    assert len(folders(copies)) == 2
+    shutil.rmtree(folders(copies)[0])
+    assert folders(copies)[0].name.endswith("-int8") and kinds(path, "auto") == {"F32"}
+
+
+@pytest.mark.parametrize("first", ["auto", "int8"])
+def test_file_without_floats_has_one_copy(tiny, write_gguf, to_gguf, make_weights, copies, first: str):
+    stored = to_gguf(tiny, make_weights(tiny))
+    raw = {
+        name: (quants.quantize(x, gguf.GGMLQuantizationType.Q8_0), "Q8_0") for name, x in stored.items() if x.ndim == 2
+    }
+    path = write_gguf(tiny, {name: x for name, x in stored.items() if name not in raw}, raw)
+    for dtype in (first, "auto", "int8"):
+        assert kinds(path, dtype) == {"Q8_0"}
+    assert len(folders(copies)) == 1
+
+
+def test_weights_of_a_folder_are_in_eight_bits_either_way(write_folder, copies):
+    folder = write_folder()
+    assert kinds(folder, "auto") == kinds(folder, "int8") == {"Q8_0"}
+    assert len(folders(copies)) == 1
 
 
 def test_small_model_leaves_no_copy(write_folder, copies, monkeypatch):

@@ -16,6 +16,7 @@ from draftwood.errors import OptionError
 
 if TYPE_CHECKING:
     from draftwood.bench.study.backend_error import Quality
+    from draftwood.models.loading.load import Loaded
 
 
 def quality(
@@ -50,7 +51,7 @@ def quality(
     misses: list[str] = []
     for name, each in zip(names, (backend, *others), strict=True):
         found = compare(reference, each, texts, say=say)
-        show(Screen(), found, label(name, each.info.backend), source)
+        show(Screen(), found, label(name, each), source)
         overall = next(q for q in found if q.kind == OVERALL)
         misses += [f"{name}: {miss}" if others else miss for miss in overall.misses(max_perplexity, min_agreement)]
         rows += [asdict(q) | ({"dtype": name} if others else {}) for q in found]
@@ -62,8 +63,13 @@ def quality(
         raise typer.Exit(1)
 
 
-def label(dtype: str, backend: str) -> str:
-    """What a table calls a backend: two precisions may share its kernels."""
+def label(dtype: str, loaded: "Loaded") -> str:
+    """What a table calls a backend: several precisions may share its kernels, so the types of the weights are named too."""
+    from draftwood.models.backends.int8_native import NativeDecoder
+
+    backend = loaded.info.backend
+    if isinstance(loaded.model, NativeDecoder):
+        return f"{backend}, weights in {', '.join(kind.name for kind in sorted(loaded.model.weights.kinds))}"
     return f"{dtype} weights, {backend}" if dtype == "q4" else backend
 
 

@@ -40,8 +40,8 @@ def precision(dtype: str | torch.dtype, device: str | torch.device = "cpu") -> s
 
 
 def like(info: ModelInfo) -> str | torch.dtype:
-    """The precision of a draft model for this target: the same as its own."""
-    return INT8 if info.batch_invariant and info.device.type == "cpu" else info.dtype
+    """The precision of a draft model for this target: the same as its own. Weights of a GGUF file keep their types."""
+    return AUTO if info.batch_invariant and info.device.type == "cpu" else info.dtype
 
 
 def supported(config: ModelConfig) -> bool:

@@ -80,6 +80,16 @@ class Int8Weights:
     layers: tuple[LayerWeights, ...]
 
     @property
+    def matrices(self) -> list[Packed]:
+        """Every matrix that a pass reads, in its order."""
+        return [*(part for layer in self.layers for p in layer.products.values() for part in p.parts), self.head]
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """The block types of all matrices."""
+        return frozenset(p.kind for p in [self.embedding, *self.matrices])
+
+    @property
     def bytes_per_pass(self) -> int:
         """Bytes that a pass reads if it reads every weight once."""
         return sum(self._bytes_by_kind.values())
@@ -95,7 +105,7 @@ class Int8Weights:
     def _bytes_by_kind(self) -> Counter[Kind]:
         """Of all products and the head."""
         found: Counter[Kind] = Counter()
-        for part in (*(part for layer in self.layers for p in layer.products.values() for part in p.parts), self.head):
+        for part in self.matrices:
             found[part.kind] += part.data.numel()
         return found
 

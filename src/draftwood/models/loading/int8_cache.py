@@ -12,26 +12,36 @@ from draftwood.core.config import ModelConfig
 from draftwood.errors import ModelError
 from draftwood.models.backends import packed_file
 from draftwood.models.backends.int8_weights import Int8Weights, Source, entries, from_source
+from draftwood.models.backends.quantised_blocks.kinds import FLOATS
 from draftwood.models.loading import folder_cache
 from draftwood.models.loading.progress import packing
 from draftwood.models.loading.resolve import Place
 
-VERSION = 3  # raise it when the same weights should be packed differently
+VERSION = 4  # raise it when the same weights should be packed differently
 WORTH_KEEPING = 64 << 20  # bytes of weights; packing fewer is faster than finding and checking a copy
 
 log = logging.getLogger("draftwood")
 
 
-def find(place: Place, config: ModelConfig, *, four_bits: bool = False) -> tuple[Int8Weights, str] | None:
-    """The finished copy of a model and its fingerprint, if there is one."""
+def find(place: Place, config: ModelConfig, *, bits: int | None = None) -> tuple[Int8Weights, str] | None:
+    """The finished copy of a model and its fingerprint, if there is one. `bits`: what matrices of floats are rounded to;
+    None: those of a file stay as they are, those of a folder are rounded to 8."""
     if not _large(place):
         return None
-    folder = folder_cache.cache_dir() / "models" / _key(place, four_bits)
+    found = _open(place, config, bits)
+    if found is None and bits == 8 and place.gguf is not None:  # a file without such matrices has one copy
+        found = _open(place, config, None)
+        return found if found is not None and found[0].kinds.isdisjoint(FLOATS) else None
+    return found
+
+
+def _open(place: Place, config: ModelConfig, bits: int | None) -> tuple[Int8Weights, str] | None:
+    folder = folder_cache.cache_dir() / "models" / _key(place, bits)
     return _read(folder, config) if folder_cache.is_intact(folder) else None
 
 
 def make(
-    place: Place, config: ModelConfig, source: Source, fingerprint: str, *, four_bits: bool = False
+    place: Place, config: ModelConfig, source: Source, fingerprint: str, *, bits: int | None = None
 ) -> Int8Weights:
     """Pack into the cache, or into memory if it cannot be written or the model is small."""
     if not _large(place):
@@ -43,7 +53,7 @@ def make(
 
     about = {"what": "packed weights", "of": str(place.gguf or place.folder)}
     try:
-        weights, _ = _read(folder_cache.build(_key(place, four_bits), pack, about=about), config)
+        weights, _ = _read(folder_cache.build(_key(place, bits), pack, about=about), config)
     except ModelError as error:
         log.warning("the packed weights are not kept: %s", error)
         return from_source(config, source)
@@ -63,11 +73,11 @@ def _num_bytes(place: Place) -> int:
     return sum(path.stat().st_size for path in place.weight_files)
 
 
-def _key(place: Place, four_bits: bool) -> str:
+def _key(place: Place, bits: int | None) -> str:
     """Our own folder is identified by its name; a user's folder by the sizes and dates of its files."""
     if place.ours:
-        return f"packed{VERSION}-{place.folder.name}"
-    digest = hashlib.sha256(str(place.folder.resolve()).encode() + b"four bits" * four_bits)
+        return f"packed{VERSION}-{place.folder.name}" + ("" if bits is None else f"-int{bits}")
+    digest = hashlib.sha256(str(place.folder.resolve()).encode() + b"four bits" * (bits == 4))
     for path in sorted(place.folder.iterdir()):
         if path.suffix in (".safetensors", ".json"):
             found = path.stat()

@@ -6,8 +6,9 @@ load("path/folder")              config.json + safetensors + tokenizer.json
 load("org/name")                 the same, fetched from the Hugging Face Hub
 load("hf:org/name")              any causal model, run by transformers
 
-It runs on a GPU if torch finds one, else on the CPU, unless `device` says otherwise. On a CPU it runs in int8, elsewhere in
-bfloat16, unless `dtype` says otherwise; see models/backends.
+It runs on a GPU if torch finds one, else on the CPU, unless `device` says otherwise. On a CPU it runs on the int8 kernels,
+elsewhere in bfloat16, unless `dtype` says otherwise; see models/backends. The weights of a GGUF file keep their types there,
+F16 and F32 too, unless `dtype` asks for int8 or floats; those of a folder are rounded to 8 bits.
 """
 
 import hashlib
@@ -22,7 +23,7 @@ from torch import Tensor
 from draftwood.core.config import ModelConfig
 from draftwood.core.model_info import ModelInfo
 from draftwood.errors import OptionError
-from draftwood.models.backends.choose import AUTO, PACKED, Q4, int8_decoder, precision, supported
+from draftwood.models.backends.choose import AUTO, INT8, PACKED, Q4, int8_decoder, precision, supported
 from draftwood.models.backends.int8_weights import Source, TensorSource
 from draftwood.models.loading import int8_cache
 from draftwood.models.loading.checkpoint import Checkpoint, check_finite, read_config
@@ -76,7 +77,7 @@ def load(name: str, *, dtype: str | torch.dtype = AUTO, device: str | torch.devi
         kind = chosen if isinstance(chosen, torch.dtype) else torch.float32
         return load_transformers(name.removeprefix("hf:"), kind, device)
     if chosen in PACKED:
-        found = _load_packed(name, four_bits=chosen == Q4)
+        found = _load_packed(name, {INT8: 8, Q4: 4}.get(dtype) if isinstance(dtype, str) else None)
         if found is not None:
             return found
         if dtype in PACKED:
@@ -134,33 +135,34 @@ def _device_hint() -> str:
     return f"GPUs that torch finds: {count}, numbered from 0; device cpu runs on the CPU"
 
 
-def _load_packed(name: str, *, four_bits: bool) -> Loaded | None:
-    """From the packed copy, which is made if it is missing; None if the int8 backend cannot run the model."""
+def _load_packed(name: str, bits: int | None) -> Loaded | None:
+    """From the packed copy, which is made if it is missing; None if the int8 backend cannot run the model. `bits`: what
+    matrices of floats are rounded to; None: those of a GGUF file stay as they are."""
     place = resolve(name, light=True)
-    if four_bits and place.gguf is not None:
+    if bits == 4 and place.gguf is not None:
         raise OptionError(f"{name} is a GGUF file, whose weights keep their own types\nhint: leave out dtype")
     config, tokenizer = _read(place.folder, name)
     if not supported(config):
         return None
-    found = int8_cache.find(place, config, four_bits=four_bits)
+    found = int8_cache.find(place, config, bits=bits)
     if found is None:
-        source, digest = _source(place, config, four_bits)
-        found = int8_cache.make(place, config, source, digest, four_bits=four_bits), digest
+        source, digest, bits = _source(place, config, bits)
+        found = int8_cache.make(place, config, source, digest, bits=bits), digest
     weights, digest = found
     return Loaded(name, config, int8_decoder(config, weights), tokenizer, digest)
 
 
-def _source(place: Place, config: ModelConfig, four_bits: bool) -> tuple[Source, str]:
-    """Where the weights to pack come from, and their fingerprint."""
+def _source(place: Place, config: ModelConfig, bits: int | None) -> tuple[Source, str, int | None]:
+    """Where the weights to pack come from, their fingerprint, and `bits` if anything is rounded to them."""
     if place.gguf is not None:
         from draftwood.models.loading.gguf.source import GgufSource
         from draftwood.models.loading.gguf.split import read_model
 
-        source = GgufSource(read_model(place.gguf), config)
-        return source, fingerprint_of(config, source.last_rows)
+        source = GgufSource(read_model(place.gguf), config, eight_bits=bits == 8)
+        return source, fingerprint_of(config, source.last_rows), bits if source.has_floats else None
     tensors = Checkpoint.open(place.folder, config)
     check_finite(tensors.items(), str(place.folder))
-    return TensorSource(tensors, four_bits=four_bits), fingerprint(config, tensors)
+    return TensorSource(tensors, four_bits=bits == 4), fingerprint(config, tensors), bits
 
 
 def load_weights(name: str) -> tuple[ModelConfig, Mapping[str, Tensor], Tokenizer]:

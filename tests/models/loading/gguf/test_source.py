@@ -14,7 +14,7 @@ from draftwood.models.backends.int8_weights import from_source
 from draftwood.models.backends.quantised_blocks import Kind, unpack
 from draftwood.models.loading.gguf import source as module
 from draftwood.models.loading.gguf.config import read_config
-from draftwood.models.loading.gguf.source import SCALES, GgufSource
+from draftwood.models.loading.gguf.source import EXPONENTS, SCALES, GgufSource
 from draftwood.models.loading.gguf.split import read_model
 from draftwood.models.loading.gguf.weights import tensors
 from draftwood.models.loading.load import fingerprint, fingerprint_of
@@ -73,7 +73,8 @@ def test_packed_weights_are_those_of_the_file_in_their_own_types(mixed, size: in
         wanted = floats[f"{at}mlp.down_proj.weight"]
         assert 0 < float((down - wanted).abs().max()) < 0.01 * float(wanted.abs().max())
     assert torch.equal(unpack(weights.head), floats["lm_head.weight"]) and weights.head.kind is Kind.Q8_0
-    assert weights.embedding.kind is Kind.Q8_0 and weights.embedding is not weights.head
+    assert weights.embedding.kind is Kind.F16 and weights.embedding is not weights.head
+    assert torch.equal(unpack(weights.embedding), floats["model.embed_tokens.weight"])
     assert torch.equal(weights.norm, floats["model.norm.weight"])
 
 
@@ -97,3 +98,53 @@ def test_undefined_scales_are_refused_by_name(tiny: ModelConfig, write_gguf, to_
         header = read_model(write_gguf(config, plain, {name: (raw, kind)}))
         with pytest.raises(WeightsError, match=rf"tensor '{name}' \({kind}\) holds infinite"):
             from_source(config, GgufSource(header, config))
+
+
+def in_floats(
+    kind: str, stored: dict[str, np.ndarray]
+) -> tuple[dict[str, np.ndarray], dict[str, tuple[np.ndarray, str]]]:
+    """What a file of this type holds: vectors in float32, matrices as their bytes."""
+    types = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+    matrices = {name: torch.tensor(array).to(types[kind]) for name, array in stored.items() if array.ndim == 2}
+    raw = {name: (array.view(torch.uint8).numpy(), kind) for name, array in matrices.items()}
+    return {name: array for name, array in stored.items() if name not in raw}, raw
+
+
+@pytest.mark.parametrize("kind", sorted(EXPONENTS))
+def test_floats_stay_as_they_are_in_as_many_bytes(tiny: ModelConfig, write_gguf, to_gguf, make_weights, kind: str):
+    config = replace(tiny, **WIDE)
+    header = read_model(write_gguf(config, *in_floats(kind, to_gguf(config, make_weights(config)))))
+    floats = {name: torch.tensor(array) for name, array in tensors(header, config)}
+    source = GgufSource(header, config)
+    weights = from_source(config, source)
+    assert source.has_floats and weights.kinds == {Kind[kind]}
+    assert torch.equal(unpack(weights.embedding), floats["model.embed_tokens.weight"])
+    for i, layer in enumerate(weights.layers):
+        (down,) = layer.products["down"].parts
+        assert torch.equal(unpack(down), floats[f"model.layers.{i}.mlp.down_proj.weight"])
+    assert weights.bytes_per_pass <= 1.05 * source.num_bytes()
+
+
+@pytest.mark.parametrize("kind", sorted(EXPONENTS))
+def test_floats_are_rounded_to_eight_bits_where_that_is_asked_for(tiny, write_gguf, to_gguf, make_weights, kind: str):
+    """The twin: what is rounded is not what the file holds."""
+    config = replace(tiny, **WIDE)
+    header = read_model(write_gguf(config, *in_floats(kind, to_gguf(config, make_weights(config)))))
+    kept, rounded = (from_source(config, GgufSource(header, config, eight_bits=eight)) for eight in (False, True))
+    assert rounded.kinds == {Kind.Q8_0} and rounded.bytes_per_pass < 0.6 * kept.bytes_per_pass
+    gap = (unpack(rounded.head) - unpack(kept.head)).abs().max()
+    assert 0 < float(gap) < 0.01 * float(unpack(kept.head).abs().max())
+
+
+@pytest.mark.parametrize("wrong", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("kind", sorted(EXPONENTS))
+def test_undefined_floats_are_refused_by_name(tiny, write_gguf, to_gguf, make_weights, kind: str, wrong: float):
+    config, name = replace(tiny, **WIDE), "blk.1.ffn_up.weight"
+    stored = to_gguf(config, make_weights(config))
+    stored[name][3, 5] = wrong
+    header = read_model(write_gguf(config, *in_floats(kind, stored)))
+    with pytest.raises(WeightsError, match=rf"tensor '{name}' \({kind}\) holds infinite"):
+        from_source(config, GgufSource(header, config))
+    stored[name][3, 5] = 60000.0  # large, and a number
+    header = read_model(write_gguf(config, *in_floats(kind, stored)))
+    assert from_source(config, GgufSource(header, config)).kinds == {Kind[kind]}

@@ -15,7 +15,7 @@ from draftwood.core.config import ModelConfig
 from draftwood.core.protocols import Model, Runner
 from draftwood.drafters.nets.files.build import filled
 from draftwood.drafters.nets.files.store import Head
-from draftwood.models.backends.choose import INT8, int8_decoder, like
+from draftwood.models.backends.choose import AUTO, int8_decoder, like
 from draftwood.models.backends.int8_weights import from_tensors
 from draftwood.models.decoder import Decoder
 from draftwood.models.loading.tensor_names import EMBEDDING, HEAD
@@ -29,7 +29,7 @@ def language_model(head: Head, target: Runner) -> Model:
     config = replace(head.config.layer, tie_embeddings=False)
     tensors = folded(head, target)
     backend = like(target.info)
-    if backend == INT8:
+    if backend == AUTO:
         return int8_decoder(config, from_tensors(config, tensors))
     assert isinstance(backend, torch.dtype)
     return Decoder.from_tensors(config, tensors, dtype=backend, device=target.info.device)
