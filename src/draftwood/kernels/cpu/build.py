@@ -1,8 +1,9 @@
 """From C++ source to a shared library, once per machine: compiled, tested in a process of its own, then cached.
 
 The file name holds a hash of sources and flags, so changed sources make a new file, and a cached library works without a
-compiler. A checksum is appended to the library, because loading a damaged one would crash the process; a damaged file is
-built again. A library that crashes or computes wrong results is not cached, and the next level is tried.
+compiler. It also holds a checksum of the file, because loading a damaged library would crash the process; a damaged file is
+built again. Nothing is appended to it, because macOS signs what its linker writes. A library that crashes or computes wrong
+results is not cached, and the next level is tried.
 """
 
 import atexit
@@ -30,14 +31,15 @@ log = logging.getLogger("draftwood")
 
 def library(level: Level, folder: Path) -> Path | None:
     """The compiled library of a level, built in `folder` if missing; None where that is not possible."""
-    path = folder / f"{level.name}-{_fingerprint(level)}.so"
-    if _intact(path):
-        return path
+    name = f"{level.name}-{_fingerprint(level)}"
+    kept = _kept(folder, name)
+    if kept is not None:
+        return kept
     compiler = find_compiler()
     if compiler is None:
         return None
     try:
-        return _make(compiler, level, _writable(folder) / path.name)
+        return _make(compiler, level, _writable(folder), name)
     except (OSError, subprocess.SubprocessError) as error:
         log.warning("the %s kernels could not be built: %s", level.name, error)
         return None
@@ -56,11 +58,11 @@ def _writable(folder: Path) -> Path:
         return private
 
 
-def _make(compiler: tuple[str, ...], level: Level, path: Path) -> Path | None:
-    # Two processes may build at once: each writes its own file, and the last rename wins with the same bytes.
-    handle, name = tempfile.mkstemp(prefix=f".{level.name}-", suffix=".so", dir=path.parent)
+def _make(compiler: tuple[str, ...], level: Level, folder: Path, name: str) -> Path | None:
+    # Two processes may build at once: each writes its own file, and of the same bytes the last rename wins.
+    handle, temporary = tempfile.mkstemp(prefix=f".{level.name}-", suffix=".so", dir=folder)
     os.close(handle)
-    fresh = Path(name)
+    fresh = Path(temporary)
     try:
         sources = map(str, sorted(SOURCES.glob("*.cpp")))
         command = [*compiler, *FLAGS, *level.flags, *sources, "-o", str(fresh)]
@@ -73,30 +75,30 @@ def _make(compiler: tuple[str, ...], level: Level, path: Path) -> Path | None:
         if tried.returncode:
             log.warning("the %s kernels failed their self-test with status %d", level.name, tried.returncode)
             return None
-        _seal(fresh)
-        fresh.replace(path)
-        return path
+        _flush(fresh)
+        return fresh.replace(folder / f"{name}-{_checksum(fresh)}.so")
     finally:
         with contextlib.suppress(OSError):
             fresh.unlink(missing_ok=True)
 
 
-def _seal(path: Path) -> None:
-    """Append the checksum, which the loader ignores, and write everything to disk before the rename."""
+def _flush(path: Path) -> None:
+    """Write everything to disk before the rename."""
     with path.open("r+b") as file:
-        digest = hashlib.sha256(file.read()).digest()
-        file.write(digest)
-        file.flush()
         os.fsync(file.fileno())
 
 
-def _intact(path: Path) -> bool:
-    try:
-        data = path.read_bytes()
-    except OSError:
-        return False
-    size = hashlib.sha256().digest_size
-    return len(data) > size and hashlib.sha256(data[:-size]).digest() == data[-size:]
+def _kept(folder: Path, name: str) -> Path | None:
+    """A finished library whose bytes are those that its name promises."""
+    for path in sorted(folder.glob(f"{name}-*.so")):
+        with contextlib.suppress(OSError):
+            if path.stem == f"{name}-{_checksum(path)}":
+                return path
+    return None
+
+
+def _checksum(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:32]
 
 
 @cache
