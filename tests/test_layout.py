@@ -68,6 +68,7 @@ NOT_MIRRORED = frozenset(
         "test_packaging.py",
         "test_docs.py",
         "test_oracle.py",
+        "kernels/cpu/test_neon.py",  # every file of the kernels, on another processor
         "models/test_architectures.py",
         "engine/test_one_read.py",
         "drafters/test_combinations.py",

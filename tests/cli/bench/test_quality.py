@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from draftwood.cli.main import app
 from draftwood.models.backends import int8_weights
-from draftwood.models.backends.choose import int8_decoder
+from draftwood.models.backends.choose import int8_decoder, open_library
 from draftwood.models.loading import load as loading
 from draftwood.testing.folder import write_folder
 
@@ -45,6 +45,7 @@ def test_a_good_backend_is_told_by_kind_of_text_and_saved(quality, tmp_path: Pat
     done = quality(*LIMITS, "--out", str(out))
     assert done.exit_code == 0, done.output
     assert "every token of the answers" in done.stdout and '"commit"' in done.stdout
+    assert open_library() is None or ", weights in Q8_0 against float32" in done.stdout
     assert "float32 wrote 4/4 answers" in done.stderr and "4/4 texts" in done.stderr
     result = json.loads(out.read_text())
     assert [row["kind"] for row in result["rows"]] == ["greedy", "sampled", "overall"]

@@ -93,6 +93,8 @@ static inline F kept(F a) {
 constexpr int QUERIES = 6, BLOCKS = 2, VECTORS = 4;
 #elif defined(__AVX2__)
 constexpr int QUERIES = 3, BLOCKS = 1, VECTORS = 2;
+#elif defined(__aarch64__)
+constexpr int QUERIES = 2, BLOCKS = 1, VECTORS = 2;
 #else
 constexpr int QUERIES = 3, BLOCKS = 1, VECTORS = 4;
 #endif

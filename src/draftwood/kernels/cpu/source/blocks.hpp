@@ -85,8 +85,15 @@ template <int KIND> struct Chunk {  // of block b of a group
 #endif
   }
 
-  // w[v]: what is stored of columns 4v..4v+3.
+  // w[v]: the levels of columns 4v..4v+3 as products take them.
   void load(W* w) const {
+    load_stored(w);
+    if (SIGNED && is_wide(KIND))
+      for (int v = 0; v < 8; v++) w[v] = turned(w[v]);
+  }
+
+  // The same as they are stored.
+  void load_stored(W* w) const {
     if (KIND == Q8_0) {
       for (int v = 0; v < 8; v++) w[v] = load_w(block + 64 * v);
       return;
@@ -144,7 +151,7 @@ static void unpack_integers(const Matrix& m, int64_t id, float* y) {
     W w[8];
     uint8_t bytes[512];
     float scale[LANES], minimum[LANES];
-    chunk.load(w);
+    chunk.load_stored(w);
     for (int v = 0; v < 8; v++) store_w(bytes + 64 * v, w[v]);
     store(scale, chunk.scale());
     store(minimum, chunk.minimum());

@@ -78,6 +78,8 @@ static inline W look_up(const uint8_t* table, W x) {
   const __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i*)table));
   return {_mm256_shuffle_epi8(t, x.a), _mm256_shuffle_epi8(t, x.b)};
 }
+#elif defined(__aarch64__)
+#include "neon_integers.hpp"
 #else
 struct I { int32_t v[LANES]; };
 struct W { uint8_t v[64]; };
@@ -104,6 +106,14 @@ template <int LEFT, int MASK> static inline W bits(W w) {
   return w;
 }
 static inline W look_up(const uint8_t* table, W w) { for (auto& b : w.v) b = table[b]; return w; }
+#endif
+
+// Whether products take wide levels with their sign, and not with an offset that is subtracted from the sum.
+#if defined(SIGNED_LEVELS)
+constexpr bool SIGNED = true;
+#else
+constexpr bool SIGNED = false;
+static inline W turned(const W& w) { return w; }
 #endif
 
 static inline F real_signed(const uint8_t* p) { return real(load_signed(p)); }

@@ -16,6 +16,8 @@
 #if defined(__x86_64__) || defined(__i386__)
 #include <immintrin.h>
 static inline void cpu_pause() { _mm_pause(); }
+#elif defined(__aarch64__)
+static inline void cpu_pause() { asm volatile("yield"); }
 #else
 static inline void cpu_pause() {}
 #endif

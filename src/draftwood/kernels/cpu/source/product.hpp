@@ -30,7 +30,7 @@ template <int KIND> static inline I dot_block(const W* w, I start, const int8_t*
 
 // What a sum begins with: less the offset of the levels, times the activations.
 template <int KIND> static inline I begin(int less) {
-  constexpr int SHIFT = offset_shift(KIND);
+  constexpr int SHIFT = SIGNED && is_wide(KIND) ? -1 : offset_shift(KIND);
   return SHIFT < 0 ? whole(0) : shifted<SHIFT < 0 ? 0 : SHIFT>(whole(less));
 }
 

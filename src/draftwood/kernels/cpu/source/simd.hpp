@@ -89,6 +89,8 @@ static inline uint32_t at_least(F x, F y) {
 }
 static inline __m256 fold8(F x) { return _mm256_add_ps(x.a, x.b); }
 
+#elif defined(__aarch64__)
+#include "neon.hpp"
 #else
 
 struct F { float v[LANES]; };
@@ -153,6 +155,8 @@ static inline float sum(F a) {
   q = _mm_hadd_ps(q, q);
   q = _mm_hadd_ps(q, q);
   return _mm_cvtss_f32(q);
+#elif defined(__aarch64__)
+  return folded(a);
 #else
   float q[4];
   for (int i = 0; i < 4; i++) q[i] = (a.v[i] + a.v[i + 8]) + (a.v[i + 4] + a.v[i + 12]);
@@ -163,6 +167,8 @@ static inline float sum(F a) {
 static inline float greatest(F a) {
 #if defined(__AVX512F__)
   return _mm512_reduce_max_ps(a.v);
+#elif defined(__aarch64__)
+  return greatest_of(a);
 #endif
   float t[LANES]; store(t, a);
   float m = t[0];
