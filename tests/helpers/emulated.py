@@ -23,7 +23,12 @@ from draftwood.kernels.cpu.library import Library
 GCC, CLANG, EMULATOR = ("aarch64-linux-gnu-g++",), ("clang++", "--target=aarch64-linux-gnu"), "qemu-aarch64"
 MISSING = [name for name in (*GCC, EMULATOR) if shutil.which(name) is None]
 DRIVER = Path(__file__).with_name("emulated_calls.cpp")
-_COUNTS: dict[str, Callable[[Any], int]] = {"rest": lambda _: 1, "segment": lambda s: s.segments}
+# How many structures a field points to.
+_COUNTS: dict[str, Callable[[Any], int]] = {
+    "rest": lambda _: 1,
+    "segment": lambda passed: passed.segments,
+    "more": lambda reader: reader.deeper,
+}
 
 
 def compiled(level: Level, folder: Path, sources: Path = build.SOURCES, compiler: tuple[str, ...] = GCC) -> Path:
@@ -35,16 +40,14 @@ def compiled(level: Level, folder: Path, sources: Path = build.SOURCES, compiler
     return path
 
 
-def emulated(level: Level, program: Path, layers: int = 0) -> Library:
-    """`layers`: of the model that is run, which its passes do not say."""
-    return Library(level.name, EmulatedCalls(program, layers))  # type: ignore[arg-type]
+def emulated(level: Level, program: Path) -> Library:
+    return Library(level.name, EmulatedCalls(program))  # type: ignore[arg-type]
 
 
 class EmulatedCalls:
     """Takes the place of a loaded library. One process answers all calls."""
 
-    def __init__(self, program: Path, layers: int) -> None:
-        self.counts = _COUNTS | {"stores": lambda _: layers}
+    def __init__(self, program: Path) -> None:
         self.process = subprocess.Popen(
             [EMULATOR, "-cpu", "max", str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
@@ -60,7 +63,7 @@ class EmulatedCalls:
         return call
 
     def _call(self, name: str, result: Any, arguments: Sequence[tuple[Any, Any]]) -> int:
-        image = _Image(self.counts)
+        image = _Image(_layers(name, [value for _, value in arguments]))
         given = b"".join(image.argument(kind, value) for kind, value in arguments)
         pieces = sorted(image.pieces.items())
         said = [name.encode().ljust(32, b"\0"), struct.pack("<I", len(pieces))]
@@ -80,9 +83,16 @@ class EmulatedCalls:
         return result(found).value if result is not None else 0
 
 
+def _layers(name: str, arguments: Sequence[Any]) -> int:
+    """How many layers have KV entries in a pass."""
+    if name == "draftwood_layers":
+        return arguments[3]
+    return 1 + arguments[1]._obj.deeper if name in ("draftwood_features", "draftwood_line") else 0
+
+
 class _Image:
-    def __init__(self, counts: dict[str, Callable[[Any], int]]) -> None:
-        self.counts = counts
+    def __init__(self, layers: int) -> None:
+        self.counts = _COUNTS | {"stores": lambda _: layers}
         self.pieces: dict[int, int] = {}  # address -> bytes
         self.pointers: set[int] = set()  # where they are
         self.tensors: dict[int, int] | None = None
@@ -92,9 +102,9 @@ class _Image:
             return struct.pack("<cd", b"f", value)
         if value is None:
             return struct.pack("<cq", b"i", 0)
-        if kind is ctypes.c_void_p:
+        if kind is ctypes.c_void_p and isinstance(value, int):
             return struct.pack("<cQ", b"p", self.tensor(value))
-        if issubclass(kind, ctypes._Pointer):
+        if kind is ctypes.c_void_p or issubclass(kind, ctypes._Pointer):
             return struct.pack("<cQ", b"p", self.structures(getattr(value, "_obj", value)))
         return struct.pack("<cq", b"i", value)
 
@@ -115,7 +125,7 @@ class _Image:
             address, kind, count = ctypes.addressof(found), found._type_, len(found)
         else:
             address, kind = ctypes.addressof(found), type(found)
-        if address not in self.pieces or self.pieces[address] < ctypes.sizeof(kind) * count:
+        if count and self.pieces.get(address, 0) < ctypes.sizeof(kind) * count:
             self.pieces[address] = ctypes.sizeof(kind) * count
             for i in range(count if issubclass(kind, ctypes.Structure) else 0):
                 self._follow(kind.from_address(address + i * ctypes.sizeof(kind)))

@@ -10,7 +10,7 @@
 extern "C" {
 #define FUNCTIONS \
   IS(draftwood_layers) IS(draftwood_head) IS(draftwood_embed) IS(draftwood_norm) IS(draftwood_cap) IS(draftwood_product) \
-  IS(draftwood_pick) IS(draftwood_rank) IS(draftwood_threads) IS(draftwood_try)
+  IS(draftwood_features) IS(draftwood_line) IS(draftwood_nucleus) IS(draftwood_nucleus_read) IS(draftwood_pick) IS(draftwood_rank) IS(draftwood_threads) IS(draftwood_try)
 #define IS(name) void name();
 FUNCTIONS
 #undef IS

@@ -13,7 +13,16 @@ from torch import Tensor
 import gguf_blocks
 from batch_invariance import batch_invariance_faults
 from draftwood.cache.dense import DenseCache
+from draftwood.controllers.cost import CostModel
+from draftwood.controllers.fixed import Fixed
+from draftwood.core.config import EngineConfig
 from draftwood.core.forward import FINAL, ForwardInput
+from draftwood.core.legal_draws import Draw
+from draftwood.core.recipe import Recipe
+from draftwood.core.request import Request
+from draftwood.core.sampling.params import SamplingParams
+from draftwood.drafters.nets.make_drafter import feature_drafter
+from draftwood.engine.engine import Engine
 from draftwood.kernels.cpu import build
 from draftwood.kernels.cpu.levels import LEVELS
 from draftwood.kernels.cpu.library import Library
@@ -21,7 +30,11 @@ from draftwood.models.backends.int8_native import NativeDecoder
 from draftwood.models.backends.int8_native_arguments import matrix
 from draftwood.models.backends.int8_weights import from_tensors
 from draftwood.models.backends.quantised_blocks import Kind, Packed
+from draftwood.runners.cpu import CpuRunner
+from draftwood.testing.heads import random_head
 from draftwood.testing.tiny import CONFIG
+from draftwood.trees.static import Static
+from draftwood.verifiers.match import Match
 from emulated import CLANG, GCC, MISSING, compiled, emulated
 from mixed_blocks import mixed
 from native_levels import BEST, kept_weights, opened
@@ -66,8 +79,8 @@ def run(program):
     """Starts a level in the emulator; ends it with the test."""
     started: list[Library] = []
 
-    def start(level: str, *change: str, layers: int = 0, compiler: tuple[str, ...] = GCC) -> Library:
-        started.append(emulated(ARM[level], program(level, *change, compiler=compiler), layers))
+    def start(level: str, *change: str, compiler: tuple[str, ...] = GCC) -> Library:
+        started.append(emulated(ARM[level], program(level, *change, compiler=compiler)))
         return started[-1]
 
     yield start
@@ -184,14 +197,14 @@ def passes(each: NativeDecoder) -> dict[str, Tensor]:
 @pytest.mark.parametrize("name", MODELS)
 def test_passes_have_the_bits_of_this_machine(run, level: str, name: str):
     right = passes(model(name, opened(BEST)))
-    said = passes(model(name, run(level, layers=4)))
+    said = passes(model(name, run(level)))
     assert said.keys() == right.keys()
     assert [key for key in right if not torch.equal(said[key], right[key])] == []
 
 
 @pytest.mark.skipif(shutil.which(CLANG[0]) is None, reason="clang++ is not installed")
 def test_another_compiler_gives_the_same_bits(run):
-    library = run("neon-dotprod", layers=4, compiler=CLANG)
+    library = run("neon-dotprod", compiler=CLANG)
     assert library.calls.draftwood_try() == 0
     right, said = (passes(model("blocks of many types", each)) for each in (opened(BEST), library))
     assert [key for key in right if not torch.equal(said[key], right[key])] == []
@@ -199,7 +212,7 @@ def test_another_compiler_gives_the_same_bits(run):
 
 @pytest.mark.parametrize("level", ["neon-i8mm", "neon-dotprod"])
 def test_token_has_the_same_bits_in_every_pass(run, level: str):
-    library = run(level, layers=4)
+    library = run(level)
     found = batch_invariance_faults(model("blocks of many types", library), sizes=(1, 5, 16), length=24, trees=3)
     assert list(found) == []
 
@@ -211,5 +224,34 @@ TWO_ROUNDINGS = "vfmaq_f32(c.v[i], a.v[i], b.v[i])", "vaddq_f32(c.v[i], vmulq_f3
 @pytest.mark.parametrize("change", [OTHER_ORDER, TWO_ROUNDINGS], ids=["another order of a sum", "two roundings"])
 def test_other_arithmetic_would_show(run, change: tuple[str, str]):
     right = passes(model("llama", opened(BEST)))
-    said = passes(model("llama", run("neon-dotprod", "neon.hpp", *change, layers=4)))
+    said = passes(model("llama", run("neon-dotprod", "neon.hpp", *change)))
     assert not torch.equal(said["40 logits"], right["40 logits"])
+
+
+# --- texts
+
+
+def answers(library: Library) -> list[tuple[list[int], int, list[int]]]:
+    """Greedy and drawn texts that a head drafts for: what they say, and how much was drafted and accepted."""
+    runner = CpuRunner(model("llama", library))
+    drafter = feature_drafter(random_head("eagle3", runner, rows=37), runner)
+    recipe = Recipe(
+        drafter=drafter,
+        policy=Static((3, 2, 1), draw=Draw.GIVEN),
+        verifier=Match(),
+        controller=Fixed(depth=3, nodes=12),
+    )
+    config = EngineConfig(max_num_seqs=3, max_model_len=CONFIG.max_positions, max_prefill_tokens=16)
+    engine = Engine(runner.open(3, CONFIG.max_positions), recipe, cost_model=CostModel(), config=config)
+    params = [SamplingParams(temperature=0.8 * i, top_p=0.9, seed=i, max_tokens=12) for i in range(2)]
+    requests = [Request(i, [5, 7, 11 + i, 2], each, CONFIG.vocab_size) for i, each in enumerate(params)]
+    for request in requests:
+        engine.add(request)
+    while engine.has_work:
+        engine.step()
+    assert not any(request.error for request in requests)
+    return [(list(r.output), r.stats.draft_tokens, list(r.stats.accepted)) for r in requests]
+
+
+def test_texts_and_drafts_are_those_of_this_machine(run):
+    assert answers(run("neon-dotprod")) == answers(opened(BEST))
