@@ -14,11 +14,12 @@ from draftwood.kernels.cpu.library import Library
 from draftwood.models.backends.int8_native_arguments import product_matrix
 from draftwood.models.backends.int8_weights import Product
 from draftwood.models.backends.quantised_blocks import Kind, Packed, unpack
+from draftwood.models.backends.quantised_blocks.kinds import FLOATS
 from native_levels import BEST, EVERY_LEVEL, OTHERS, opened
 
 ROWS, COLUMNS = 53, 768  # two pairs of groups, the last one not full
 COUNTS = (1, 2, 5, 16, 64)
-INTEGERS = [kind for kind in Kind if kind not in gguf_blocks.TYPES]
+INTEGERS = [kind for kind in Kind if kind not in FLOATS]
 
 
 @cache
@@ -53,11 +54,19 @@ def company_faults(library: Library, weight: Product) -> list[int]:
 
 
 @pytest.mark.parametrize("level", EVERY_LEVEL)
-@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("kind", INTEGERS)
 def test_product_is_exact_but_for_the_rounding_of_activations(kind, level):
     said, weight = product(opened(level), Product((weights(kind),)), drawn()), unpack(weights(kind)).double()
     assert gap(said, twin.rounded(drawn()) @ weight.T) < 3e-6
     assert 1e-4 < gap(said, drawn().double() @ weight.T) < 1e-2
+
+
+@pytest.mark.parametrize("level", EVERY_LEVEL)
+@pytest.mark.parametrize("kind", FLOATS)
+def test_product_of_floats_rounds_no_activation(kind, level):
+    said, weight = product(opened(level), Product((weights(kind),)), drawn()), unpack(weights(kind)).double()
+    assert gap(said, drawn().double() @ weight.T) < 3e-6
+    assert gap(said, twin.rounded(drawn()) @ weight.T) > 1e-4, "the twin: rounded ones would show"
 
 
 @pytest.mark.parametrize("level", EVERY_LEVEL)

@@ -1,6 +1,6 @@
 // Activations as bytes: 32 columns of a token share a scale. A block with outliers would dominate the rounding error of the
 // product, so it gets a second digit: value = scale * (hi + lo / 128). How a token is rounded depends on its own values
-// only, never on other tokens of the pass.
+// only, never on other tokens of the pass. For weights that are floats they are also kept as they are.
 #pragma once
 #include <algorithm>
 #include <cstdlib>
@@ -70,13 +70,16 @@ struct alignas(64) Block {
 struct Activations {
   int count = 0, columns = 0, blocks = 0;
   Cut cut;
-  Block* data = nullptr;  // [tile][block]
-  Buffer memory;
+  Block* data = nullptr;    // [tile][block]
+  float* floats = nullptr;  // [token][columns, padded to blocks], or null
+  bool keeps_floats = false;
+  Buffer memory, float_memory;
 
   void shape(int tokens, int cols) {
     count = tokens; columns = cols; blocks = (cols + BLOCK - 1) / BLOCK;
     cut = Cut(tokens);
     data = memory.get<Block>((size_t)cut.count * blocks);
+    floats = keeps_floats ? float_memory.get<float>((size_t)count * blocks * BLOCK) : nullptr;
   }
   Block* tile(int index) const { return data + (size_t)index * blocks; }
   // Bit t: token t of the tile has a second digit in this block.
@@ -102,6 +105,9 @@ static void quantise(const float* x, Activations& out, int token) {
   const float limit = OUTLIER * std::sqrt(square / (float)n);
   const bool broken = !std::isfinite(square);  // inf and NaN become NaN, never finite numbers
   const int r = token % out.cut.size;
+  if (out.floats != nullptr)
+    for (int i = 0; i < out.blocks * BLOCK; i += LANES)
+      store(out.floats + (size_t)token * out.blocks * BLOCK + i, broken ? set1(NAN) : load_some(x + i, n - i));
   Block* to = out.tile(token / out.cut.size);
   for (int b = 0; b < out.blocks; b++, to++) {
     const int at = b * BLOCK, left = n - at;

@@ -70,10 +70,18 @@ struct Call {
   }
 };
 
-static Workspace& workspace(int workers) {
+// `floats`: whether the call multiplies with weights that are floats.
+static Workspace& workspace(int workers, bool floats) {
   thread_local Workspace mine;
   while ((int)mine.scratches.size() < workers) mine.scratches = std::vector<Scratch>(workers);
+  mine.activations.keeps_floats = floats;
   return mine;
+}
+
+static bool has_floats(const Layer& l) {
+  bool found = false;
+  for (const Matrix* m : {&l.qkv, &l.out, &l.gate_up, &l.down}) found |= m->data != nullptr && m->has_floats();
+  return found;
 }
 
 static void rotate(float* x, int heads, int width, const float* cos, const float* sin, float by) {
@@ -287,6 +295,7 @@ static void attend_together(const Team& team, const Shape& s, const Layer* layer
   const int T = pass.tokens;
   const size_t flat = (size_t)s.heads * s.head_dim, wide = flat + 2 * (size_t)s.kv_heads * s.head_dim;
   while ((int)room.together.size() < count) room.together.emplace_back();
+  for (int j = 0; j < count; j++) room.together[j].keeps_floats = room.activations.keeps_floats;
   std::vector<Product> products;
   const auto shape = [&](int columns) {
     for (int j = 0; j < count; j++) room.together[j].shape(T, columns);
@@ -333,7 +342,7 @@ extern "C" void draftwood_layers(const Shape* shape, const Layer* layers, int fi
                                  int count, float* tapped) {
   if (pass->tokens == 0) return;
   Call call;
-  Workspace& mine = workspace(call.team.size);
+  Workspace& mine = workspace(call.team.size, std::any_of(layers + first, layers + last, [](const Layer& l) { return has_floats(l); }));
   mine.paths.build(pass->segment, pass->segments, pass->tokens);
   const size_t size = (size_t)pass->tokens * shape->hidden;
   int behind = first;            // where the group ends that runs now
@@ -386,7 +395,7 @@ extern "C" void draftwood_head(const Matrix* m, const float* norm, float eps, co
                                int count, float* y, int64_t stride, int64_t* best) {
   if (count == 0) return;
   Call call;
-  head(call.team, *m, norm, eps, h, places, count, workspace(call.team.size), y, stride);
+  head(call.team, *m, norm, eps, h, places, count, workspace(call.team.size, m->has_floats()), y, stride);
   if (best == nullptr) return;
   const int rows = m->rows;
   call.team.each(count, [&](int i, int) {
@@ -416,6 +425,13 @@ struct Reader {
   const Layer* more;
   int32_t deeper, normed_residual, normed_output;
 };
+
+static bool has_floats(const Reader& r) {
+  bool found = has_floats(r.layer) || std::any_of(r.more, r.more + r.deeper, [](const Layer& l) { return has_floats(l); });
+  for (const Matrix* m : {&r.join, &r.head, &r.side_up, &r.side_down, &r.predict})
+    found |= m->data != nullptr && m->has_floats();
+  return found;
+}
 
 static void add_side(const Team& team, const Shape& s, const Reader& r, const int64_t* ids, int T, Workspace& room,
                      float* x) {
@@ -455,7 +471,7 @@ extern "C" int draftwood_features(const Shape* shape, const Reader* reader, cons
     if (ids[t] < 0 || ids[t] >= r.embedding.rows) return 1;
   if (T == 0) return 0;
   Call call;
-  Workspace& mine = workspace(call.team.size);
+  Workspace& mine = workspace(call.team.size, has_floats(r));
   mine.paths.build(pass->segment, pass->segments, T);
   mine.activations.shape(T, wide + n);
   by_tokens(call.team, T, [&](int t) {
@@ -728,7 +744,7 @@ extern "C" int draftwood_begin() {
 extern "C" void draftwood_product(const Matrix* m, const float* x, int count, float* y) {
   if (count == 0) return;
   Call call;
-  Workspace& mine = workspace(call.team.size);
+  Workspace& mine = workspace(call.team.size, m->has_floats());
   quantised(call.team, x, m->columns, count, m->columns, mine.activations);
   multiply(call.team, *m, mine.activations, mine.products, y, m->all_rows(), SET);
 }

@@ -62,6 +62,7 @@ struct Matrix {
   int blocks() const { return (columns + BLOCK - 1) / BLOCK; }
   size_t group_bytes() const { return stream_bytes(kind, blocks()); }
   int all_rows() const { return rows + (rest == nullptr ? 0 : rest->all_rows()); }
+  bool has_floats() const { return is_float(kind) || (rest != nullptr && rest->has_floats()); }
 };
 
 template <int KIND> struct Chunk {  // of block b of a group

@@ -76,7 +76,7 @@ static void tile(const Matrix& m, int group, const Block* x, int blocks, const u
   for (int t = 0; t < NT; t++) out[t] = acc[t];
 }
 
-// The same for weights that are floats, with activations as floats: x [NT][columns, padded to blocks]. Columns are added in
+// The same for weights that are floats, with activations as they are: x [NT][columns, padded to blocks]. Columns are added in
 // order.
 template <int KIND, int NT>
 static void float_tile(const Matrix& m, int group, const float* x, F* out) {
@@ -250,30 +250,14 @@ struct Part {  // of a product: rows of one kind
   const Matrix* m;
   const Activations* x;
   const uint32_t* two;
-  const float* floats;  // the activations, [tokens][columns, padded to blocks], for weights that are floats
   float* y;
   int begin;  // groups of the parts before it
 };
 
 struct Room {  // memory of products
-  Buffer flags, floats;
+  Buffer flags;
   std::vector<Part> parts;
 };
-
-// The activations as floats, as they were rounded.
-static inline void to_floats(const Team& team, const Activations& x, float* y) {
-  const size_t stride = (size_t)x.blocks * BLOCK;
-  team.each(x.count, [&](int token, int) {
-    const Block* from = x.tile(token / x.cut.size);
-    const int r = token % x.cut.size;
-    float* to = y + token * stride;
-    for (int b = 0; b < x.blocks; b++, from++)
-      for (int c = 0; c < BLOCK; c++) {
-        const bool two = from->eight[r / 8].two[r % 8];
-        to[b * BLOCK + c] = from->factor(r) * (float)(two ? from->hi[r][c] * 128 + from->lo[r][c] : from->hi[r][c]);
-      }
-  });
-}
 
 // How many pieces a product is divided into.
 static inline int pieces_of(const Team& team, int groups) { return team.size == 1 ? 1 : std::min(groups, team.size * 4); }
@@ -290,7 +274,7 @@ static inline void multiply_groups(const Part& p, int from, int to, int stride, 
     for (int c = 0; c < x.cut.count; c++) {
       const int n = x.tokens_in(c), first = c * x.cut.size;
       if (floats)
-        float_tiles_of(m.kind)[n - 1](m, g, p.floats + (size_t)first * x.blocks * BLOCK, out);
+        float_tiles_of(m.kind)[n - 1](m, g, x.floats + (size_t)first * x.blocks * BLOCK, out);
       else
         (count == 2 ? tiles.two : tiles.one)(m, g, x.tile(c), x.blocks, p.two + (size_t)c * x.blocks, n, out);
       for (int i = 0; i < count * n; i++) emit(m, g + i / n, out[i], p.y + (size_t)(first + i % n) * stride, use);
@@ -300,29 +284,17 @@ static inline void multiply_groups(const Part& p, int from, int to, int stride, 
 
 // Products over as many tokens each: the threads divide their groups of rows as if they were one matrix's.
 static inline void multiply_all(const Team& team, const Product* all, int count, Room& room, int stride, Use use) {
-  size_t flags = 0, floats = 0;
-  for (int j = 0; j < count; j++) {
-    flags += (size_t)all[j].x->cut.count * all[j].x->blocks;
-    bool any = false;
-    for (const Matrix* m = all[j].m; m != nullptr; m = m->rest) any |= is_float(m->kind);
-    if (any) floats += (size_t)all[j].x->count * all[j].x->blocks * BLOCK;
-  }
+  size_t flags = 0;
+  for (int j = 0; j < count; j++) flags += (size_t)all[j].x->cut.count * all[j].x->blocks;
   uint32_t* two = room.flags.get<uint32_t>(flags);
-  float* real = floats == 0 ? nullptr : room.floats.get<float>(floats);
   room.parts.clear();
   int groups = 0;
   for (int j = 0; j < count; j++) {
     const Activations& x = *all[j].x;
     mark_outliers(x, two);
-    const float* made = nullptr;
     float* y = all[j].y;
     for (const Matrix* m = all[j].m; m != nullptr; m = m->rest) {
-      if (is_float(m->kind) && made == nullptr) {
-        to_floats(team, x, real);
-        made = real;
-        real += (size_t)x.count * x.blocks * BLOCK;
-      }
-      room.parts.push_back({m, &x, two, made, y, groups});
+      room.parts.push_back({m, &x, two, y, groups});
       groups += m->groups();
       y += m->rows;
     }
