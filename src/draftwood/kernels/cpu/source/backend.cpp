@@ -78,9 +78,10 @@ static Workspace& workspace(int workers, bool floats) {
   return mine;
 }
 
-static bool has_floats(const Layer& l) {
+static bool has_floats(const Layer* layers, int count) {
   bool found = false;
-  for (const Matrix* m : {&l.qkv, &l.out, &l.gate_up, &l.down}) found |= m->data != nullptr && m->has_floats();
+  for (const Layer* l = layers; l < layers + count; l++)
+    for (const Matrix* m : {&l->qkv, &l->out, &l->gate_up, &l->down}) found |= m->data != nullptr && m->has_floats();
   return found;
 }
 
@@ -342,7 +343,7 @@ extern "C" void draftwood_layers(const Shape* shape, const Layer* layers, int fi
                                  int count, float* tapped) {
   if (pass->tokens == 0) return;
   Call call;
-  Workspace& mine = workspace(call.team.size, std::any_of(layers + first, layers + last, [](const Layer& l) { return has_floats(l); }));
+  Workspace& mine = workspace(call.team.size, has_floats(layers + first, last - first));
   mine.paths.build(pass->segment, pass->segments, pass->tokens);
   const size_t size = (size_t)pass->tokens * shape->hidden;
   int behind = first;            // where the group ends that runs now
@@ -427,7 +428,7 @@ struct Reader {
 };
 
 static bool has_floats(const Reader& r) {
-  bool found = has_floats(r.layer) || std::any_of(r.more, r.more + r.deeper, [](const Layer& l) { return has_floats(l); });
+  bool found = has_floats(&r.layer, 1) || has_floats(r.more, r.deeper);
   for (const Matrix* m : {&r.join, &r.head, &r.side_up, &r.side_down, &r.predict})
     found |= m->data != nullptr && m->has_floats();
   return found;
