@@ -36,7 +36,7 @@ def compiled(level: Level, folder: Path, sources: Path = build.SOURCES, compiler
     path = folder / f"{level.name}-calls"
     flags = [flag for flag in build.FLAGS if flag not in ("-fPIC", "-shared")]
     files = [*map(str, sorted(sources.glob("*.cpp"))), str(DRIVER)]
-    subprocess.run([*compiler, *flags, *level.flags, "-static", *files, "-o", str(path)], check=True, timeout=300)
+    subprocess.run([*compiler, *flags, *level.flags, "-static", *files, "-o", str(path)], check=True, timeout=900)
     return path
 
 
