@@ -54,6 +54,7 @@ def test_every_method_answers_every_question(run):
     assert found["figures"][ALL]["fast"]["identical"] == 3 and not broken(found, plan.settings.methods)
     assert found["figures"][ALL][PEER]["same_text_share"] == 1.0
     assert found["against_peers"]["fast"][PEER]["value"] == pytest.approx(1) and found["rivals"] == [PEER]
+    assert set(found["prompts_against_peers"]) == {PEER}
     assert list(found["figures"]) == [ALL, "dialogue", "qa"]
     assert found["precision"] == {PLAIN: "of ours", "fast": "of ours", PEER: "of good"}
     assert found["device"] == {PLAIN: "beside ours", "fast": "beside ours", PEER: "beside good"}

@@ -1,7 +1,7 @@
 import pytest
 
 from draftwood.bench.spec.answer import DIFFERS, IDENTICAL, NEAR
-from draftwood.bench.spec.summary import ALL, best, figures, ratio
+from draftwood.bench.spec.summary import ALL, best, figures, prompt_speed, ratio
 
 
 @pytest.fixture
@@ -23,6 +23,14 @@ def test_a_speed_is_the_mean_of_the_questions_speeds(two):
     assert found["fast"]["tokens_per_second"] == pytest.approx(50)  # 20, 80; the third has no speed
     assert found["plain"]["decode_tokens_per_second"] == pytest.approx((9 / 0.8 + 19 / 0.8 + 29 / 0.8) / 3)
     assert found["plain"]["first_token_seconds_median"] == pytest.approx(0.2)
+
+
+def test_the_speed_of_reading_prompts_ends_with_the_first_token(two):
+    found = figures(two, ["plain"], "plain")[ALL]["plain"]
+    assert found["prompt_tokens_per_second"] == pytest.approx(two[0].prompt_tokens / 0.2)
+    two[1].first_seconds /= 4
+    assert ratio(two[:2], "fast", "plain", speed=prompt_speed)["value"] == pytest.approx(4)
+    assert ratio(two[:2], "fast", "plain")["value"] == pytest.approx(2)
 
 
 def test_a_speed_has_an_interval_of_the_questions_speeds(two):

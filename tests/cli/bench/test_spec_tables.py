@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 
 from draftwood.bench.spec.answer import Answer
-from draftwood.bench.spec.summary import ALL, figures, ratio
+from draftwood.bench.spec.summary import ALL, figures, prompt_speed, ratio
 from draftwood.cli.bench import spec_tables as tables
 
 METHODS = ["autoregressive", "speculative_sampling", "llamacpp-ngram-map-k4v"]
@@ -26,7 +26,8 @@ def found() -> dict[str, Any]:
     precision = dict(zip(METHODS, ("int8", "int8", "Q4_1"), strict=True))
     device = dict(zip(METHODS, ("NVIDIA H200", "NVIDIA H200", "cpu"), strict=True))
     peers = {"against_peers": against, "rivals": [METHODS[2]], "precision": precision, "device": device}
-    return {"figures": found, "lossy": [], **peers}
+    prompts = {METHODS[2]: ratio(answers, METHODS[0], METHODS[2], speed=prompt_speed)}
+    return {"figures": found, "lossy": [], "prompts_against_peers": prompts, **peers}
 
 
 def lines(drawn: Any, width: int = 80) -> list[str]:
@@ -60,6 +61,12 @@ def test_a_lossy_recipe_is_called_so_where_others_say_how_many_texts_are_the_sam
 def test_without_peers_there_is_nothing_to_be_against(found):
     assert tables.against({**found, "rivals": []}) is None
     assert "1." in "".join(lines(tables.against(found)))
+
+
+def test_speeds_of_reading_prompts_stand_beside_those_of_the_peers(found):
+    said = tables.prompt_line(found, METHODS[0])
+    assert said is not None and f"{METHODS[0]} 25, {METHODS[2]} 25 (ours over it 1.00" in said  # 5 tokens in 0.2 s
+    assert tables.prompt_line({**found, "prompts_against_peers": {}}, METHODS[0]) is None
 
 
 def test_a_ratio_to_a_peer_names_what_the_peer_computes_in(found):

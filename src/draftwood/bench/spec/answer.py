@@ -52,6 +52,11 @@ class Answer:
         return self.emitted / self.seconds if self.seconds > 0 else 0.0
 
     @property
+    def prompt_speed(self) -> float:
+        """Prompt tokens per second, up to the first token of the answer."""
+        return self.prompt_tokens / self.first_seconds if self.first_seconds > 0 else 0.0
+
+    @property
     def per_token(self) -> float | None:
         """Seconds per token after the first; None for a single token."""
         return self.decode_seconds / (self.emitted - 1) if self.emitted > 1 and self.decode_seconds > 0 else None

@@ -14,7 +14,7 @@ from draftwood.bench.spec.answer import REFERENCE
 from draftwood.bench.spec.peers import OURS, Settings
 from draftwood.bench.spec.questions import Item, order
 from draftwood.bench.spec.results_log import ResultsLog
-from draftwood.bench.spec.summary import ALL, best, figures, ratio
+from draftwood.bench.spec.summary import ALL, best, figures, prompt_speed, ratio
 from draftwood.bench.spec.text_equality import few_enough, tokens_per_tie
 from draftwood.bench.spec.worker_pool import WorkerPool
 from draftwood.errors import OptionError
@@ -117,6 +117,9 @@ def results(plan: Plan, results_log: ResultsLog) -> dict[str, Any]:
     return {
         "figures": found,
         "against_peers": ratios,
+        "prompts_against_peers": {
+            other: ratio(answers, PLAIN, other, seed=seed, speed=prompt_speed) for other in plan.peers
+        },
         "rivals": rivals(found, plan.peers),
         "precision": _facts(plan, results_log, "precision"),
         "device": _facts(plan, results_log, "device"),

@@ -7,7 +7,7 @@ counted, and a ratio holds the number of questions that both methods answered.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import zip_longest
 from typing import Any
@@ -31,10 +31,25 @@ def figures(answers: Sequence[Answer], methods: Sequence[str], baseline: str, *,
     return found
 
 
-def ratio(answers: Sequence[Answer], method: str, other: str, *, seed: int = 0) -> dict[str, Any] | None:
+def answer_speed(answer: Answer) -> float:
+    return answer.speed
+
+
+def prompt_speed(answer: Answer) -> float:
+    return answer.prompt_speed
+
+
+def ratio(
+    answers: Sequence[Answer],
+    method: str,
+    other: str,
+    *,
+    seed: int = 0,
+    speed: Callable[[Answer], float] = answer_speed,
+) -> dict[str, Any] | None:
     """method's mean speed over other's, with its interval, over the questions that both answered."""
     speeds = [
-        {a.question: a.speed for a in answers if a.method == name and a.good and a.emitted} for name in (method, other)
+        {a.question: speed(a) for a in answers if a.method == name and a.good and a.emitted} for name in (method, other)
     ]
     both = [question for question in speeds[0] if question in speeds[1]]
     made = ratio_of_means([speeds[0][q] for q in both], [speeds[1][q] for q in both], seed=seed)
@@ -64,6 +79,7 @@ def _method(answers: Sequence[Answer]) -> dict[str, Any]:
         if good
         else None,
         "decode_tokens_per_second": mean([1 / t for t in each]),
+        "prompt_tokens_per_second": mean([a.prompt_speed for a in good]),
         "first_token_seconds_median": percentile([a.first_seconds for a in good], 50),
         "token_seconds_p50": percentile(each, 50),
         "token_seconds_p99": percentile(each, 99),

@@ -200,7 +200,8 @@ def remarks(found: dict[str, Any], plan: "Plan") -> list[str]:
     said += [f"{n}: {f['near_ties']} near ties, equal up to rounding" for n, f in figures.items() if f["near_ties"]]
     temperature = plan.settings.temperature
     if plan.peers:
-        lines = tables.precision_line(found, plan.peers), tables.device_line(found, plan.peers)
+        read = tables.prompt_line(found, plan.settings.methods[0])
+        lines = read, tables.precision_line(found, plan.peers), tables.device_line(found, plan.peers)
         said += [line for line in lines if line is not None]
         equal = "equal texts of peers are information only: their rounding differs"
         said.append("peers use other random numbers: only speeds are compared" if temperature else equal)

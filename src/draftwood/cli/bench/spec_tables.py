@@ -67,6 +67,19 @@ def against(found: dict[str, Any]) -> Table | None:
     return drawn
 
 
+def prompt_line(found: dict[str, Any], ours: str) -> str | None:
+    """How fast plain decoding reads prompts, and how fast each peer does."""
+    figures, ratios = found["figures"][ALL], found["prompts_against_peers"]
+    if not ratios:
+        return None
+    rate = number(figures[ours]["prompt_tokens_per_second"], 0)
+    others = [
+        f"{name} {number(figures[name]['prompt_tokens_per_second'], 0)} (ours over it {interval(each)})"
+        for name, each in ratios.items()
+    ]
+    return f"prompt tokens per s, up to the first token: {ours} {rate}, {', '.join(others)}"
+
+
 def by_task(found: dict[str, Any], methods: Sequence[str]) -> Table:
     """Speed-up over plain decoding by task, and how many questions each has."""
     tasks = [task for task in found["figures"] if task != ALL]

@@ -97,15 +97,15 @@ static void float_tile(const Matrix& m, int group, const float* x, F* out) {
 }
 
 // The same for any number of tokens, and for G groups of rows at once, which share what is loaded of the activations. With
-// two groups there are more sums than registers, so they are in memory. out [G][tokens].
+// two groups there are more sums than registers, so they are in memory: in out [G][tokens].
 template <int KIND, int G>
 static void several(const Matrix& m, int group, const Block* x, int blocks, const uint32_t* two, int tokens, F* out) {
   const size_t size = stream_bytes(KIND, blocks);
   const uint8_t* data[G];
   for (int g = 0; g < G; g++) data[g] = m.data + (group + g) * size;
-  alignas(64) F acc[TILE_TOKENS][G];
-  for (int t = 0; t < tokens; t++)
-    for (int g = 0; g < G; g++) acc[t][g] = set1(0.0f);
+  F* acc[G];
+  for (int g = 0; g < G; g++) acc[g] = out + g * tokens;
+  for (int i = 0; i < G * tokens; i++) out[i] = set1(0.0f);
   for (int b = 0; b < blocks; b++, x++) {
     W w[G][8];
     F scale[G], minimum[G];
@@ -140,14 +140,12 @@ static void several(const Matrix& m, int group, const Block* x, int blocks, cons
           s[g] = KIND == Q6_K ? both(s[g] * left[g], more[g] * right[g]) : both(s[g], more[g]);
       }
       for (int g = 0; g < G; g++) {
-        F sum = fma(real(s[g]), scale[g] * set1(x->factor(t)), acc[t][g]);
+        F sum = fma(real(s[g]), scale[g] * set1(x->factor(t)), acc[g][t]);
         if (has_minimum(KIND)) sum = fma(minimum[g], set1(x->total(t)), sum);
-        acc[t][g] = sum;
+        acc[g][t] = sum;
       }
     }
   }
-  for (int g = 0; g < G; g++)
-    for (int t = 0; t < tokens; t++) out[g * tokens + t] = acc[t][g];
 }
 
 using Tile = void (*)(const Matrix&, int, const Block*, int, const uint32_t*, int, F*);
@@ -262,24 +260,40 @@ struct Room {  // memory of products
 // How many pieces a product is divided into.
 static inline int pieces_of(const Team& team, int groups) { return team.size == 1 ? 1 : std::min(groups, team.size * 4); }
 
+// The sums of `count` groups and n tokens, as a tile returns them.
+static inline void emit_tile(const Matrix& m, int group, int count, int n, const F* sums, float* y, size_t stride, Use use) {
+  for (int g = group; g < group + count; g++)
+    for (int t = 0; t < n; t++) emit(m, g, *sums++, y + t * stride, use);
+}
+
+constexpr size_t NEAR = 640 << 10;  // bytes of weights that stay in the second-level cache while many tiles pass
+
 // Groups [from, to) of a part.
 static inline void multiply_groups(const Part& p, int from, int to, int stride, Use use) {
   const Matrix& m = *p.m;
   const Activations& x = *p.x;
-  const bool floats = is_float(m.kind);
-  const Tiles tiles = tiles_of(m.kind);
-  F out[2 * TILE_TOKENS];
-  for (int g = from, count = 1; g < to; g += count) {
-    count = floats ? 1 : std::min(2, to - g);
-    for (int c = 0; c < x.cut.count; c++) {
-      const int n = x.tokens_in(c), first = c * x.cut.size;
-      if (floats)
-        float_tiles_of(m.kind)[n - 1](m, g, x.floats + (size_t)first * x.blocks * BLOCK, out);
-      else
-        (count == 2 ? tiles.two : tiles.one)(m, g, x.tile(c), x.blocks, p.two + (size_t)c * x.blocks, n, out);
-      for (int i = 0; i < count * n; i++) emit(m, g + i / n, out[i], p.y + (size_t)(first + i % n) * stride, use);
-    }
+  alignas(64) F out[2 * TILE_TOKENS];
+  if (is_float(m.kind)) {
+    const FloatTile* tiles = float_tiles_of(m.kind);
+    for (int g = from; g < to; g++)
+      for (int c = 0; c < x.cut.count; c++) {
+        const int n = x.tokens_in(c), first = c * x.cut.size;
+        tiles[n - 1](m, g, x.floats + (size_t)first * x.blocks * BLOCK, out);
+        emit_tile(m, g, 1, n, out, p.y + (size_t)first * stride, stride, use);
+      }
+    return;
   }
+  const Tiles tiles = tiles_of(m.kind);
+  const int few = x.cut.count == 1 ? to - from : std::max(2, (int)(NEAR / m.group_bytes()) & ~1);
+  for (; from < to; from += few)
+    for (int c = 0; c < x.cut.count; c++) {
+      const int n = x.tokens_in(c), first = c * x.cut.size, end = std::min(from + few, to);
+      for (int g = from; g < end; g += 2) {
+        const int count = std::min(2, end - g);
+        (count == 2 ? tiles.two : tiles.one)(m, g, x.tile(c), x.blocks, p.two + (size_t)c * x.blocks, n, out);
+        emit_tile(m, g, count, n, out, p.y + (size_t)first * stride, stride, use);
+      }
+    }
 }
 
 // Products over as many tokens each: the threads divide their groups of rows as if they were one matrix's.
