@@ -112,6 +112,19 @@ def test_row_has_the_same_bits_in_every_company(level, rows, columns, kind):
         assert torch.equal(product(opened(level), packed, x[-count:]), alone[-count:]), count
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("level", EVERY_LEVEL)
+@pytest.mark.parametrize("kind", MADE)
+def test_row_has_the_same_bits_where_not_all_weights_stay_near(level, kind):
+    """Rows so long that a few groups of them fill the second-level cache, in more than one tile of tokens."""
+    columns = 12288 if kind is Kind.Q8_0 else 24576
+    packed, x = weights(72, columns, kind), drawn(19, columns)
+    said = product(opened(level), packed, x)
+    assert torch.equal(said, torch.cat([product(opened(level), packed, row[None]) for row in x]))
+    right = twin.product(x, unpack(packed))
+    assert (said - right).abs().max() < 1e-4 * right.abs().max()
+
+
 @pytest.mark.parametrize("level", EVERY_LEVEL)
 @pytest.mark.parametrize("kind", MADE)
 @pytest.mark.parametrize("count", [1, 3, 7, 20])
