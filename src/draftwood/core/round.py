@@ -12,6 +12,7 @@ from draftwood.core import host as hosts
 from draftwood.core.host import host, put
 from draftwood.core.legal_draws import Draw
 from draftwood.core.request import Request
+from draftwood.core.sampling.draft_sampling import AS_ASKED, DraftSampling
 from draftwood.core.sampling.keys import fold, fold_ints, word
 from draftwood.core.sampling.probs import TokenProbs
 from draftwood.core.sampling.processors import adjust
@@ -47,6 +48,7 @@ class Round:
         host_slots: list[int] | None = None,
         host_lengths: list[int] | None = None,
         in_flight: bool = False,
+        draft_sampling: DraftSampling = AS_ASKED,
     ) -> None:
         self.slots, self.lengths, self.requests = slots, lengths, requests
         if host_slots is not None:
@@ -58,6 +60,7 @@ class Round:
         self.noise: Noise = Keyed() if noise is None else noise
         self.stream = stream
         self.in_flight = in_flight  # the target's pass over the base runs: only AHEAD nodes may be added to it
+        self.draft_sampling = draft_sampling
         self.device = lengths.device
         self._keys: dict[str, Tensor] = {}
 
@@ -96,14 +99,15 @@ class Round:
         ranked: bool = False,
     ) -> Float[Tensor, "B K W"]:
         """Draft distributions, made from logits as the target's are: the options of each sequence along each node's own
-        path, then temperature and truncation. Options act before any token is drawn, so a mask can never bias a draw.
+        path, what `draft_sampling` says, then temperature and truncation. Options act before any token is drawn, so a mask
+        can never bias a draw.
         Where they leave no token, the distribution is zeros, and the node gets no children.
 
         `ranked`, for siblings that differ: a greedy sequence takes the best tokens one after another, of which a one-hot
         distribution would know only the first. Such sequences keep the distribution of temperature 1.
         """
         logits, failed = self.adjusted(logits, tree, nodes, ids)
-        probs = self.sampler.dense(logits, ranked)
+        probs = self.sampler.dense(self.sampler.drafted(logits, self.draft_sampling), ranked)
         for b, k in failed:
             probs[b, k] = 0.0
         return probs
@@ -136,7 +140,14 @@ class Round:
     def temperature(self) -> list[float] | None:
         """What the logits of each sequence are divided by, if its ranked distribution needs nothing else: for drafters whose
         models rank by themselves. None: some options need `probs`."""
-        return self.sampler.temperature() if all(r.params.plain for r in self.requests) else None
+        plain = all(r.params.plain for r in self.requests)
+        return self.sampler.temperature(self.draft_sampling.temperature) if plain else None
+
+    def softmax_temperatures(self) -> list[float | None]:
+        """By what the logits of each sequence are divided if its draft distribution is their softmax and nothing else; None:
+        it needs `probs`. For drafters whose models make and draw such distributions by themselves."""
+        each, factor = zip(self.requests, self.sampler.whole, strict=True), self.draft_sampling.temperature
+        return [factor * r.params.temperature if whole and r.params.plain else None for r, whole in each]
 
     def key(self, purpose: str, at: Int[Tensor, "B *S"], turn: int | Int[Tensor, "S"] = 0) -> Int[Tensor, "B *S"]:
         """The key of one random number. For TARGET, `at` is the depth below the root; otherwise the node."""
@@ -254,6 +265,12 @@ class Round:
         other.columns = columns if outer is None else columns[torch.isin(columns, outer)]
         return other
 
+    def shaped(self, draft_sampling: DraftSampling) -> "Round":
+        """The same sequences and random numbers; drafts are drawn from other distributions. Nested calls apply both."""
+        other = copy(self)
+        other.draft_sampling = self.draft_sampling & draft_sampling
+        return other
+
     def take(self, sequences: list[int]) -> "Round":
         """Some sequences of the round, with the same random numbers."""
         index = put(sequences, self.device)
@@ -270,6 +287,7 @@ class Round:
             host_slots=None if slots is None else [slots[b] for b in sequences],
             host_lengths=None if lengths is None else [lengths[b] for b in sequences],
             in_flight=self.in_flight,
+            draft_sampling=self.draft_sampling,
         )
 
 

@@ -63,6 +63,11 @@ class Scored:
         """Raw logits of some nodes."""
         return self.output.logits[self.output.logits_index[self._token_index.gather(1, nodes.clamp_min(0))]]
 
+    def rows(self, b: int, nodes: list[int]) -> list[int]:
+        """Where the logits of some nodes of sequence b stand in the pass."""
+        at = self._token_index[b][put(nodes, self._token_index.device)]
+        return host(self.output.logits_index[at])
+
     def probs(
         self,
         nodes: Int[Tensor, "R"],

@@ -28,6 +28,7 @@ from draftwood.core.sampling.probs import TokenProbs
 from draftwood.core.scored import Scored
 from draftwood.core.tree import SCORED, TokenTree
 from draftwood.core.verdict import Verdict
+from draftwood.verifiers.block_by_kernels import judged_by_kernels
 from draftwood.verifiers.draws import of
 from draftwood.verifiers.family import Families, Family
 from draftwood.verifiers.node_probs import node_probs
@@ -46,10 +47,14 @@ class Block:
     shapes: frozenset[Shape] = RULES["Block"].shapes
 
     def verify(self, proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
-        def judge(start: Nodes, where: Mask) -> Judged:
-            return judge_drawn(proposal, target, rnd, start, where)
+        return judged_by_kernels(proposal, target, rnd, _verify)
 
-        return onward(proposal.tree, target, rnd, judge)
+
+def _verify(proposal: Proposal, target: Scored, rnd: Round) -> Verdict:
+    def judge(start: Nodes, where: Mask) -> Judged:
+        return judge_drawn(proposal, target, rnd, start, where)
+
+    return onward(proposal.tree, target, rnd, judge)
 
 
 def judge_drawn(

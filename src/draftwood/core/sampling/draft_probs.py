@@ -20,6 +20,12 @@ class DraftProbs:
     def num_distributions(self) -> int:
         return self.prob.shape[0]
 
+    @property
+    def rising(self) -> bool:
+        """Whether all distributions have the same columns, in the order of their tokens, as drafters keep the ids of a
+        head."""
+        return self.ids is None or (self.ids.ndim == 1 and self.ids.dtype == torch.int64)
+
     def kernels_read(self, vocab_size: int) -> bool:
         """Whether kernels can read it: contiguous float32 over the whole vocabulary."""
         prob = self.prob

@@ -17,7 +17,7 @@ from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.sampling.random import NARROW, invert, invert_sparse
 
 if TYPE_CHECKING:
-    from draftwood.core.sampling.draft_probs import Aligned
+    from draftwood.core.sampling.draft_probs import Aligned, DraftProbs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -225,4 +225,33 @@ class SamplingKernels(Protocol):
         /,
     ) -> Int[Tensor, "R"]:
         """A token of each distribution, from three uniforms; -1 where the row is no distribution or none is asked for."""
+        ...
+
+    def block_chances(
+        self,
+        logits: Float[Tensor, "U V"],
+        at: list[int],
+        temperature: float,
+        q: "DraftProbs",
+        q_index: list[int],
+        tokens: list[int],
+        /,
+    ) -> tuple[list[float], list[float]] | None:
+        """Of one chain of drawn tokens, each below the node of row `at[i]` and from distribution `q_index[i]`, under a plain
+        temperature: the shares w that arrive at the nodes (one more than tokens) and the chances to stop at them, as the
+        block rule has them."""
+        ...
+
+    def pick_left(
+        self,
+        logits: Float[Tensor, "U V"],
+        at: int,
+        temperature: float,
+        w: float,
+        q: "DraftProbs",
+        q_index: int,
+        u: Float[Tensor, "3"],
+        /,
+    ) -> int:
+        """A token from norm((w p - q)+), p being row `at` under a plain temperature; from p where that is empty."""
         ...

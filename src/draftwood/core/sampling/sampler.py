@@ -16,6 +16,7 @@ from draftwood.core import host
 from draftwood.core.forward import ForwardOutput
 from draftwood.core.host import put
 from draftwood.core.sampling.draft_probs import Aligned, DraftProbs
+from draftwood.core.sampling.draft_sampling import AS_ASKED, DraftSampling
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.sampling.probs import TokenProbs
 from draftwood.core.sampling.truncation import likeliest, top_k, top_p
@@ -42,6 +43,11 @@ class Sampler:
         """Sequences whose truncated distributions kernels can make."""
         return [p.greedy or (not p.top_k and (p.top_p < 1 or p.min_p > 0)) for p in self.params]
 
+    @cached_property
+    def whole(self) -> list[bool]:
+        """Sequences whose distributions are softmax(logits / temperature) and nothing else."""
+        return [not (p.greedy or p.top_k or p.top_p < 1 or p.min_p > 0) for p in self.params]
+
     def take(self, sequences: Sequence[int]) -> "Sampler":
         """The options of some sequences, which may come several times."""
         if len(sequences) == len(self.params) and list(sequences) == list(range(len(self.params))):
@@ -57,11 +63,11 @@ class Sampler:
     def greedy(self) -> Bool[Tensor, "B"]:
         return self.column("greedy", torch.bool)
 
-    def temperature(self) -> list[float] | None:
-        """What a ranked distribution divides its logits by, if no sequence truncates."""
+    def temperature(self, factor: float = 1.0) -> list[float] | None:
+        """What a ranked distribution divides its logits by, if no sequence truncates. `factor`: of a draft's temperature."""
         if any(p.top_k or p.top_p < 1 or p.min_p > 0 for p in self.params):
             return None
-        return [1.0 if p.greedy else p.temperature for p in self.params]
+        return [1.0 if p.greedy else p.temperature * factor for p in self.params]
 
     def certain(self, probs: Float[Tensor, "B *S W"]) -> Float[Tensor, "B *S W"]:
         """The same distributions, of which greedy sequences take the best token alone. One of zeros stays as it is."""
@@ -137,6 +143,14 @@ class Sampler:
         return likeliest(prob, self.column("top_p", torch.float64))
 
     # By stock operations alone: what drafts are drawn from.
+
+    def drafted(self, logits: Float[Tensor, "B K W"], sampling: DraftSampling) -> Float[Tensor, "B K W"]:
+        """A draft's logits as its own sampling changes them; greedy sequences keep theirs."""
+        if sampling == AS_ASKED or self.all_greedy:
+            return logits
+        x = logits if logits.dtype == torch.float64 else logits.float()
+        factor = torch.where(self.greedy(), 1.0, sampling.temperature).to(x.dtype)
+        return x / factor[:, None, None]
 
     def dense(self, logits: Float[Tensor, "B K W"], ranked: bool = False) -> Float[Tensor, "B K W"]:
         """Probabilities after temperature and truncation; those of greedy sequences are one-hot. At least float32.

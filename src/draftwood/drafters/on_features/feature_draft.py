@@ -77,8 +77,23 @@ class Draft:
             temperature = [self.temperature[place // width] for place in places]
             prob, tokens = self.model.ranked(found, temperature, min(self.most, found.shape[1]), self.only)
             return DraftProbs(rows_at(prob, places, count), rows_at(tokens, places, count))
+        # Where the softmax is all, it has the bits that the model draws a whole chain from, alone or beside others.
+        divisors = self.rnd.softmax_temperatures()
+        whole = [i for i, place in enumerate(places) if divisors[place // width] is not None]
+        shares = (
+            self.model.shares(
+                found[whole] if len(whole) < len(places) else found,
+                [t for i in whole if (t := divisors[places[i] // width]) is not None],
+            )
+            if whole
+            else None
+        )
+        if shares is not None and len(whole) == len(places):
+            return DraftProbs(rows_at(shares, places, count), ids)
         logits = rows_at(found, places, count).view(batch, width, -1)
         probs = self.rnd.probs(logits, tree, frontier.clamp_min(0), ids, ranked=self.ranked).flatten(0, 1)
+        if shares is not None:
+            probs = probs.index_copy(0, put([places[i] for i in whole], probs.device), shares.to(probs.dtype))
         if len(places) < count:
             probs = rows_at(probs[put(places, probs.device)], places, count)
         return DraftProbs(probs, ids)
@@ -121,6 +136,46 @@ def chain_in_one_call(
     tree = base.tree.append(tokens=tokens.flatten(1), parents=parents.expand_as(score), live=live, score=score)
     grown = replace(base, tree=tree, q_index=torch.full_like(tree.tokens, -1))
     return _with_costs(grown, steps, k, seconds)
+
+
+def drawn_in_one_call(
+    model: FeatureModel,
+    base: Proposal,
+    limit: Limit,
+    chain: ForwardInput,
+    rnd: Round,
+    only: Int[Tensor, "W"] | None,
+) -> Proposal | None:
+    """One sequence's chain of independent draws in a single call of the model: the one that the growing loop would draw,
+    under the same keys. None where the model cannot, or the distributions need more than a softmax."""
+    steps, (temperature, *others) = min(limit.tier.depth, limit.tier.nodes - 1), rnd.softmax_temperatures()
+    if others or temperature is None or steps < 1 or base.tree.num_nodes > 1 or not hosts.on_host(rnd.device):
+        return None
+    steps = min(steps, limit.shallowest, *limit.budgets)
+    nodes = torch.arange(steps)[None]  # node i draws node i + 1
+    uniforms = rnd.noise.uniforms(rnd.key("draft", nodes)[0]) if steps else None
+    if uniforms is None:
+        return None
+    started = perf_counter()
+    found = model.drawn_chain(chain, temperature, uniforms, only)
+    if found is None:
+        return None
+    seconds = perf_counter() - started
+    tokens, q = found
+    score = base.tree.score - (nodes + 1).to(base.tree.score.dtype)
+    tree = base.tree.append(
+        tokens=tokens[None],
+        parents=nodes,
+        live=torch.ones_like(nodes, dtype=torch.bool),
+        score=score,
+        copies=torch.ones_like(nodes),
+    )
+    index = torch.nn.functional.pad(nodes, (0, 1), value=-1)
+    whole = DraftProbs(q, model.ids if only is None else only)
+    return replace(
+        base, tree=tree, draw=Draw.IID, q=whole, q_index=index, passes=base.passes + steps, pass_seconds=seconds,
+        max_depth=steps, max_children=1,
+    )  # fmt: skip
 
 
 def listed_chain(

@@ -12,7 +12,7 @@ from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import TreePolicy
 from draftwood.core.round import Round
-from draftwood.drafters.on_features.feature_draft import Draft, chain_in_one_call, listed_chain
+from draftwood.drafters.on_features.feature_draft import Draft, chain_in_one_call, drawn_in_one_call, listed_chain
 from draftwood.drafters.on_features.feature_text import FeatureText, TextState
 from draftwood.drafters.retrieval.retrieved import Listed
 from draftwood.trees.grow import grow
@@ -40,6 +40,8 @@ class Features(FeatureText):
         divisor = rnd.temperature() if k else None
         if divisor and len(counts) == rnd.batch:
             proposal = chain_in_one_call(state.runner, base, limit, chain, divisor, only, k)
+        elif policy.shape is Shape.CHAIN and policy.draw is Draw.IID and not limit.watches and not limit.least:
+            proposal = drawn_in_one_call(state.runner, base, limit, chain, rnd, only)
         if proposal is None:
             draft = Draft(state.runner, rnd, chain, known, policy.draw.ranked, temperature, most, only)
             grown = grow(base, limit, policy, rnd, draft.step)

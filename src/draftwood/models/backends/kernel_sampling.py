@@ -1,7 +1,7 @@
 """Sampling by the kernels: the same distributions and picks as stock operations make, up to rounding."""
 
 from collections.abc import Sequence
-from ctypes import c_double, c_float
+from ctypes import c_double, c_float, c_int64
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.core.sampling.draft_probs import Aligned
+from draftwood.core.sampling.draft_probs import Aligned, DraftProbs
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.sampling.probs import TokenProbs
 from draftwood.kernels.cpu.library import Library
@@ -79,6 +79,46 @@ class Nucleus:
             raise given.out_of_range()
         return token
 
+    def block_chances(
+        self,
+        logits: Float[Tensor, "U V"],
+        at: list[int],
+        temperature: float,
+        q: DraftProbs,
+        q_index: list[int],
+        tokens: list[int],
+    ) -> tuple[list[float], list[float]] | None:
+        held, (count, width) = _DrawnFrom.of(q), (len(tokens), q.prob.shape[1])
+        logits = logits if logits.stride(1) == 1 else logits.contiguous()
+        rows, index, drawn = ((c_int64 * count)(*each) for each in (at, q_index, tokens))
+        w, chance = (c_double * (count + 1))(), (c_double * count)()
+        said: int = self.library.calls.draftwood_block(
+            logits.data_ptr(), len(logits), logits.stride(0), rows, count, logits.shape[1], temperature,
+            held.prob.data_ptr(), len(held.prob), width, held.address, index, drawn, w, chance,
+        )  # fmt: skip
+        if said == _OUT_OF_RANGE:
+            raise IndexError(
+                f"no such chain: rows {at} of {len(logits)}, {q_index} of {len(held.prob)}, tokens {tokens}"
+            )
+        return None if said else (list(w), list(chance))
+
+    def pick_left(
+        self,
+        logits: Float[Tensor, "U V"],
+        at: int,
+        temperature: float,
+        w: float,
+        q: DraftProbs,
+        q_index: int,
+        u: Float[Tensor, "3"],
+    ) -> int:
+        held, row, uniforms = _DrawnFrom.of(q), logits[at].contiguous(), u.contiguous()
+        token: int = self.library.calls.draftwood_left(
+            row.data_ptr(), row.shape[0], temperature, w, held.prob[q_index].data_ptr(), held.prob.shape[1], held.address,
+            uniforms.data_ptr(),
+        )  # fmt: skip
+        return token
+
     def _find(self, given: "_Given") -> tuple[Int[Tensor, "R"], int]:
         """How many tokens each distribution has, and all together; -1 where a row is none. They wait to be read."""
         count = torch.empty(given.tensors[1].shape[0], dtype=torch.int64)
@@ -86,6 +126,22 @@ class Nucleus:
         if total == _OUT_OF_RANGE:
             raise given.out_of_range()
         return count, total
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _DrawnFrom:
+    """Draft distributions as the kernels read them: float32, over rising ids or the whole vocabulary."""
+
+    prob: Float[Tensor, "R W"]
+    ids: Int[Tensor, "W"] | None
+
+    @staticmethod
+    def of(q: DraftProbs) -> "_DrawnFrom":
+        return _DrawnFrom(q.prob.contiguous(), None if q.ids is None else q.ids.contiguous())
+
+    @property
+    def address(self) -> int | None:
+        return None if self.ids is None else self.ids.data_ptr()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -32,6 +32,9 @@ from draftwood.models.backends.int8_native_arguments import (
 from draftwood.models.backends.int8_weights import NORMS, PRODUCTS, LayerWeights, Product
 from draftwood.models.backends.quantised_blocks import Packed, pack, take_rows
 from draftwood.runners.with_cache import WithCache
+from draftwood.trees.grow import NO_NUMBERS
+
+NO_DISTRIBUTION = 2  # returned by the kernels
 
 
 class Int8Runner(WithCache):
@@ -109,31 +112,70 @@ class Int8Runner(WithCache):
     ) -> tuple[Int[Tensor, "B steps k"], Float[Tensor, "B steps k"]] | None:
         """Of one text; None for several, if the cache would have to grow for them, or if tokens do not read what the net
         puts out for those before them."""
-        if len(temperature) > 1 or not self._weights.reads_itself:
+        begun = self._one_text(x, steps, only) if len(temperature) == 1 else None
+        if begun is None:
             return None
-        assert x.hidden is not None
-        library, reader = self.target.library, self._weights.reader if only is None else self._trimmed(only)
+        reader, words, arguments, held = begun
+        k = min(k, reader.head.rows)
+        prob, tokens = torch.empty(1, steps, k), torch.empty(1, steps, k, dtype=torch.int64)
+        outside = self.target.library.calls.draftwood_line(
+            *arguments, temperature[0], words, steps, k, least, prob.data_ptr(), tokens.data_ptr()
+        )
+        self._check(outside, held[0])
+        return tokens, prob
+
+    def drawn_chain(
+        self, x: ForwardInput, temperature: float, u: Float[Tensor, "steps 3"], only: Int[Tensor, "W"] | None = None
+    ) -> tuple[Int[Tensor, "steps"], Float[Tensor, "steps W"]] | None:
+        begun = self._one_text(x, len(u), only)
+        if begun is None:
+            return None
+        reader, words, arguments, held = begun
+        uniforms, steps = u.contiguous(), len(u)
+        q, drawn = torch.empty(steps, reader.head.rows), torch.empty(2, steps, dtype=torch.int64)
+        said = self.target.library.calls.draftwood_drawn_line(
+            *arguments, temperature, words, steps, uniforms.data_ptr(), q.data_ptr(), drawn[0].data_ptr(),
+            drawn[1].data_ptr(),
+        )  # fmt: skip
+        if said == NO_DISTRIBUTION:
+            raise DrafterError(NO_NUMBERS)
+        self._check(said, held[0])
+        return drawn[0], q
+
+    def shares(self, logits: Float[Tensor, "U W"], temperature: list[float]) -> Float[Tensor, "U W"]:
+        rows, columns = logits.shape
+        q = torch.empty(rows, columns)
+        self.target.library.calls.draftwood_shares(
+            logits.data_ptr(), logits.stride(0), rows, columns, (c_float * rows)(*temperature), q.data_ptr()
+        )
+        return q
+
+    def _one_text(
+        self, x: ForwardInput, steps: int, only: Int[Tensor, "W"] | None
+    ) -> tuple[native.Reader, int | None, tuple[Any, ...], tuple[Any, ...]] | None:
+        """What a line of `steps` tokens behind one text begins with: the head, its tokens' address, the arguments of the
+        call, and what must be held while it runs. None as in `best_chains`."""
         cache = self.cache
+        if not self._weights.reads_itself or len(set(x.to_host().slots)) > 1:
+            return None
         slot = x.to_host().slots[0]
         if cache.length(slot) + x.size + steps > cache.writable(slot):
             return None
+        assert x.hidden is not None
+        library, reader = self.target.library, self._weights.reader if only is None else self._trimmed(only)
         library.threads(torch.get_num_threads())
         native_pass = NativePass(x, cache, cache.stage(x), self._rotations, self._stores)
-        last = int(x.positions[-1]) + steps
-        cos, sin = self._rotations.upto(last)
+        cos, sin = self._rotations.upto(int(x.positions[-1]) + steps)
         native_pass.pointers.cos, native_pass.pointers.sin = cos.data_ptr(), sin.data_ptr()
         ids, hidden = x.ids.contiguous(), x.hidden.contiguous()
         words = self.ids if only is None else only.contiguous()
         out, logits = torch.empty_like(hidden), torch.empty(reader.head.rows)
-        k = min(k, reader.head.rows)
-        prob, tokens = torch.empty(1, steps, k), torch.empty(1, steps, k, dtype=torch.int64)
-        outside = library.calls.draftwood_line(
+        arguments = (
             byref(self._shape), byref(reader), byref(native_pass.pointers), ids.data_ptr(), hidden.data_ptr(),
-            out.data_ptr(), logits.data_ptr(), temperature[0], None if words is None else words.data_ptr(), steps,
-            k, least, prob.data_ptr(), tokens.data_ptr(),
+            out.data_ptr(), logits.data_ptr(),
         )  # fmt: skip
-        self._check(outside, ids)
-        return tokens, prob
+        held = (ids, hidden, out, logits, words, cos, sin, native_pass)
+        return reader, None if words is None else words.data_ptr(), arguments, held
 
     def _check(self, outside: int, ids: Int[Tensor, "T"]) -> None:
         if outside:

@@ -90,6 +90,17 @@ class FeatureModel(Protocol):
         they have probability 0. None if it cannot."""
         ...
 
+    def drawn_chain(
+        self, x: ForwardInput, temperature: float, u: Float[Tensor, "steps 3"], only: Int[Tensor, "W"] | None = None
+    ) -> tuple[Int[Tensor, "steps"], Float[Tensor, "steps W"]] | None:
+        """The known pairs of one text, then tokens one behind the other, in one call: each is drawn by three uniforms from
+        softmax(logits / temperature). The tokens, and what they were drawn from. None if it cannot."""
+        ...
+
+    def shares(self, logits: Float[Tensor, "U W"], temperature: list[float]) -> Float[Tensor, "U W"]:
+        """softmax(logits / temperature), to the bit what `drawn_chain` draws from; NaN where the logits are."""
+        ...
+
 
 class FeatureNet:
     """What runners of a net's own modules, in float, have in common."""
@@ -117,6 +128,16 @@ class FeatureNet:
         prob, columns = top(x.softmax(-1), k)
         ids = self.ids if only is None else only
         return prob, columns if ids is None else ids[columns]
+
+    def drawn_chain(
+        self, x: ForwardInput, temperature: float, u: Float[Tensor, "steps 3"], only: Int[Tensor, "W"] | None = None
+    ) -> None:
+        """Step by step: a call of several steps would save nothing here."""
+
+    @torch.inference_mode()
+    def shares(self, logits: Float[Tensor, "U W"], temperature: list[float]) -> Float[Tensor, "U W"]:
+        x = logits if logits.dtype == torch.float64 else logits.float()
+        return ((x - x.amax(-1, keepdim=True)) / put(temperature, x.device, x.dtype)[:, None]).softmax(-1)
 
 
 class FloatRunner(FeatureNet, WithCache):

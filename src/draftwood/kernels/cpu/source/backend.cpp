@@ -667,14 +667,11 @@ extern "C" int draftwood_beside(int count, int columns, int most, int children, 
   return 0;
 }
 
-// A drafted chain of one sequence: the tokens of `pass`, then the most probable token, `steps` times. Each is the next staged
-// entry and attends to all before it. Of every step the k most probable tokens are told, prob and tokens [steps][k]; the first
-// is the chain's. y: memory for the logits of one token. The cache must have room for the entries.
-// No step follows a path whose probability is below `least`; the probabilities of the steps left out are 0.
-// Returns 0, or 1 as above.
-extern "C" int draftwood_line(const Shape* shape, const Reader* reader, const Pass* pass, const int64_t* ids,
-                              const float* features, float* out, float* y, float temperature, const int64_t* words, int steps,
-                              int k, float least, float* prob, int64_t* tokens) {
+// One text's known tokens, then a line of tokens one by one, each with the net's own output behind the one before it: `choose`
+// is asked for token j once its logits lie in y, null ends the line.
+template <class Choose>
+static int along_line(const Shape* shape, const Reader* reader, const Pass* pass, const int64_t* ids, const float* features,
+                      float* out, float* y, Choose choose) {
   const int n = shape->hidden, columns = reader->head.rows;
   int64_t want = pass->tokens - 1, entry = pass->cache.entries[want], position = pass->positions[want];
   if (draftwood_features(shape, reader, pass, ids, features, out, &want, 1, y, columns)) return 1;
@@ -684,22 +681,129 @@ extern "C" int draftwood_line(const Shape* shape, const Reader* reader, const Pa
   one.tokens = one.segments = 1, one.segment = &own, one.cache.entries = &entry, one.positions = &position;
   std::vector<float> read(out + (size_t)want * n, out + (size_t)(want + 1) * n), next(n);
   want = 0;
-  float path = 1.0f;
   for (int j = 0;; j++) {
-    float* chance = prob + (size_t)j * k;
-    int64_t* token = tokens + (size_t)j * k;
-    rank(y, columns, temperature, k, chance, token);
-    for (int i = 0; words != nullptr && i < k; i++) token[i] = words[token[i]];
-    path *= chance[0];
-    if (j + 1 == steps || path < least) {
-      std::fill(chance + k, prob + (size_t)steps * k, 0.0f);
-      return 0;
-    }
+    const int64_t* token = choose(j);
+    if (token == nullptr) return 0;
     entry++, position++;
     own.staged = (int32_t)entry + 1;
     if (draftwood_features(shape, reader, &one, token, read.data(), next.data(), &want, 1, y, columns)) return 1;
     std::swap(read, next);
   }
+}
+
+// A drafted chain of one sequence: the tokens of `pass`, then the most probable token, `steps` times. Each is the next staged
+// entry and attends to all before it. Of every step the k most probable tokens are told, prob and tokens [steps][k]; the first
+// is the chain's. y: memory for the logits of one token. The cache must have room for the entries.
+// No step follows a path whose probability is below `least`; the probabilities of the steps left out are 0.
+// Returns 0, or 1 as above.
+extern "C" int draftwood_line(const Shape* shape, const Reader* reader, const Pass* pass, const int64_t* ids,
+                              const float* features, float* out, float* y, float temperature, const int64_t* words, int steps,
+                              int k, float least, float* prob, int64_t* tokens) {
+  float path = 1.0f;
+  return along_line(shape, reader, pass, ids, features, out, y, [&](int j) -> const int64_t* {
+    float* chance = prob + (size_t)j * k;
+    int64_t* token = tokens + (size_t)j * k;
+    rank(y, reader->head.rows, temperature, k, chance, token);
+    for (int i = 0; words != nullptr && i < k; i++) token[i] = words[token[i]];
+    path *= chance[0];
+    if (j + 1 < steps && path >= least) return token;
+    std::fill(chance + k, prob + (size_t)steps * k, 0.0f);
+    return nullptr;
+  });
+}
+
+// The same with tokens that are drawn, each from softmax(logits / temperature) by three uniforms, u [steps][3]. q [steps][rows of the
+// head]: what they were drawn from; tokens [steps], and their columns. Returns 0, or 1 as above, or 2 if some logits are no distribution.
+extern "C" int draftwood_drawn_line(const Shape* shape, const Reader* reader, const Pass* pass, const int64_t* ids,
+                                    const float* features, float* out, float* y, float temperature, const int64_t* words, int steps,
+                                    const double* u, float* q, int64_t* tokens, int64_t* columns) {
+  const int width = reader->head.rows;
+  Nucleus own;
+  bool whole = true;
+  const int said = along_line(shape, reader, pass, ids, features, out, y, [&](int j) -> const int64_t* {
+    float* share = q + (size_t)j * width;
+    whole = own.shares(y, width, temperature, share);
+    const int column = whole ? own.pick_of(share, width, u + 3 * j) : -1;
+    whole = column >= 0;
+    if (!whole) return nullptr;
+    columns[j] = column;
+    tokens[j] = words == nullptr ? column : words[column];
+    return j + 1 < steps ? tokens + j : nullptr;
+  });
+  return said == 0 && !whole ? 2 : said;
+}
+
+// softmax(y / temperature) of `count` rows, each at its own temperature. 0, or 1 if some row is no distribution: it is then NaN.
+extern "C" int draftwood_shares(const float* y, int64_t stride, int count, int columns, const float* temperature, float* q) {
+  if (count == 0) return 0;
+  Call call;
+  std::vector<char> good(count);
+  call.team.each(count, [&](int i, int) {
+    static thread_local Nucleus own;
+    float* share = q + (size_t)i * columns;
+    good[i] = own.shares(y + (size_t)i * stride, columns, temperature[i], share);
+    if (!good[i]) std::fill(share, share + columns, NAN);
+  });
+  return std::find(good.begin(), good.end(), 0) != good.end();
+}
+
+// The block rule along one drawn chain of `count` tokens; `at`: the row of y of each node that has a token drawn below it. Of token i,
+// drawn from row `row[i]` of q: w[i + 1] = min(1, w[i] p / q) and chance[i] = R / (R + 1 - w[i]), R = sum (w[i] p - q)+, w[0] = 1.
+// 0, or -1 if some row is no distribution, or -2 if there is no such row.
+extern "C" int draftwood_block(const float* y, int64_t there, int64_t stride, const int64_t* at, int count, int columns,
+                               float temperature, const float* q, int64_t drawn, int width, const int64_t* ids, const int64_t* row,
+                               const int64_t* token, double* w, double* chance) {
+  for (int i = 0; i < count; i++)
+    if (at[i] < 0 || at[i] >= there || row[i] < 0 || row[i] >= drawn || token[i] < 0 || token[i] >= columns) return -2;
+  std::vector<std::vector<float>> p(count);
+  std::vector<double> total(count), own(count);
+  Call call;
+  call.team.each(count, [&](int i, int) {
+    static thread_local Nucleus room;
+    const float* x = y + (size_t)at[i] * stride;
+    total[i] = room.weigh(x, columns, Nucleus::peak(x, columns), temperature);
+    own[i] = room.weight[token[i]];
+    p[i].resize(width);
+    for (int c = 0; c < width; c++) p[i][c] = room.weight[ids == nullptr ? c : ids[c]];
+  });
+  w[0] = 1.0;
+  for (int i = 0; i < count; i++) {
+    if (!(total[i] > 0.0 && total[i] < INFINITY)) return -1;
+    const float* share = q + (size_t)row[i] * width;
+    const double by = w[i] / total[i];
+    double rest = 0.0, inside = 0.0, under = 0.0;  // (w p - q)+ where q may be, p there, and q of the token
+    for (int c = 0; c < width; c++) {
+      inside += p[i][c];
+      rest += std::max(by * p[i][c] - share[c], 0.0);
+    }
+    if (ids == nullptr) under = share[token[i]];
+    else {
+      const int64_t* found = std::lower_bound(ids, ids + width, token[i]);
+      if (found != ids + width && *found == token[i]) under = share[found - ids];
+    }
+    rest += by * std::max(total[i] - inside, 0.0);
+    chance[i] = rest + (1.0 - w[i]) > 0.0 ? rest / (rest + (1.0 - w[i])) : 1.0;
+    w[i + 1] = under > 0.0 ? std::min(1.0, by * own[i] / under) : 0.0;
+  }
+  return 0;
+}
+
+// A token from what w p - q leaves of one row of y, from p itself where that is nothing, by three uniforms. -1: no distribution.
+extern "C" int64_t draftwood_left(const float* x, int columns, float temperature, double w, const float* q, int width,
+                                  const int64_t* ids, const double* u) {
+  static thread_local Nucleus own;
+  const double total = own.weigh(x, columns, Nucleus::peak(x, columns), temperature);
+  if (!(total > 0.0 && total < INFINITY)) return -1;
+  const F by = set1((float)(w / total));
+  for (int i = 0; i < columns; i += LANES)
+    store_some(own.edge_of(columns) + i, load_some(own.weight.data() + i, columns - i, 0.0f) * by, columns - i);
+  float* rest = own.edge.data();
+  for (int c = 0; c < width; c++) {
+    float& mine = rest[ids == nullptr ? c : ids[c]];
+    mine = std::max(mine - q[c], 0.0f);
+  }
+  const int found = own.pick_of(rest, columns, u);
+  return found >= 0 ? found : own.pick_of(own.weight.data(), columns, u);
 }
 
 // Rows of a packed matrix as floats. Returns 0, or 1 if there is no such row; then nothing is written.

@@ -146,35 +146,56 @@ struct Nucleus {  // one per thread; room that is used again
   // A token by inverse CDF over token order, in three steps with a uniform each: a third of a token id's digits at a time,
   // to the base `side`. The same additions as `random.invert_sparse`. -1: the row is no distribution.
   int pick(const float* x, int n, float peak, float temperature, double top_p, float min_p, const double* u) {
-    const bool whole = temperature > 0 && top_p >= 1.0 && !(min_p > 0);
-    if (whole) {
+    if (temperature > 0 && top_p >= 1.0 && !(min_p > 0)) {
       const double total = weigh(x, n, peak, temperature);
-      if (!(total > 0.0 && total < INFINITY)) return -1;
-    } else if (!find(x, n, peak, temperature, top_p, min_p)) {
-      return -1;
+      return total > 0.0 && total < INFINITY ? pick_of(weight.data(), n, u) : -1;
     }
+    if (!find(x, n, peak, temperature, top_p, min_p)) return -1;
+    return by_digits(n, u, [&](int first, int unit, int side) {
+      for (size_t j = 0; j < kept->token.size(); j++) {
+        const int piece = kept->token[j] / unit - first;
+        if (0 <= piece && piece < side) mass[piece] += kept->prob[j];
+      }
+    });
+  }
+
+  // The same from weights of all columns.
+  int pick_of(const float* w, int n, const double* u) {
+    return by_digits(n, u, [&](int first, int unit, int side) {
+      for (int i = 0; i < side; i++) {
+        const int begin = std::min((first + i) * unit, n), end = std::min((first + i + 1) * unit, n);
+        mass[i] = added(w + begin, end - begin);
+      }
+    });
+  }
+
+  template <class Fill>
+  int by_digits(int n, const double* u, Fill fill) {  // `fill`: mass of `side` pieces of `unit` tokens from a piece on
     int side = 1, found = 0;
     while (side * side * side < n) side++;
     if (n <= NARROW) side = n;
     for (int unit = n <= NARROW ? 1 : side * side; unit > 0; unit /= side, u++) {
       mass.assign(side, 0.0);
-      const int first = found * side;  // pieces of `unit` tokens, those of the piece found so far
-      if (whole) {
-        for (int i = 0; i < side; i++) {
-          const int begin = std::min((first + i) * unit, n), end = std::min((first + i + 1) * unit, n);
-          mass[i] = added(weight.data() + begin, end - begin);
-        }
-      } else {
-        for (size_t j = 0; j < kept->token.size(); j++) {
-          const int piece = kept->token[j] / unit - first;
-          if (0 <= piece && piece < side) mass[piece] += kept->prob[j];
-        }
-      }
+      fill(found * side, unit, side);
       const int piece = chosen(mass, *u);
       if (piece < 0) return -1;
-      found = first + piece;
+      found = found * side + piece;
       if (side == 1) break;
     }
     return found;
+  }
+
+  float* edge_of(int n) {  // room for a second row
+    edge.resize(n);
+    return edge.data();
+  }
+
+  // softmax(x / temperature) into q. False: the row is no distribution.
+  bool shares(const float* x, int n, float temperature, float* q) {
+    const double total = weigh(x, n, peak(x, n), temperature);
+    if (!(total > 0.0 && total < INFINITY)) return false;
+    const F by = set1((float)(1.0 / total));
+    for (int i = 0; i < n; i += LANES) store_some(q + i, load_some(weight.data() + i, n - i, 0.0f) * by, n - i);
+    return true;
   }
 };
