@@ -58,6 +58,7 @@ OfDrafter = Annotated[T, DRAFTER]
 Size = Annotated[int, Range(0, MOST)]  # levels or nodes of a draft; 0: no draft
 Count = Annotated[int, Range(1, MOST)]
 Share = Annotated[float, Range(0, 1)]
+Factor = Annotated[float, Range(0.01, 100)]
 
 
 def words_of(text: str) -> list[str]:

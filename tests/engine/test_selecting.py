@@ -61,7 +61,7 @@ def drafted(policy: Any, limit: Limit) -> Proposal:
 
 def unread(e: Any, proposal: Proposal, limit: Limit) -> tuple[Proposal, list[int]]:
     with as_if_on_a_device():
-        found, codes = select_on_device(e, proposal, RND.roots(), limit)
+        found, codes = select_on_device(e, e.recipe.policy, proposal, RND.roots(), limit)
     return found, codes.tolist()
 
 
@@ -70,7 +70,7 @@ def unread(e: Any, proposal: Proposal, limit: Limit) -> tuple[Proposal, list[int
 def test_a_selection_without_a_host_read_is_that_of_the_host(policy: Any, total: int | None) -> None:
     limit = Limit.of([2, 1, 2, 2], [6, 3, 2, 8], total=total)
     proposal, e = drafted(policy, limit), engine(policy)
-    right = _selected(e, proposal, limit)
+    right = _selected(e.recipe.policy, proposal, limit)
     found, codes = unread(e, proposal, limit)
     assert codes == [0] * 4
     nodes = right.tree.num_nodes
@@ -93,7 +93,7 @@ def test_prices_and_corrections_are_inputs_of_the_same_function(policy: Any) -> 
         correction = Correction(torch.ones(1), torch.full((4, 1, 2), shift))
         priced = replace(limit, price=Price(1 + node * torch.arange(20.0), 4), correction=correction)
         proposal = drafted(policy, priced)
-        right = _selected(e, proposal, priced).tree
+        right = _selected(e.recipe.policy, proposal, priced).tree
         found, codes = unread(e, proposal, priced)
         assert codes == [0] * 4 and torch.equal(found.tree.live[:, : right.num_nodes], right.live)
         sizes.append(int(right.live.sum()))
@@ -150,7 +150,7 @@ def test_more_nodes_than_were_reserved_are_refused() -> None:
     policy, limit = Greedy(draw=Draw.GIVEN), Limit.of([3] * 4, [3] * 4)
     proposal, small = drafted(policy, limit), Limit.of([3] * 4, [3, 3, 2, 3])
     with pytest.raises(DrafterError, match="nodes were kept"):
-        _selected(engine(policy), proposal, small)
+        _selected(policy, proposal, small)
     found, codes = unread(engine(policy), proposal, small)
     assert codes == [0, 0, OVER_BUDGET, 0]
     assert found.tree.live.sum(1).tolist() == [4, 4, 1, 4]
@@ -158,7 +158,7 @@ def test_more_nodes_than_were_reserved_are_refused() -> None:
     role[2, 3] = PROBE  # never accepted, but in the pass: it needs an entry like any other
     probing = replace(proposal, tree=replace(proposal.tree, role=role))
     with pytest.raises(DrafterError, match="nodes were kept"):
-        _selected(engine(policy), probing, small)
+        _selected(policy, probing, small)
     assert unread(engine(policy), probing, small)[1] == [0, 0, OVER_BUDGET, 0]
     role[2, 3] = AHEAD  # of the next pass
     found, codes = unread(engine(policy), replace(proposal, tree=replace(proposal.tree, role=role)), small)
@@ -178,7 +178,7 @@ def probing(width: int = 3) -> Proposal:
 def test_inputs_of_probes_are_moved_with_their_nodes() -> None:
     policy, limit = Static((2, 2), Draw.GIVEN), Limit.of([2] * 4, [3, 6, 3, 6])
     e, proposal = engine(policy), probing()
-    right = _selected(e, proposal, limit)
+    right = _selected(e.recipe.policy, proposal, limit)
     found, codes = unread(e, proposal, limit)
     assert codes == [0] * 4 and found.inputs is not None and right.inputs is not None
     width = right.tree.num_nodes

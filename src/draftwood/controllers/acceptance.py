@@ -40,6 +40,11 @@ class Table:
     def of(raw: Mapping[str, Any]) -> "Table":
         return Table(tuple(map(float, raw["chains"])), tuple(tuple(map(float, level)) for level in raw["trees"]))
 
+    @staticmethod
+    def of_chains(chains: Sequence[float]) -> "Table":
+        """Where nothing but a chain is drafted, more nodes than levels bring nothing."""
+        return Table.of({"chains": chains, "trees": [[each] * len(NODES) for each in chains]})
+
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
@@ -49,10 +54,13 @@ class Acceptance:
     sampled: Table
 
     @staticmethod
-    def of(raw: Mapping[str, Any]) -> "Acceptance":
-        """From the JSON of a profile."""
+    def of(raw: Mapping[str, Any], drawn: bool = False) -> "Acceptance":
+        """From the JSON of a profile. `drawn`: above temperature 0 drafts are chains of draws, not given tokens, of which no
+        fewer are accepted."""
         try:
-            return Acceptance(Table.of(raw["temperatures"]["0"]), Table.of(raw["temperatures"]["1"]))
+            greedy, sampled = (Table.of(raw["temperatures"][key]) for key in ("0", "1"))
+            chains = raw["drawn"]["chains"] if "drawn" in raw else raw["temperatures"]["1"]["chains"]
+            return Acceptance(greedy, Table.of_chains(chains) if drawn else sampled)
         except (KeyError, TypeError, ValueError) as error:
             raise WeightsError(f"an acceptance profile is not whole: {error!r}") from None
 

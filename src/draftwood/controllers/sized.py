@@ -102,12 +102,12 @@ class Sized:
 
 
 def best_size(sizes: Sequence[Size], found: np.ndarray, present: Size | None = None) -> Size:
-    """The size with the greatest gain; but the present one, at first a short chain, unless another one is clearly better.
-    Plain decoding if even that does not pay."""
+    """The size with the greatest gain; but the present one, at first a short chain, as long as that pays and no other one is
+    clearly better. Plain decoding where none pays."""
     gain = dict(zip(sizes, found.tolist(), strict=True))
     best = max(gain, key=lambda size: gain[size])
     before = present if present in gain else USUAL
-    if before in gain and gain[best] < BETTER * gain[before]:
+    if before in gain and gain[before] >= LEAST and gain[best] < BETTER * gain[before]:
         best = before
     return best if gain[best] >= LEAST else PLAIN
 

@@ -17,6 +17,7 @@ from draftwood.core.protocols import (
     Verifier,
     Watcher,
 )
+from draftwood.core.round import Round
 from draftwood.errors import CompositionError
 
 
@@ -47,6 +48,8 @@ class Recipe:
     policy: TreePolicy
     verifier: Verifier
     controller: LengthController
+    draft_temperature: float = 1.0  # of draws, times the request's: any is exact, and some accept more
+    greedy_policy: TreePolicy | None = None  # for rounds in which every sequence is greedy; None = the same
     scheduler: Callable[[], Scheduler] | None = None  # makes one for each engine; None = first come, first served
     watch: tuple[Watcher, ...] = ()
     record: tuple[Recorder, ...] = ()
@@ -56,6 +59,13 @@ class Recipe:
     def __post_init__(self) -> None:
         _is_part("drafter", self.drafter, "propose", "a drafter, such as NGram()")
         _is_part("policy", self.policy, "expand", "a tree policy, such as Chain()")
+        if self.greedy_policy is not None:
+            _is_part("greedy_policy", self.greedy_policy, "expand", "a tree policy, such as BestFirst()")
+        if not 0.01 <= self.draft_temperature <= 100:
+            raise CompositionError(
+                f"draft_temperature cannot be {self.draft_temperature!r}\n"
+                "hint: a factor from 0.01 to 100; 1 is the request's own temperature"
+            )
         _is_part("verifier", self.verifier, "verify", "a rule, such as Rejection()")
         _is_part("controller", self.controller, "plan", "a length controller, such as Fixed(depth=4)")
 
@@ -67,6 +77,12 @@ class Recipe:
     def lossless(self) -> bool:
         return self.verifier.lossless
 
+    def policy_for(self, rnd: Round) -> TreePolicy:
+        """The policy of a round. Greedy tokens are taken, not drawn, so every rule follows any tree of them; and whose turn
+        it is was known before anything was drafted."""
+        own = self.greedy_policy
+        return self.policy if own is None or not rnd.sampler.all_greedy else own
+
     def check(self, target: Runner) -> None:
         """CompositionError names the two parts that disagree."""
         policy, verifier, drafter = _name(self.policy), _name(self.verifier), _name(self.drafter)
@@ -75,6 +91,16 @@ class Recipe:
             raise CompositionError(
                 f"{policy} wants {draw.value} draws, {drafter} supplies {_values(self.drafter.draws)}\n"
                 f"hint: {_fitting(drafter, self.drafter.draws, draw)}"
+            )
+        if self.greedy_policy is not None and self.greedy_policy.draw not in self.drafter.draws:
+            raise CompositionError(
+                f"{_name(self.greedy_policy)} wants {self.greedy_policy.draw.value} draws, {drafter} supplies "
+                f"{_values(self.drafter.draws)}\nhint: {_fitting(drafter, self.drafter.draws, self.greedy_policy.draw)}"
+            )
+        if self.greedy_policy is not None and self.loop is Loop.OVERLAPPED:
+            raise CompositionError(
+                "Loop.OVERLAPPED goes on with trees of earlier rounds, so one policy must grow all of them\n"
+                "hint: Loop.SERIAL, or no greedy_policy"
             )
         made, defined = (draw, self.policy.shape), _defined(self.verifier)
         if made not in defined:

@@ -12,7 +12,6 @@ from draftwood.core import host as hosts
 from draftwood.core.host import host, put
 from draftwood.core.legal_draws import Draw
 from draftwood.core.request import Request
-from draftwood.core.sampling.draft_sampling import AS_ASKED, DraftSampling
 from draftwood.core.sampling.keys import fold, fold_ints, word
 from draftwood.core.sampling.probs import TokenProbs
 from draftwood.core.sampling.processors import adjust
@@ -48,7 +47,7 @@ class Round:
         host_slots: list[int] | None = None,
         host_lengths: list[int] | None = None,
         in_flight: bool = False,
-        draft_sampling: DraftSampling = AS_ASKED,
+        draft_temperature: float = 1.0,
     ) -> None:
         self.slots, self.lengths, self.requests = slots, lengths, requests
         if host_slots is not None:
@@ -60,7 +59,7 @@ class Round:
         self.noise: Noise = Keyed() if noise is None else noise
         self.stream = stream
         self.in_flight = in_flight  # the target's pass over the base runs: only AHEAD nodes may be added to it
-        self.draft_sampling = draft_sampling
+        self.draft_temperature = draft_temperature  # times that of each sampled sequence, of draft distributions alone
         self.device = lengths.device
         self._keys: dict[str, Tensor] = {}
 
@@ -99,7 +98,7 @@ class Round:
         ranked: bool = False,
     ) -> Float[Tensor, "B K W"]:
         """Draft distributions, made from logits as the target's are: the options of each sequence along each node's own
-        path, what `draft_sampling` says, then temperature and truncation. Options act before any token is drawn, so a mask
+        path, then `draft_temperature`, temperature and truncation. Options act before any token is drawn, so a mask
         can never bias a draw.
         Where they leave no token, the distribution is zeros, and the node gets no children.
 
@@ -107,7 +106,7 @@ class Round:
         distribution would know only the first. Such sequences keep the distribution of temperature 1.
         """
         logits, failed = self.adjusted(logits, tree, nodes, ids)
-        probs = self.sampler.dense(self.sampler.drafted(logits, self.draft_sampling), ranked)
+        probs = self.sampler.dense(self.sampler.drafted(logits, self.draft_temperature), ranked)
         for b, k in failed:
             probs[b, k] = 0.0
         return probs
@@ -141,12 +140,12 @@ class Round:
         """What the logits of each sequence are divided by, if its ranked distribution needs nothing else: for drafters whose
         models rank by themselves. None: some options need `probs`."""
         plain = all(r.params.plain for r in self.requests)
-        return self.sampler.temperature(self.draft_sampling.temperature) if plain else None
+        return self.sampler.temperature(self.draft_temperature) if plain else None
 
     def softmax_temperatures(self) -> list[float | None]:
         """By what the logits of each sequence are divided if its draft distribution is their softmax and nothing else; None:
         it needs `probs`. For drafters whose models make and draw such distributions by themselves."""
-        each, factor = zip(self.requests, self.sampler.whole, strict=True), self.draft_sampling.temperature
+        each, factor = zip(self.requests, self.sampler.whole, strict=True), self.draft_temperature
         return [factor * r.params.temperature if whole and r.params.plain else None for r, whole in each]
 
     def key(self, purpose: str, at: Int[Tensor, "B *S"], turn: int | Int[Tensor, "S"] = 0) -> Int[Tensor, "B *S"]:
@@ -265,10 +264,13 @@ class Round:
         other.columns = columns if outer is None else columns[torch.isin(columns, outer)]
         return other
 
-    def shaped(self, draft_sampling: DraftSampling) -> "Round":
-        """The same sequences and random numbers; drafts are drawn from other distributions. Nested calls apply both."""
+    def tempered(self, factor: float) -> "Round":
+        """The same sequences and random numbers; drafts are drawn from sharper (below 1) or flatter distributions, which is
+        what rules are told of. Exact for every factor: only acceptance depends on it."""
+        if factor == 1:
+            return self
         other = copy(self)
-        other.draft_sampling = self.draft_sampling & draft_sampling
+        other.draft_temperature = self.draft_temperature * factor
         return other
 
     def take(self, sequences: list[int]) -> "Round":
@@ -287,7 +289,7 @@ class Round:
             host_slots=None if slots is None else [slots[b] for b in sequences],
             host_lengths=None if lengths is None else [lengths[b] for b in sequences],
             in_flight=self.in_flight,
-            draft_sampling=self.draft_sampling,
+            draft_temperature=self.draft_temperature,
         )
 
 

@@ -19,6 +19,7 @@ from draftwood.core.host import host, put
 from draftwood.core.limit import Limit, Load
 from draftwood.core.proposal import Proposal
 from draftwood.core.proposal_checks import BAD_PROBS, REASONS, faults, is_valid
+from draftwood.core.protocols import TreePolicy
 from draftwood.core.request import Request
 from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome, Times
@@ -52,8 +53,11 @@ def propose(e: "Engine", rnd: Round, limit: Limit, base: Proposal) -> tuple[Prop
     if not asked:
         return base, codes
     part, own, begun = take(e, asked, rnd, limit, base)
+    policy = e.recipe.policy_for(part)
     try:
-        proposal = e.recipe.drafter.propose(e.drafter_state, part, begun, own, e.recipe.policy)
+        proposal = e.recipe.drafter.propose(
+            e.drafter_state, part.tempered(e.recipe.draft_temperature), begun, own, policy
+        )
         if proposal is begun and begun.tree.num_nodes == 1:
             return base, codes  # nothing was drafted, so there is nothing to check
         if proposal.fault:
@@ -63,13 +67,13 @@ def propose(e: "Engine", rnd: Round, limit: Limit, base: Proposal) -> tuple[Prop
         if proposal.started is not None:
             proposal = with_usable_start(e, part, proposal)
         if codes is not None:
-            proposal, found = select_on_device(e, proposal, part.roots(), own)
+            proposal, found = select_on_device(e, policy, proposal, part.roots(), own)
             return proposal.scatter(asked, base), (
                 found if part is rnd else codes.index_copy(0, index(e, asked), found)
             )
         proposal, asked = without_faulty(e, proposal, part, asked, faults(proposal, part, e.info.vocab_size))
         if asked:
-            base = _selected(e, proposal, limit.take(asked)).scatter(asked, base)
+            base = _selected(policy, proposal, limit.take(asked)).scatter(asked, base)
     except Exception as error:
         disable_all(e, part, f"propose: {error}")
     return base, codes
@@ -100,10 +104,10 @@ def index(e: "Engine", numbers: list[int] | list[list[int]]) -> Int[Tensor, "R .
     return put(numbers, e.device)
 
 
-def _selected(e: "Engine", proposal: Proposal, limit: Limit) -> Proposal:
+def _selected(policy: TreePolicy, proposal: Proposal, limit: Limit) -> Proposal:
     """The nodes that the policy keeps, without gaps. DrafterError if they exceed the limit, because the cache has entries
     reserved for so many only."""
-    policy, tree = e.recipe.policy, proposal.tree
+    tree = proposal.tree
     kept = node_budget.selected(policy, tree, limit) if limit.shared else policy.select(tree, limit)
     if kept is not tree.live and not bool((kept | ~tree.live).all()):
         proposal = proposal.keep(kept)

@@ -81,7 +81,8 @@ def draft_ahead(
     part, own, base = take(e, asked, rnd.ahead(), limit, replace(base, depths=None))
     roots, vocab_size = part.roots(), e.info.vocab_size
     try:
-        grown = e.recipe.drafter.propose(e.drafter_state, part, base, own, e.recipe.policy)
+        drafted = part.tempered(e.recipe.draft_temperature)
+        grown = e.recipe.drafter.propose(e.drafter_state, drafted, base, own, e.recipe.policy)
         if codes is None:
             kept, asked = without_faulty(e, grown, part, asked, faults(grown, part, vocab_size, base.tree))
         else:

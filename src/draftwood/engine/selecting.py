@@ -28,10 +28,10 @@ _COLUMNS = tuple(field.name for field in fields(TokenTree))
 
 
 def select_on_device(
-    e: "Engine", proposal: Proposal, roots: Int[Tensor, "B"], limit: Limit
+    e: "Engine", policy: TreePolicy, proposal: Proposal, roots: Int[Tensor, "B"], limit: Limit
 ) -> tuple[Proposal, Int[Tensor, "B"]]:
     """The part of a proposal that the target will score, and the fault of each draft, to be read with the verdict."""
-    q, started, vocab_size, policy = proposal.q, proposal.started, e.info.vocab_size, e.recipe.policy
+    q, started, vocab_size = proposal.q, proposal.started, e.info.vocab_size
     in_place = started is not None  # nodes stay in the columns of their staged entries
     inputs, size = proposal.inputs, len(_COLUMNS)
     stored = [] if q is None else [q.prob] if q.ids is None else [q.prob, q.ids]
@@ -55,7 +55,17 @@ def select_on_device(
     emits = None if limit.price is None else limit.price.tokens
     shared = (limit.total, limit.budgets, emits, limit.correction is None) if limit.shared else None
     sizes = len(stored), len(entering)
-    key = ("select", in_place, proposal.draw, proposal.max_depth, proposal.max_children, limit.tier, shared, sizes)
+    key = (
+        "select",
+        policy is e.recipe.policy,
+        in_place,
+        proposal.draw,
+        proposal.max_depth,
+        proposal.max_children,
+        limit.tier,
+        shared,
+        sizes,
+    )
     given = [
         *(getattr(proposal.tree, name) for name in _COLUMNS),
         proposal.q_indices(),

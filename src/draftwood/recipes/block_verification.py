@@ -4,7 +4,7 @@ from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
-from draftwood.option_parsing import OfDrafter, Size
+from draftwood.option_parsing import Factor, OfDrafter, Size
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.block import Block
 
@@ -15,8 +15,19 @@ PAPER = Paper(
 )
 
 
-def build(target: Runner, *, inner: OfDrafter[str] = "auto", depth: Size = 3) -> Recipe:
-    """`inner`: the recipe whose drafter guesses: fast_draft, speculative_sampling:draft=first:10."""
+def build(
+    target: Runner,
+    *,
+    inner: OfDrafter[str] = "auto",
+    depth: Size = 3,
+    draft_temperature: Factor = 1.0,
+) -> Recipe:
+    """`inner`: the recipe whose drafter guesses: fast_draft, speculative_sampling:draft=first:10.
+    `draft_temperature`: times that of the request, of draws."""
     return Recipe(
-        drafter=recipes.drafter(inner, target), policy=Chain(), verifier=Block(), controller=Fixed(depth=depth)
+        drafter=recipes.drafter(inner, target),
+        policy=Chain(),
+        verifier=Block(),
+        controller=Fixed(depth=depth),
+        draft_temperature=draft_temperature,
     )

@@ -6,7 +6,7 @@ from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
-from draftwood.option_parsing import Count, NotWith, OfDrafter, Share, Size
+from draftwood.option_parsing import Count, Factor, NotWith, OfDrafter, Share, Size
 from draftwood.trees.most_valuable_first import MostValuableFirst
 from draftwood.trees.threshold import Threshold
 from draftwood.verifiers.rejection import Rejection
@@ -26,12 +26,14 @@ def build(
     depth: Size = 3,
     threshold: Annotated[Share | None, NotWith(("ahead",))] = None,
     ahead: Count = 4,
+    draft_temperature: Factor = 1.0,
 ) -> Recipe:
     """`threshold`: one draft pass per level, and every draw worth more than this; otherwise a heap, with one draft pass for
-    every `ahead` nodes."""
+    every `ahead` nodes. `draft_temperature`: times that of the request, of draws."""
     return Recipe(
         drafter=recipes.drafter(inner, target),
         policy=MostValuableFirst(ahead) if threshold is None else Threshold(threshold),
         verifier=Rejection(),
         controller=Fixed(depth=depth, nodes=nodes),
+        draft_temperature=draft_temperature,
     )

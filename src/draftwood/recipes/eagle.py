@@ -14,7 +14,7 @@ from draftwood.core.train_plan import TrainPlan
 from draftwood.drafters.learners.plans import feature_plan
 from draftwood.drafters.nets.files.find import load_head
 from draftwood.drafters.nets.make_drafter import feature_drafter
-from draftwood.option_parsing import Count, OfDrafter
+from draftwood.option_parsing import Count, Factor, OfDrafter
 from draftwood.trees.static import Static
 from draftwood.verifiers.rejection import Rejection
 
@@ -25,14 +25,21 @@ PAPER = Paper(
 )
 
 
-def build(target: Runner, *, weights: OfDrafter[str] = "auto", widths: tuple[Count, ...] = (4, 2, 1, 1, 1)) -> Recipe:
-    """`widths`: children of every node, level by level."""
+def build(
+    target: Runner,
+    *,
+    weights: OfDrafter[str] = "auto",
+    widths: tuple[Count, ...] = (4, 2, 1, 1, 1),
+    draft_temperature: Factor = 1.0,
+) -> Recipe:
+    """`widths`: children of every node, level by level. `draft_temperature`: times that of the request, of draws."""
     policy = Static(widths, draw=Draw.DISTINCT)
     return Recipe(
         drafter=feature_drafter(load_head(weights, target, "eagle", "eagle"), target),
         policy=policy,
         verifier=Rejection(),
         controller=Fixed(depth=len(policy.widths), nodes=policy.num_nodes),
+        draft_temperature=draft_temperature,
     )
 
 

@@ -5,15 +5,18 @@ from typing import Any, Literal
 from jaxtyping import Int
 from torch import Tensor
 
+from draftwood.core.host import on_host
 from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.core.train_plan import TrainPlan
 from draftwood.drafters.learners.plans import feature_plan, middle_taps
 from draftwood.drafters.nets.files.find import load_head
 from draftwood.drafters.nets.make_drafter import feature_drafter
-from draftwood.option_parsing import Count, OfDrafter, Size
+from draftwood.option_parsing import Count, Factor, OfDrafter, Size
 from draftwood.sizing.choose_size import Asked, tree_size
 from draftwood.trees.best_first import BestFirst
+from draftwood.trees.chain import Chain
+from draftwood.verifiers.block import Block
 from draftwood.verifiers.match import Match
 
 PAPER = Paper(
@@ -21,6 +24,10 @@ PAPER = Paper(
     arxiv="2503.01840",
     claim="4.4x on Llama-3.1-8B, up to 6.5x",
 )
+DRAWN = (
+    "above temperature 0 a chain of draws, judged by the block rule (verifier=match: the text of plain decoding's seed)"
+)
+DRAFT_TEMPERATURE = 0.9  # at which most draws of the head that ships are accepted, at temperatures 0.7 and 1
 
 
 def build(
@@ -31,17 +38,29 @@ def build(
     depth: Size | None = None,
     beam: Count | None = None,
     nodes: Size | None = None,
+    verifier: Literal["auto", "block", "match"] = "auto",
+    draft_temperature: Factor = DRAFT_TEMPERATURE,
 ) -> Recipe:
     """`nodes`: drafted tokens that the target checks in one pass. `depth`, `beam`, `nodes` that are not given are chosen for
-    this target and machine; `size=paper` takes the published ones."""
+    this target and machine; `size=paper` takes the published ones. `verifier`, above temperature 0: `block` judges a chain
+    of draws; `match` a tree of best tokens, and a seed gives the text of plain decoding. By default `block` on a CPU, unless
+    a tree is asked for. `draft_temperature`: times that of the request, of draws."""
     drafter = feature_drafter(load_head(weights, target, "eagle3", "eagle3"), target)
-    chosen = tree_size("eagle3", target, drafter, weights, Asked(depth, beam, nodes, size), published=(7, 10, 60))
+    asked, drawn = Asked(depth, beam, nodes, size), verifier == "block"
+    if verifier == "auto":
+        drawn = on_host(target.info.device) and not asked.tree
+    chosen = tree_size("eagle3", target, drafter, weights, asked, published=(7, 10, 60), drawn=drawn)
+    tree = BestFirst(chosen.beam)
+    if not drawn:
+        return Recipe(drafter=drafter, policy=tree, verifier=Match(), controller=chosen.controller, notes=chosen.notes)
     return Recipe(
         drafter=drafter,
-        policy=BestFirst(chosen.beam),
-        verifier=Match(),
+        policy=Chain(),
+        greedy_policy=tree,
+        verifier=Block(),
         controller=chosen.controller,
-        notes=chosen.notes,
+        notes=(*chosen.notes, DRAWN),
+        draft_temperature=draft_temperature,
     )
 
 

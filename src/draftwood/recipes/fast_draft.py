@@ -13,7 +13,7 @@ from draftwood.core.train_plan import TrainPlan
 from draftwood.drafters.learners.plans import language_plan
 from draftwood.drafters.nets.files.find import load_head
 from draftwood.drafters.nets.make_drafter import language_drafter
-from draftwood.option_parsing import OfDrafter, Size
+from draftwood.option_parsing import Factor, OfDrafter, Size
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 from draftwood.verifiers.rejection import Rejection
@@ -31,8 +31,9 @@ def build(
     weights: OfDrafter[str] = "auto",
     depth: Size = 2,
     verifier: Literal["rejection", "match"] = "rejection",
+    draft_temperature: Factor = 1.0,
 ) -> Recipe:
-    """`depth`: tokens drafted in a round."""
+    """`depth`: tokens drafted in a round. `draft_temperature`: times that of the request, of draws."""
     exact = verifier == "rejection"
     return Recipe(
         drafter=language_drafter(load_head(weights, target, "language", "fast_draft"), target),
@@ -40,6 +41,7 @@ def build(
         policy=Chain(draw=Draw.IID if exact else Draw.GIVEN),
         verifier=Rejection() if exact else Match(),
         controller=Fixed(depth=depth),
+        draft_temperature=draft_temperature,
     )
 
 

@@ -6,7 +6,7 @@ from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
-from draftwood.option_parsing import Count, OfDrafter, OnlyWith, Size
+from draftwood.option_parsing import Count, Factor, OfDrafter, OnlyWith, Size
 from draftwood.trees.static import Static
 from draftwood.trees.stochastic_beam import StochasticBeam
 from draftwood.verifiers.rejection import Rejection
@@ -26,12 +26,20 @@ def build(
     widths: Annotated[tuple[Count, ...], OnlyWith("method", "c")] = (2, 1),
     beam: Annotated[Count, OnlyWith("method", "s")] = 2,
     depth: Annotated[Size, OnlyWith("method", "s")] = 2,
+    draft_temperature: Factor = 1.0,
 ) -> Recipe:
-    """`method`: c, a tree with `widths` children per node and level, or s, a beam of `beam` nodes over `depth` levels."""
+    """`method`: c, a tree with `widths` children per node and level, or s, a beam of `beam` nodes over `depth` levels.
+    `draft_temperature`: times that of the request, of draws."""
     if method == "c":
         policy = Static(widths)
         controller = Fixed(depth=len(widths), nodes=policy.num_nodes)
     else:
         policy, controller = StochasticBeam(beam), Fixed(depth=depth, nodes=beam * depth)
     drafter = recipes.drafter(inner, target)
-    return Recipe(drafter=drafter, policy=policy, verifier=Rejection(), controller=controller)
+    return Recipe(
+        drafter=drafter,
+        policy=policy,
+        verifier=Rejection(),
+        controller=controller,
+        draft_temperature=draft_temperature,
+    )

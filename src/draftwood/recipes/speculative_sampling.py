@@ -11,7 +11,7 @@ from draftwood.drafters.draft_model import DraftModel
 from draftwood.errors import OptionError
 from draftwood.models.backends.choose import like
 from draftwood.models.loading.load import load
-from draftwood.option_parsing import NotWith, OfDrafter, Size
+from draftwood.option_parsing import Factor, NotWith, OfDrafter, Size
 from draftwood.runners.open import runner_of
 from draftwood.runners.vocabulary import fitted
 from draftwood.trees.chain import Chain
@@ -32,8 +32,10 @@ def build(
     draft: Annotated[OfDrafter[str | None], NotWith(("inner",))] = None,
     depth: Size = 3,
     verifier: Literal["rejection", "match"] = "rejection",
+    draft_temperature: Factor = 1.0,
 ) -> Recipe:
-    """`draft`: a model's name or path, or "first:N" for the target's own first N layers; without it `inner` drafts."""
+    """`draft`: a model's name or path, or "first:N" for the target's own first N layers; without it `inner` drafts.
+    `draft_temperature`: times that of the request, of draws."""
     exact = verifier == "rejection"
     return Recipe(
         drafter=recipes.drafter(inner, target) if draft is None else small_model(draft, target),
@@ -41,6 +43,7 @@ def build(
         policy=Chain(draw=Draw.IID if exact else Draw.GIVEN),
         verifier=Rejection() if exact else Match(),
         controller=Fixed(depth=depth),
+        draft_temperature=draft_temperature,
     )
 
 

@@ -6,7 +6,7 @@ from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
-from draftwood.option_parsing import Count, NotWith, OfDrafter, OnlyWith
+from draftwood.option_parsing import Count, Factor, NotWith, OfDrafter, OnlyWith
 from draftwood.trees.paths import Paths
 from draftwood.trees.static import Static
 from draftwood.verifiers.traversal import Traversal
@@ -25,8 +25,16 @@ def build(
     widths: tuple[Count, ...] = (2, 1),
     paths: Annotated[Count | None, NotWith(("widths",))] = None,
     depth: Annotated[Count, OnlyWith("paths")] = 3,
+    draft_temperature: Factor = 1.0,
 ) -> Recipe:
-    """`widths`: children of every node, level by level. `paths`: so many independent paths instead, `depth` tokens each."""
+    """`widths`: children of every node, level by level. `paths`: so many independent paths instead, `depth` tokens each.
+    `draft_temperature`: times that of the request, of draws."""
     tree = Static(widths) if paths is None else Paths(paths)
     size = (len(tree.widths), tree.num_nodes) if isinstance(tree, Static) else (depth, tree.count * depth)
-    return Recipe(drafter=recipes.drafter(inner, target), policy=tree, verifier=Traversal(), controller=Fixed(*size))
+    return Recipe(
+        drafter=recipes.drafter(inner, target),
+        policy=tree,
+        verifier=Traversal(),
+        controller=Fixed(*size),
+        draft_temperature=draft_temperature,
+    )

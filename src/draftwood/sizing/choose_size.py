@@ -35,6 +35,11 @@ class Asked:
     nodes: int | None
     size: Literal["auto", "paper"] = "auto"
 
+    @property
+    def tree(self) -> bool:
+        """Whether branches are asked for, or their number."""
+        return self.size == "paper" or self.beam is not None or (self.nodes or 0) > (self.depth or 0)
+
     def or_published(self, depth: int, beam: int, nodes: int) -> "Asked":
         """The published numbers where none were asked for."""
         mine = self.depth, self.beam, self.nodes
@@ -88,9 +93,11 @@ def tree_size(
     published: tuple[int, int, int],
     deepest: int = max(DEPTHS),
     profile: str | None = None,
+    drawn: bool = False,
 ) -> TreeSize:
     """`weights`: which ones the drafter runs, as the user named them. `published`: depth, beam and nodes. `deepest`: levels
-    that the drafter can draft. `profile`: the recipe whose measured acceptance is where the choice begins."""
+    that the drafter can draft. `profile`: the recipe whose measured acceptance is where the choice begins. `drawn`: sampled
+    requests draft chains of draws."""
     fixed = asked.or_published(*published) if asked.size == "paper" else asked
     if 0 in (fixed.depth, fixed.nodes) or (fixed.depth is not None and fixed.nodes is not None):
         size = min(fixed.depth or 0, deepest), fixed.nodes or 0
@@ -98,7 +105,7 @@ def tree_size(
         return TreeSize(
             fixed.beam, Fixed(*size), (f"{said(size, fixed.beam)} ({'as published' if whole else 'fixed'})",)
         )
-    acceptance = load_acceptance(profile or name, target)
+    acceptance = load_acceptance(profile or name, target, drawn)
     sizes = fixed.sizes(deepest)
     recipe = Recipe(drafter=drafter, policy=BestFirst(fixed.beam), verifier=Match(), controller=Fixed(0))
     cost_model = timed(trials(target, recipe, f"{name} {weights} {fixed.beam}"))

@@ -16,15 +16,15 @@ from draftwood.drafters.nets.files.find import fingerprint
 from draftwood.errors import WeightsError
 
 
-def load_acceptance(recipe: str, target: Runner) -> Acceptance:
-    """The profile of this recipe's drafter, if possible for this target."""
+def load_acceptance(recipe: str, target: Runner, drawn: bool = False) -> Acceptance:
+    """The profile of this recipe's drafter, if possible for this target. `drawn`: sampled requests draft chains of draws."""
     found = [note for note in _profiles() if note["recipe"] == recipe]
     mine = [note for note in found if note["target"] == fingerprint(target)]
     if not found:
         raise WeightsError(
             f"no acceptance profile of {recipe!r} ships\nhint: python -m draftwood.bench.study.tree_sizes"
         )
-    return Acceptance.of((mine or found)[0])
+    return Acceptance.of((mine or found)[0], drawn)
 
 
 @cache

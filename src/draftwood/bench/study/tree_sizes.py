@@ -20,6 +20,7 @@ from draftwood.bench.study.single_prompt import ask, engine
 from draftwood.controllers.acceptance import DEPTHS, NODES
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.forward import ForwardOutput
+from draftwood.core.legal_draws import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome
@@ -27,7 +28,9 @@ from draftwood.drafters.nets.files.find import fingerprint
 from draftwood.models.loading.load import Loaded, load
 from draftwood.runners.open import runner_of
 from draftwood.trees.best_first import WIDE, BestFirst
+from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
+from draftwood.verifiers.rejection import Rejection
 
 
 @dataclass(slots=True)
@@ -79,6 +82,25 @@ def measure(loaded: Loaded, recipe: str, prompts: list[list[int]], temperature: 
     return counts
 
 
+def measure_drawn(loaded: Loaded, recipe: str, prompts: list[list[int]], temperature: float, max_tokens: int) -> Counts:
+    """The same of chains of draws, at the recipe's own temperature of drafts. The token rule keeps a prefix, so the longest
+    chain tells of all shorter ones; the block rule keeps a little more."""
+    made, counts = recipes.build(recipe, runner_of(loaded)), Counts()
+    size = Fixed(depth=max(DEPTHS))
+    whole = Recipe(
+        drafter=made.drafter,
+        policy=Chain(),
+        verifier=Rejection(),
+        controller=size,
+        watch=(counts,),
+        draft_temperature=made.draft_temperature,
+    )
+    for i, prompt in enumerate(prompts):
+        llm = engine(loaded, whole, [prompt], max_tokens)
+        ask(llm, prompt, i, temperature=temperature, max_tokens=max_tokens)
+    return counts
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("recipe")
@@ -91,6 +113,10 @@ def main() -> None:
     loaded = load(chosen.model, device=chosen.device)
     prompts = chat_prompts(loaded.tokenizer, TURNS[: chosen.count])
     found = {str(t): measure(loaded, chosen.recipe, prompts, float(t), chosen.max_tokens).means() for t in (0, 1)}
+    drawn: dict[str, Any] = {}
+    if Draw.IID in recipes.drafter(chosen.recipe, runner_of(loaded)).draws:
+        counted = measure_drawn(loaded, chosen.recipe, prompts, 1.0, chosen.max_tokens).means()
+        drawn = {"drawn": {"rounds": counted["rounds"], "chains": counted["chains"]}}
     note = {
         "command": f"python -m draftwood.bench.study.tree_sizes {chosen.recipe} --out FILE",
         "recipe": chosen.recipe,
@@ -100,6 +126,7 @@ def main() -> None:
         "max_tokens": chosen.max_tokens,
         "nodes": NODES,
         "temperatures": found,
+        **drawn,
         "provenance": provenance(loaded.info.backend, loaded.info.device),
     }
     chosen.out.write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")

@@ -16,7 +16,6 @@ from draftwood.core import host
 from draftwood.core.forward import ForwardOutput
 from draftwood.core.host import put
 from draftwood.core.sampling.draft_probs import Aligned, DraftProbs
-from draftwood.core.sampling.draft_sampling import AS_ASKED, DraftSampling
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.sampling.probs import TokenProbs
 from draftwood.core.sampling.truncation import likeliest, top_k, top_p
@@ -144,13 +143,12 @@ class Sampler:
 
     # By stock operations alone: what drafts are drawn from.
 
-    def drafted(self, logits: Float[Tensor, "B K W"], sampling: DraftSampling) -> Float[Tensor, "B K W"]:
-        """A draft's logits as its own sampling changes them; greedy sequences keep theirs."""
-        if sampling == AS_ASKED or self.all_greedy:
+    def drafted(self, logits: Float[Tensor, "B K W"], factor: float) -> Float[Tensor, "B K W"]:
+        """A draft's logits where its temperature is `factor` times the request's; greedy sequences keep theirs."""
+        if factor == 1 or self.all_greedy:
             return logits
         x = logits if logits.dtype == torch.float64 else logits.float()
-        factor = torch.where(self.greedy(), 1.0, sampling.temperature).to(x.dtype)
-        return x / factor[:, None, None]
+        return x / torch.where(self.greedy(), 1.0, factor).to(x.dtype)[:, None, None]
 
     def dense(self, logits: Float[Tensor, "B K W"], ranked: bool = False) -> Float[Tensor, "B K W"]:
         """Probabilities after temperature and truncation; those of greedy sequences are one-hot. At least float32.
