@@ -24,10 +24,7 @@ PAPER = Paper(
     arxiv="2503.01840",
     claim="4.4x on Llama-3.1-8B, up to 6.5x",
 )
-DRAWN = (
-    "above temperature 0 a chain of draws, judged by the block rule (verifier=match: the text of plain decoding's seed)"
-)
-DRAFT_TEMPERATURE = 0.9  # at which most draws of the head that ships are accepted, at temperatures 0.7 and 1
+BEST = 0.9  # times the request's temperature: there most draws of the head that ships are accepted
 
 
 def build(
@@ -39,28 +36,25 @@ def build(
     beam: Count | None = None,
     nodes: Size | None = None,
     verifier: Literal["auto", "block", "match"] = "auto",
-    draft_temperature: Factor = DRAFT_TEMPERATURE,
+    draft_temperature: Factor | None = None,
 ) -> Recipe:
     """`nodes`: drafted tokens that the target checks in one pass. `depth`, `beam`, `nodes` that are not given are chosen for
     this target and machine; `size=paper` takes the published ones. `verifier`, above temperature 0: `block` judges a chain
-    of draws; `match` a tree of best tokens, and a seed gives the text of plain decoding. By default `block` on a CPU, unless
-    a tree is asked for. `draft_temperature`: times that of the request, of draws."""
+    of draws; `match` a tree of best tokens, and a seed gives the text of plain decoding. `auto`: `block` on a CPU, unless a
+    tree is asked for. `draft_temperature`: times that of the request, of draws; 0.9 for `block`."""
     drafter = feature_drafter(load_head(weights, target, "eagle3", "eagle3"), target)
-    asked, drawn = Asked(depth, beam, nodes, size), verifier == "block"
-    if verifier == "auto":
-        drawn = on_host(target.info.device) and not asked.tree
+    asked = Asked(depth, beam, nodes, size)
+    drawn = verifier == "block" or (verifier == "auto" and on_host(target.info.device) and not asked.tree)
     chosen = tree_size("eagle3", target, drafter, weights, asked, published=(7, 10, 60), drawn=drawn)
     tree = BestFirst(chosen.beam)
-    if not drawn:
-        return Recipe(drafter=drafter, policy=tree, verifier=Match(), controller=chosen.controller, notes=chosen.notes)
     return Recipe(
         drafter=drafter,
-        policy=Chain(),
-        greedy_policy=tree,
-        verifier=Block(),
+        policy=Chain() if drawn else tree,
+        greedy_policy=tree if drawn else None,
+        verifier=Block() if drawn else Match(),
         controller=chosen.controller,
-        notes=(*chosen.notes, DRAWN),
-        draft_temperature=draft_temperature,
+        notes=chosen.notes,
+        draft_temperature=draft_temperature or (BEST if drawn else 1.0),
     )
 
 
@@ -80,14 +74,7 @@ def training(
 ) -> TrainPlan:
     """`taps`: layers whose features are fused, by default an early, a middle and a late one; `norm_features`: each normed
     first; `own_lm_head`: an LM head of its own instead of the target's; `noise`: on the features, as a share of their size;
-    `inner`: width of the MLP, by default the target's; `muon`: the optimiser of matrices (AdamW wants
-    a quarter of the rate)."""
-    more: dict[str, Any] = {
-        "noise": noise,
-        "muon": muon,
-        "inner": inner,
-        "target_rows": not own_lm_head,
-        "norm_features": norm_features,
-    }
-    chosen = tuple(taps) or middle_taps(target)
-    return feature_plan("eagle3", target, keep, taps=chosen, unroll=unroll, regress=0.0, rate=rate, seed=seed, **more)
+    `inner`: width of the MLP, by default the target's; `muon`: the optimiser of matrices (AdamW: a quarter of the rate)."""
+    more: dict[str, Any] = {"noise": noise, "muon": muon, "inner": inner, "norm_features": norm_features}
+    more |= {"taps": tuple(taps) or middle_taps(target), "target_rows": not own_lm_head}
+    return feature_plan("eagle3", target, keep, unroll=unroll, regress=0.0, rate=rate, seed=seed, **more)

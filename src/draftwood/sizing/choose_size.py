@@ -2,25 +2,33 @@
 
 import logging
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from draftwood.controllers.acceptance import DEPTHS, NODES, Acceptance, Outlook, Size
+from draftwood.controllers.by_temperature import ByTemperature
 from draftwood.controllers.cost import CostModel
 from draftwood.controllers.fixed import Fixed
 from draftwood.controllers.learned_stop import LearnedStop
 from draftwood.controllers.sized import PLAIN, Sized, best_size, gains
+from draftwood.core.legal_draws import Draw
 from draftwood.core.protocols import Drafter, Runner
 from draftwood.core.recipe import Recipe
 from draftwood.core.verdict import Times
+from draftwood.sizing.remembered import remembered
 from draftwood.sizing.shipped_acceptance import load_acceptance
 from draftwood.sizing.trials import trials
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.best_shape import Topology, expected, positional
+from draftwood.trees.chain import Chain
 from draftwood.trees.shaped import Shaped
+from draftwood.verifiers.block import Block
 from draftwood.verifiers.match import Match
 
+CHAINS: tuple[Size, ...] = ((0, 0), (1, 1), (3, 3), (5, 5))  # of draws, timed at temperature 1
+TEMPERATURES = 0.5, 0.8, 1.0  # for which the length of such a chain is chosen
+CLEARLY = 1.03  # times plain decoding's speed: timed rounds are few, and this choice is never corrected
 SLOWER = 1.0  # of plain decoding; what is expected to be slower is warned of. Times vary, and 0.9 must not pass unsaid
 
 log = logging.getLogger("draftwood")
@@ -79,7 +87,7 @@ class TreeSize:
     """How large a best-first tree may grow: what its policy and its controller need, and what the banner says of it."""
 
     beam: int | None
-    controller: Fixed | Sized
+    controller: Fixed | Sized | ByTemperature
     notes: tuple[str, ...]
 
 
@@ -105,17 +113,53 @@ def tree_size(
         return TreeSize(
             fixed.beam, Fixed(*size), (f"{said(size, fixed.beam)} ({'as published' if whole else 'fixed'})",)
         )
-    acceptance = load_acceptance(profile or name, target, drawn)
+    acceptance = load_acceptance(profile or name, target)
     sizes = fixed.sizes(deepest)
     recipe = Recipe(drafter=drafter, policy=BestFirst(fixed.beam), verifier=Match(), controller=Fixed(0))
     cost_model = timed(trials(target, recipe, f"{name} {weights} {fixed.beam}"))
     note = choice(acceptance, sizes, cost_model).note(name, target, fixed.beam)
-    return TreeSize(fixed.beam, Sized(acceptance, sizes, cost_model), (note,))
+    sized = Sized(acceptance, sizes, cost_model)
+    if not drawn:
+        return TreeSize(fixed.beam, sized, (note,))
+    depths = drawn_depths(name, target, drafter, weights, sizes)
+    return TreeSize(fixed.beam, ByTemperature(sized, depths), (note, _said_of_draws(depths)))
 
 
-def choice(acceptance: Acceptance, sizes: tuple[Size, ...], cost_model: CostModel) -> Choice:
-    """The best of these sizes for one sequence at temperature 0, by timed rounds."""
-    found = gains(sizes, Outlook.of(acceptance, sizes).accepted(0.0, 0.0), cost_model)
+def drawn_depths(
+    name: str, target: Runner, drafter: Drafter, weights: str, sizes: tuple[Size, ...]
+) -> tuple[tuple[float, int], ...]:
+    """Up to each of some temperatures the length of a chain of draws that is expected to be the fastest, by timed rounds; 0
+    where none is clearly faster than plain decoding. It is kept for this target and backend, because the text of a seed
+    depends on it."""
+    chains = tuple(size for size in sizes if size[1] <= size[0])
+
+    def find() -> list[int]:
+        recipe = Recipe(drafter=drafter, policy=Chain(), verifier=Block(), controller=Fixed(0))
+        cost_model = timed(trials(target, recipe, f"{name} {weights} drawn", CHAINS, temperature=1.0))
+        outlook = Outlook.of(load_acceptance(name, target, drawn=True), chains)
+        found = [gains(chains, outlook.accepted(t, 0.0), cost_model) for t in TEMPERATURES]
+        return [chains[int(each.argmax())][0] if each.max() >= CLEARLY else 0 for each in found]
+
+    def read(found: Any) -> list[int]:
+        depths = {0, *(depth for depth, _ in chains)}
+        if not isinstance(found, list) or len(found) != len(TEMPERATURES) or not depths.issuperset(found):  # pyright: ignore[reportUnknownArgumentType]
+            raise ValueError(f"no lengths: {found!r}")
+        return [int(each) for each in found]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+    if not chains:
+        return ((TEMPERATURES[-1], 0),)
+    key = f"{backend_of(target)} {name} {weights} drawn {chains}"
+    return tuple(zip(TEMPERATURES, remembered(target, "drawn", key, read, find), strict=True))
+
+
+def _said_of_draws(depths: tuple[tuple[float, int], ...]) -> str:
+    each = ", ".join(f"{'plain decoding' if not d else f'a chain of {d}'} at {t:g}" for t, d in depths)
+    return f"sampled: {each} (draws, by the block rule; verifier=match: a seed gives plain decoding's text)"
+
+
+def choice(acceptance: Acceptance, sizes: tuple[Size, ...], cost_model: CostModel, temperature: float = 0.0) -> Choice:
+    """The best of these sizes for one sequence, by timed rounds."""
+    found = gains(sizes, Outlook.of(acceptance, sizes).accepted(temperature, 0.0), cost_model)
     best = best_size(sizes, found)
     return Choice(best, 1.0 if best == PLAIN else float(found[sizes.index(best)]))
 
@@ -154,17 +198,18 @@ def worth(name: str, target: Runner, drafter: Drafter, weights: str = "auto") ->
     return choice(acceptance, sizes, timed(trials(target, recipe, f"{name} {weights} None")))
 
 
-def gain(name: str, target: Runner, recipe: Recipe) -> float | None:
+def gain(name: str, target: Runner, recipe: Recipe, temperature: float = 0.0) -> float | None:
     """How many times as fast as plain decoding a recipe with a tree of fixed size is expected to be; None: no fixed size.
     The recipe's own rounds are timed; the acceptance is that of a best-first tree of this size, drafted as `name` does."""
     fixed = recipe.controller
     if not isinstance(fixed, Fixed | LearnedStop) or not fixed.depth:
         return None
     size = fixed.depth, fixed.depth if fixed.nodes is None else fixed.nodes
-    times = trials(target, recipe, f"{name} {recipe.policy} {recipe.verifier}", (PLAIN, size))
+    times = trials(target, recipe, f"{name} {recipe.policy} {recipe.verifier}", (PLAIN, size), temperature)
     if len(times) < 2:
         return None
-    accepted = float(Outlook.of(load_acceptance(name, target), (size,)).accepted(0.0, 0.0)[0])
+    acceptance = load_acceptance(name, target, recipe.policy.draw is not Draw.GIVEN)
+    accepted = float(Outlook.of(acceptance, (size,)).accepted(temperature, 0.0)[0])
     return (1 + accepted) * times[0].total / times[1].total
 
 

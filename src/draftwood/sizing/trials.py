@@ -52,19 +52,23 @@ class Record:
         self.times.append(times)
 
 
-def trials(target: Runner, recipe: Recipe, key: str, sizes: Sequence[Size] = SIZES) -> tuple[Times, ...]:
-    """A fast round of each size, once per target, `key` (which drafter) and number of threads. A drafter that fails
-    here leaves fewer rounds; the first request reports why."""
-    return timed_trials(target, recipe, key, sizes).found
+def trials(
+    target: Runner, recipe: Recipe, key: str, sizes: Sequence[Size] = SIZES, temperature: float = 0.0
+) -> tuple[Times, ...]:
+    """A fast round of each size, once per target, `key` (which drafter), temperature and number of threads. A drafter that
+    fails here leaves fewer rounds; the first request reports why."""
+    return timed_trials(target, recipe, key, sizes, temperature).found
 
 
-def timed_trials(target: Runner, recipe: Recipe, key: str, sizes: Sequence[Size] = SIZES) -> Timed[tuple[Times, ...]]:
+def timed_trials(
+    target: Runner, recipe: Recipe, key: str, sizes: Sequence[Size] = SIZES, temperature: float = 0.0
+) -> Timed[tuple[Times, ...]]:
     """The same, with the cores that other processes took meanwhile."""
     known = of_target(_DONE, target)
-    which = key, torch.get_num_threads(), tuple(sizes)
+    which = key, torch.get_num_threads(), tuple(sizes), temperature
     if which not in known:
         use = CpuUse()
-        times = tuple(_timed(target, recipe, sizes))
+        times = tuple(_timed(target, recipe, sizes, temperature))
         known[which] = Timed(times, taken(use.foreign(), torch.get_num_threads()))
     return known[which]
 
@@ -102,12 +106,17 @@ def trial_engine(target: Runner, recipe: Recipe, length: int, cost_model: CostEs
     return Engine(runner, recipe, cost_model=cost_model or Record(), config=config)
 
 
-def _timed(target: Runner, recipe: Recipe, sizes: Sequence[Size]) -> list[Times]:
+def _timed(target: Runner, recipe: Recipe, sizes: Sequence[Size], temperature: float) -> list[Times]:
     turn, record = _Turn(), Record()
     engine = trial_engine(target, replace(recipe, controller=turn), LENGTH, record)
     length = min(LENGTH, target.info.max_positions)
     prompt = [i % target.info.vocab_size for i in range(1, 1 + length // 8)]
-    request = Request(0, prompt, SamplingParams(max_tokens=length), target.info.vocab_size)
+    request = Request(
+        0,
+        prompt,
+        SamplingParams(max_tokens=length, temperature=temperature, seed=0, ignore_eos=True),
+        target.info.vocab_size,
+    )
     engine.add(request)
     engine.step()  # the prompt
     rounds: dict[Size, list[Times]] = {size: [] for size in sizes}

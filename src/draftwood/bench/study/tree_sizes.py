@@ -20,7 +20,6 @@ from draftwood.bench.study.single_prompt import ask, engine
 from draftwood.controllers.acceptance import DEPTHS, NODES
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.forward import ForwardOutput
-from draftwood.core.legal_draws import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.core.round import Round
 from draftwood.core.verdict import Outcome
@@ -109,26 +108,29 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=48)
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:N, or auto: a GPU if there is one")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--drawn", action="store_true", help="add chains of draws at temperature 1 to an existing file")
     chosen = parser.parse_args()
     loaded = load(chosen.model, device=chosen.device)
     prompts = chat_prompts(loaded.tokenizer, TURNS[: chosen.count])
-    found = {str(t): measure(loaded, chosen.recipe, prompts, float(t), chosen.max_tokens).means() for t in (0, 1)}
-    drawn: dict[str, Any] = {}
-    if Draw.IID in recipes.drafter(chosen.recipe, runner_of(loaded)).draws:
+    settings = {"prompts": len(prompts), "max_tokens": chosen.max_tokens}
+    made_with = provenance(loaded.info.backend, loaded.info.device)
+    if chosen.drawn:
+        note: dict[str, Any] = json.loads(chosen.out.read_text("utf-8"))
         counted = measure_drawn(loaded, chosen.recipe, prompts, 1.0, chosen.max_tokens).means()
-        drawn = {"drawn": {"rounds": counted["rounds"], "chains": counted["chains"]}}
-    note = {
-        "command": f"python -m draftwood.bench.study.tree_sizes {chosen.recipe} --out FILE",
-        "recipe": chosen.recipe,
-        "model": chosen.model,
-        "target": fingerprint(runner_of(loaded)),
-        "prompts": len(prompts),
-        "max_tokens": chosen.max_tokens,
-        "nodes": NODES,
-        "temperatures": found,
-        **drawn,
-        "provenance": provenance(loaded.info.backend, loaded.info.device),
-    }
+        about = {"command": f"{note['command']} --drawn", **settings, "provenance": made_with}
+        note["drawn"] = {**about, "rounds": counted["rounds"], "chains": counted["chains"]}
+    else:
+        found = {str(t): measure(loaded, chosen.recipe, prompts, float(t), chosen.max_tokens).means() for t in (0, 1)}
+        note = {
+            "command": f"python -m draftwood.bench.study.tree_sizes {chosen.recipe} --out FILE",
+            "recipe": chosen.recipe,
+            "model": chosen.model,
+            "target": fingerprint(runner_of(loaded)),
+            **settings,
+            "nodes": NODES,
+            "temperatures": found,
+            "provenance": made_with,
+        }
     chosen.out.write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")
 
 

@@ -17,7 +17,9 @@ from draftwood.core.forward import ForwardInput
 from draftwood.core.legal_draws import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
+from draftwood.core.sampling.keys import digits, fold
 from draftwood.core.sampling.params import SamplingParams
+from draftwood.core.sampling.random import invert
 from draftwood.drafters.nets.files.build import filled
 from draftwood.drafters.nets.files.store import Head, read, to_bytes
 from draftwood.drafters.nets.make_drafter import feature_drafter, feature_model
@@ -522,3 +524,41 @@ def test_a_chain_without_room_and_several_chains_are_left_to_the_loop() -> None:
     with pytest.raises(DrafterError, match="vocabulary of 61"):
         x = chain(hidden[:2])
         empty(runner).best_chains(replace(x, ids=torch.tensor([3, 61])), [1.0], 2)
+
+
+@pytest.mark.parametrize("trimmed", [False, True])
+@pytest.mark.parametrize("name", THEMSELVES)
+def test_a_drawn_chain_in_one_call_is_that_of_single_passes_to_the_bit(name: str, trimmed: bool) -> None:
+    runner = ours(name)
+    hidden, u = features(runner), digits(fold(torch.arange(5), 9))
+    only = None if not trimmed else (torch.arange(61) if runner.ids is None else runner.ids)[::3].clone()
+    x = chain(hidden[DONE : DONE + 3], first=DONE, done=DONE)
+    found = begun(runner, hidden)[0].drawn_chain(x, 0.8, u, only)
+    assert found is not None
+    tokens, q = found
+    fresh, words = begun(runner, hidden)[0], runner.ids if only is None else only
+    a, logits = fresh.execute(replace(x, want=torch.tensor([x.size - 1])), only)
+    for step, uniforms in enumerate(u):
+        share = fresh.shares(logits, [0.8])
+        torch.testing.assert_close(share, torch.softmax(logits / 0.8, -1), rtol=1e-5, atol=1e-7)
+        assert torch.equal(share[0], q[step])
+        column = invert(share, uniforms[None])
+        token = column if words is None else words[column]
+        assert int(token) == int(tokens[step])
+        row = torch.tensor([x.size + step])
+        at = x.positions[-1:] + 1 + step
+        a, logits = fresh.execute(ForwardInput(token, row * 0, at, row, row - 1, row * 0, a[-1:]), only)
+    other = begun(runner, hidden)[0].drawn_chain(x, 0.8, digits(fold(torch.arange(5), 10)), only)
+    assert other is not None and other[0].tolist() != tokens.tolist(), "a twin: other uniforms, another chain"
+
+
+def test_what_is_no_distribution_is_drawn_from_nowhere() -> None:
+    runner = ours("eagle3")
+    hidden = features(runner)
+    u = digits(fold(torch.arange(2), 1))
+    with pytest.raises(DrafterError, match="not numbers"):
+        empty(runner).drawn_chain(chain(hidden[:2] * torch.nan), 1.0, u)
+    short = runner.open(1, 4)
+    short.admit(0, [])
+    assert short.drawn_chain(chain(hidden[:3]), 1.0, u) is None, "no room"
+    assert runner.shares(torch.tensor([[0.0, torch.nan]]), [1.0]).isnan().all()

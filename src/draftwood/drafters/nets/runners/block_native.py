@@ -15,6 +15,7 @@ from draftwood.drafters.nets.files.refresh import check
 from draftwood.drafters.nets.files.store import Head
 from draftwood.drafters.nets.runners.block_runner import chains_of, opened
 from draftwood.drafters.nets.runners.native_runner import native_ranked
+from draftwood.drafters.nets.runners.runner import DrawnByLevels
 from draftwood.kernels.cpu import library as native
 from draftwood.models.backends.int8_native import NativeDecoder, native_layer
 from draftwood.models.backends.int8_native_arguments import (
@@ -31,13 +32,13 @@ from draftwood.models.backends.quantised_blocks import Packed, pack
 from draftwood.runners.with_cache import WithCache
 
 
-class BlockInt8Runner(WithCache):
+class BlockInt8Runner(DrawnByLevels, WithCache):
     """A token has the same bits whatever runs with it. Passes as in `BlockRunner`."""
 
     def __init__(
         self, head: Head, target: NativeDecoder, cache: DenseCache | None = None, weights: "_Weights | None" = None
     ) -> None:
-        super().__init__(cache)
+        WithCache.__init__(self, cache)
         c = head.config.layer
         self.max_positions = target.config.max_positions
         self.head, self.target, self.taps, self.ahead = head, target, head.config.taps, head.config.stages

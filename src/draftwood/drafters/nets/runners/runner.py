@@ -102,7 +102,21 @@ class FeatureModel(Protocol):
         ...
 
 
-class FeatureNet:
+class DrawnByLevels:
+    """What a model says that draws chains level by level."""
+
+    def drawn_chain(
+        self, x: ForwardInput, temperature: float, u: Float[Tensor, "steps 3"], only: Int[Tensor, "W"] | None = None
+    ) -> None:
+        """It cannot."""
+
+    @torch.inference_mode()
+    def shares(self, logits: Float[Tensor, "U W"], temperature: list[float]) -> Float[Tensor, "U W"]:
+        x = logits if logits.dtype == torch.float64 else logits.float()
+        return ((x - x.amax(-1, keepdim=True)) / put(temperature, x.device, x.dtype)[:, None]).softmax(-1)
+
+
+class FeatureNet(DrawnByLevels):
     """What runners of a net's own modules, in float, have in common."""
 
     def __init__(self, net: Any, target: Runner, ids: Int[Tensor, "W"] | None) -> None:
@@ -128,16 +142,6 @@ class FeatureNet:
         prob, columns = top(x.softmax(-1), k)
         ids = self.ids if only is None else only
         return prob, columns if ids is None else ids[columns]
-
-    def drawn_chain(
-        self, x: ForwardInput, temperature: float, u: Float[Tensor, "steps 3"], only: Int[Tensor, "W"] | None = None
-    ) -> None:
-        """Step by step: a call of several steps would save nothing here."""
-
-    @torch.inference_mode()
-    def shares(self, logits: Float[Tensor, "U W"], temperature: list[float]) -> Float[Tensor, "U W"]:
-        x = logits if logits.dtype == torch.float64 else logits.float()
-        return ((x - x.amax(-1, keepdim=True)) / put(temperature, x.device, x.dtype)[:, None]).softmax(-1)
 
 
 class FloatRunner(FeatureNet, WithCache):
