@@ -233,8 +233,8 @@ def is_valid(proposal: Proposal) -> Bool[Tensor, "B N"]:
 
 
 def _are_probabilities(prob: Float[Tensor, "R W"]) -> Bool[Tensor, "R"]:
-    """Which distributions have no negative number, no NaN, and the sum one. On a CPU by numpy: torch would wake its threads for
-    a few thousand numbers, which beside a busy process takes longer than a draft."""
+    """Which distributions have no negative number, no NaN, and the sum one. On a CPU by numpy: torch would wake its threads
+    for a few thousand numbers, which beside a busy process takes longer than a draft."""
     if hosts.on_host(prob.device):
         values: NDArray[Any] = prob.detach().numpy()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         good = (values >= 0).all(1) & (np.abs(values.sum(1) - 1) < _SUM)
