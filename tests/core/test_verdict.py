@@ -9,6 +9,7 @@ import torch
 from draftwood import controllers
 from draftwood.controllers.acceptance import NODES, Acceptance, Table
 from draftwood.controllers.budget import Budget
+from draftwood.controllers.by_temperature import ByTemperature
 from draftwood.controllers.confidence import AdaptiveConfidence, Confident
 from draftwood.controllers.fixed import Fixed
 from draftwood.controllers.goodput import Goodput
@@ -55,7 +56,12 @@ CONTROLLERS: list[Any] = [
 ]
 LEARNING = CONTROLLERS[7:]
 # It remembers where texts end and counts nothing; without an origin it drafts nothing.
-ALL = [*CONTROLLERS, PredictedLength(DEPTH, lambda embedding, feature: embedding[..., 0])]
+# What is by temperature learns of greedy rounds alone.
+ALL = [
+    *CONTROLLERS,
+    PredictedLength(DEPTH, lambda embedding, feature: embedding[..., 0]),
+    ByTemperature(Fixed(DEPTH), ((1.0, DEPTH),)),
+]
 
 
 def name(x: Any) -> str:
