@@ -102,13 +102,24 @@ def test_a_named_draft_takes_the_place_of_the_choice() -> None:
         recipes.build("speculative_sampling", TARGET, draft="first:1", inner="auto")
 
 
-@pytest.mark.parametrize(("gain", "warned"), [(0.7, True), (1.2, False), (None, False)])
-def test_a_tree_that_costs_more_than_it_gains_is_warned_of(monkeypatch: Any, gain: float | None, warned: bool) -> None:
-    monkeypatch.setattr(choose_drafter, "gain", lambda name, target, recipe: gain)
+@pytest.mark.parametrize(
+    ("greedy", "sampled", "said"),
+    [
+        (0.7, 0.6, "slower than plain decoding here: expected speed 0.70x plain decoding, 0.60x at temperature 1"),
+        (1.2, 0.8, "slower than plain decoding at temperature 1: expected speed 0.80x there, 1.20x at 0"),
+        (1.2, 1.1, ""),
+        (None, None, ""),
+    ],
+)
+def test_a_tree_that_costs_more_than_it_gains_is_warned_of(
+    monkeypatch: Any, greedy: float | None, sampled: float | None, said: str
+) -> None:
+    def gain(name: str, target: Any, recipe: Any, temperature: float = 0.0) -> float | None:
+        return sampled if temperature else greedy
+
+    monkeypatch.setattr(choose_drafter, "gain", gain)
     found = choose_drafter.slowness_notes(recipes.build("autoregressive", TARGET), "eagle3", TARGET)
-    assert bool(found) == warned and all(
-        "slower than plain decoding here: expected speed 0.70x" in each for each in found
-    )
+    assert bool(found) == bool(said) and all(said in each for each in found)
 
 
 def ship(monkeypatch: Any, speeds: dict[str, float]) -> None:

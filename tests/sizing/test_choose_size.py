@@ -4,12 +4,14 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from draftwood import recipes
 from draftwood.controllers.acceptance import DEPTHS, NODES
 from draftwood.controllers.fixed import Fixed
 from draftwood.controllers.sized import Sized
+from draftwood.sizing import choose_size, remembered
 from draftwood.sizing.choose_size import Asked, Choice
 from tree_recipes import HEADS, TARGET, same_as_plain, with_head
 
@@ -26,6 +28,26 @@ def test_with_no_option_the_size_is_chosen_and_the_notes_say_it(head: tuple[str,
     assert isinstance(recipe.controller, Sized) and recipe.controller.cost_model.pass_seconds(1) > 0
     (note,) = recipe.notes
     assert "chosen for" in note and ("expected" in note or "no draft pays" in note)
+
+
+def test_lengths_of_drawn_chains_are_kept_because_the_text_of_a_seed_depends_on_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAFTWOOD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(remembered, "fingerprint", lambda target: "known")
+    speeds = iter([np.array([1.2, 1.1]), np.array([1.1, 1.3]), np.array([1.0, 0.9])])
+    monkeypatch.setattr(choose_size, "gains", lambda *given: next(speeds))
+    drafter = recipes.drafter("speculative_sampling:draft=first:2", TARGET)
+    sizes = ((1, 1), (3, 3), (3, 8))
+    found = choose_size.drawn_depths("eagle3", TARGET, drafter, "auto", sizes)
+    assert found == ((0.5, 1), (0.8, 3), (1.0, 0)), "a gain below 3 % is none"
+    assert choose_size.drawn_depths("eagle3", TARGET, drafter, "auto", sizes) == found, "asked again, nothing is timed"
+    (file,) = (tmp_path / "cache" / "drawn").iterdir()
+    file.write_text('{"found": [9, 9, 9]}')
+    speeds = iter([np.array([1.0, 2.0])] * 3)
+    again = choose_size.drawn_depths("eagle3", TARGET, drafter, "auto", sizes)
+    assert [depth for _, depth in again] == [3, 3, 3], "what is not among the sizes is chosen anew"
+    assert choose_size.drawn_depths("eagle3", TARGET, drafter, "auto", ((3, 8),)) == ((1.0, 0),), "no chain among them"
 
 
 def test_depth_and_nodes_together_fix_the_size(head: tuple[str, str]) -> None:
