@@ -975,8 +975,8 @@ def test_dropping_what_was_drawn_ahead_because_its_drafter_broke_fails(monkeypat
 def test_dropping_a_draft_for_what_came_after_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     real = drafting._selected
 
-    def drop_the_row(e: Engine, x: Proposal, limit: Limit) -> Proposal:
-        return real(e, x.keep(torch.zeros_like(x.tree.live)) if x.fault else x, limit)
+    def drop_the_row(policy: TreePolicy, x: Proposal, limit: Limit) -> Proposal:
+        return real(policy, x.keep(torch.zeros_like(x.tree.live)) if x.fault else x, limit)
 
     monkeypatch.setattr(drafting, "_selected", drop_the_row)
     drafter = Failing(context_free(Q), raises=True)

@@ -21,6 +21,7 @@ from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.draft_model import DraftModel
+from draftwood.drafters.nets.runners.runner import DrawnByLevels
 from draftwood.drafters.nothing import Nothing
 from draftwood.drafters.on_features.features import Features
 from draftwood.drafters.on_features.heads import Heads
@@ -61,7 +62,7 @@ def plain(target: Any) -> list[list[int]]:
     return [r.output for r in run(target, Nothing(), Chain(draw=Draw.GIVEN))]
 
 
-class FeatureCopy(WithCache):
+class FeatureCopy(DrawnByLevels, WithCache):
     """A feature net that is the target: from its rows it reads off the text, and runs the target on it.
 
     It is shown embeddings as features, so a row knows the token before it too: both must tell the same text.

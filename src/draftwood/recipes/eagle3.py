@@ -5,7 +5,6 @@ from typing import Any, Literal
 from jaxtyping import Int
 from torch import Tensor
 
-from draftwood.core.host import on_host
 from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.core.train_plan import TrainPlan
@@ -35,16 +34,16 @@ def build(
     depth: Size | None = None,
     beam: Count | None = None,
     nodes: Size | None = None,
-    verifier: Literal["auto", "block", "match"] = "auto",
+    verifier: Literal["match", "block"] = "match",
     draft_temperature: Factor | None = None,
 ) -> Recipe:
     """`nodes`: drafted tokens that the target checks in one pass. `depth`, `beam`, `nodes` that are not given are chosen for
-    this target and machine; `size=paper` takes the published ones. `verifier`, above temperature 0: `block` judges a chain
-    of draws; `match` a tree of best tokens, and a seed gives the text of plain decoding. `auto`: `block` on a CPU, unless a
-    tree is asked for. `draft_temperature`: times that of the request, of draws; 0.9 for `block`."""
+    this target and machine; `size=paper` takes the published ones. `verifier`, above temperature 0: `match` keeps the best
+    tokens of a tree, and a seed gives the text of plain decoding; `block` judges a chain of draws. `draft_temperature`:
+    times that of the request, of draws; 0.9 for `block`."""
     drafter = feature_drafter(load_head(weights, target, "eagle3", "eagle3"), target)
     asked = Asked(depth, beam, nodes, size)
-    drawn = verifier == "block" or (verifier == "auto" and on_host(target.info.device) and not asked.tree)
+    drawn = verifier == "block"
     chosen = tree_size("eagle3", target, drafter, weights, asked, published=(7, 10, 60), drawn=drawn)
     tree = BestFirst(chosen.beam)
     return Recipe(

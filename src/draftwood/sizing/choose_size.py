@@ -43,11 +43,6 @@ class Asked:
     nodes: int | None
     size: Literal["auto", "paper"] = "auto"
 
-    @property
-    def tree(self) -> bool:
-        """Whether branches are asked for, or their number."""
-        return self.size == "paper" or self.beam is not None or (self.nodes or 0) > (self.depth or 0)
-
     def or_published(self, depth: int, beam: int, nodes: int) -> "Asked":
         """The published numbers where none were asked for."""
         mine = self.depth, self.beam, self.nodes
