@@ -23,6 +23,7 @@ from draftwood.core.forward import ForwardOutput
 from draftwood.core.legal_draws import RULES, Draw, Shape
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
+from draftwood.core.protocols import TreePolicy
 from draftwood.core.recipe import Recipe
 from draftwood.core.round import TARGET, Round
 from draftwood.core.sampling.draft_probs import DraftProbs
@@ -38,9 +39,9 @@ from draftwood.engine.engine import Engine
 from draftwood.testing import exact
 from draftwood.testing.contracts import Always, check_verifier
 from draftwood.testing.exact import Leaf, acceptance, distance, expected_accepted, first_token, joint_error, probs_of
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import TableModel, context_free, joint, near, random_probs
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import TableModel, context_free, joint, near, random_probs
 from draftwood.trees.best_and_one import BestAndOne
 from draftwood.trees.chain import Chain
 from draftwood.trees.most_valuable_first import MostValuableFirst
@@ -49,9 +50,10 @@ from draftwood.trees.shaped import Shaped
 from draftwood.trees.static import Static
 from draftwood.trees.stochastic_beam import StochasticBeam
 from draftwood.trees.threshold import Threshold
-from draftwood.verifiers import block, draws, path_block, transport, traversal
+from draftwood.verifiers import block, path_block, transport, traversal
 from draftwood.verifiers.block import Block
-from draftwood.verifiers.bounds import best_distinct, best_iid
+from draftwood.verifiers.formulas import draws
+from draftwood.verifiers.formulas.bounds import best_distinct, best_iid
 from draftwood.verifiers.match import Match
 from draftwood.verifiers.path_block import PathBlock
 from draftwood.verifiers.rejection import Rejection

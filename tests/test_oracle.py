@@ -26,8 +26,8 @@ from draftwood.drafters.nothing import Nothing
 from draftwood.drafters.on_features.features import Features
 from draftwood.drafters.on_features.heads import Heads
 from draftwood.runners.with_cache import WithCache
+from draftwood.testing.parts.tiny import CONFIG, tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import CONFIG, tiny_runner
 from draftwood.train.loop.teacher import read_features
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain

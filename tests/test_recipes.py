@@ -20,8 +20,8 @@ from draftwood.errors import CompositionError, OptionError, UnknownNameError
 from draftwood.models.loading.load import load
 from draftwood.runners.open import runner_of
 from draftwood.testing.folder import write_folder
-from draftwood.testing.heads import random_head, write_head
-from draftwood.testing.tiny import tiny_runner
+from draftwood.testing.parts.heads import random_head, write_head
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.train.data.hidden_states import final_states
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain

@@ -17,7 +17,7 @@ from typing import Any, Literal, NoReturn, overload
 import torch
 
 from draftwood import recipes
-from draftwood.controllers.cost import CostModel
+from draftwood.controllers.costs.cost import CostModel
 from draftwood.core.config import EngineConfig
 from draftwood.core.protocols import Recorder
 from draftwood.core.recipe import Recipe

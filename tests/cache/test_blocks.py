@@ -12,7 +12,7 @@ from draftwood.cache.dense import DenseCache
 from draftwood.core.forward import ForwardInput
 from draftwood.models.backends import int8_weights
 from draftwood.models.backends.int8_native import NativeDecoder
-from draftwood.testing.tiny import CONFIG
+from draftwood.testing.parts.tiny import CONFIG
 from native_levels import BEST, EVERY_LEVEL, kept_weights, opened
 
 CONFIGS = {

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from draftwood.controllers.budget import Budget
+from draftwood.controllers.estimates.node_chances import NodeChances, convex, price
 from draftwood.controllers.fixed import Fixed
 from draftwood.controllers.goodput import Goodput
-from draftwood.controllers.node_chances import NodeChances, convex, price
 from draftwood.core import node_budget
 from draftwood.core.competition import Correction, Price
 from draftwood.core.legal_draws import Draw
@@ -22,8 +22,8 @@ from draftwood.core.verdict import Times
 from draftwood.testing.contracts import Always, check_controller, toy_round
 from draftwood.testing.exact import Free, joint_error, leaves
 from draftwood.testing.host_reads import HostReads, as_if_on_a_device
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import TableModel, near, random_probs
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import TableModel, near, random_probs
 from draftwood.trees.most_valuable_first import MostValuableFirst
 from draftwood.trees.ranked_chain import RankedChain
 from draftwood.trees.static import Static

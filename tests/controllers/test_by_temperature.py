@@ -11,9 +11,9 @@ from draftwood.core.recipe import Recipe
 from draftwood.core.round import Round
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.runners.cpu import CpuRunner
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import TableModel, near, random_probs
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import TableModel, near, random_probs
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.block import Block

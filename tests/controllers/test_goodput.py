@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
+from draftwood.controllers.estimates.survival import Survival
 from draftwood.controllers.goodput import EVERY, TRIALS, Goodput, expected
-from draftwood.controllers.survival import Survival
 from draftwood.core.limit import Load
 from draftwood.core.recipe import Recipe
 from draftwood.core.verdict import Times
 from draftwood.testing.contracts import check_controller, toy_round
 from draftwood.testing.exact import Free, joint_error, leaves
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import TableModel, near, random_probs
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import TableModel, near, random_probs
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.rejection import Rejection
 from load_costs import LineCosts, outcome_of, played

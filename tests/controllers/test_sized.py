@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from draftwood.controllers.acceptance import NODES, Acceptance, Size, Table
+from draftwood.controllers.estimates.acceptance import NODES, Acceptance, Size, Table
 from draftwood.controllers.sized import Sized
 from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit, Load
@@ -18,9 +18,9 @@ from draftwood.engine.engine import Engine
 from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.contracts import check_controller, toy_round
 from draftwood.testing.exact import Free, joint_error, leaves
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import TableModel, context_free, near, random_probs
 from draftwood.testing.runs import make_engine
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import TableModel, context_free, near, random_probs
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match

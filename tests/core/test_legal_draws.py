@@ -9,8 +9,8 @@ from draftwood.core.legal_draws import RULES, Draw, Shape, legal_rules
 from draftwood.core.recipe import Recipe
 from draftwood.errors import CompositionError
 from draftwood.testing.contracts import Always
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import TableModel, random_probs
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import TableModel, random_probs
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 from draftwood.trees.paths import Paths

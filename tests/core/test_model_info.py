@@ -13,8 +13,8 @@ import torch
 from draftwood.core.model_info import ModelInfo
 from draftwood.models.loading.load import load
 from draftwood.testing.folder import CONFIG, write_folder
-from draftwood.testing.table_model import TableModel, random_probs
-from draftwood.testing.tiny import tiny_decoder
+from draftwood.testing.parts.table_model import TableModel, random_probs
+from draftwood.testing.parts.tiny import tiny_decoder
 
 INFO = ModelInfo(vocab_size=9, num_layers=2, hidden_size=4, max_positions=16)
 

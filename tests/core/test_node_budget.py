@@ -19,8 +19,8 @@ from draftwood.errors import OptionError
 from draftwood.testing.contracts import Always, toy_round
 from draftwood.testing.exact import distance, expected_accepted, first_token, joint_error
 from draftwood.testing.host_reads import HostReads, as_if_on_a_device
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import context_free, near, random_probs
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import context_free, near, random_probs
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 from draftwood.trees.delayed import Delayed

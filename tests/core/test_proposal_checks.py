@@ -27,8 +27,8 @@ from draftwood.core.tree import AHEAD, PROBE, TokenTree
 from draftwood.errors import DrafterError
 from draftwood.testing.contracts import toy_round
 from draftwood.testing.host_reads import HostReads, as_if_on_a_device
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import random_probs
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import random_probs
 from draftwood.trees.static import Static
 
 VOCAB = 7

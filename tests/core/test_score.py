@@ -15,7 +15,7 @@ from draftwood.core.scored import Scored
 from draftwood.core.tree import PROBE, SCORED, TokenTree
 from draftwood.testing.contracts import toy_round
 from draftwood.testing.host_reads import HostReads, as_if_on_a_device
-from draftwood.testing.tiny import CONFIG
+from draftwood.testing.parts.tiny import CONFIG
 from own_layers import TARGETS
 
 TEXTS = [[3, 1, 4, 1, 5], [9, 2]]

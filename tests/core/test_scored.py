@@ -20,8 +20,8 @@ from draftwood.models.backends.int8_weights import from_tensors as int8_weights
 from draftwood.models.decoder import Decoder
 from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.host_reads import HostReads, as_if_on_a_device
+from draftwood.testing.parts.tiny import CONFIG, tiny_weights
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import CONFIG, tiny_weights
 
 VOCAB = 5
 

@@ -7,18 +7,18 @@ import pytest
 import torch
 
 from draftwood import controllers
-from draftwood.controllers.acceptance import NODES, Acceptance, Table
 from draftwood.controllers.budget import Budget
 from draftwood.controllers.by_temperature import ByTemperature
-from draftwood.controllers.confidence import AdaptiveConfidence, Confident
+from draftwood.controllers.costs.priced import Priced
+from draftwood.controllers.estimates.acceptance import NODES, Acceptance, Table
 from draftwood.controllers.fixed import Fixed
 from draftwood.controllers.goodput import Goodput
-from draftwood.controllers.learned_stop import LearnedStop
-from draftwood.controllers.predicted_length import PredictedLength
-from draftwood.controllers.priced import Priced
-from draftwood.controllers.rejection_risk import RejectionRisk
 from draftwood.controllers.sized import Sized
-from draftwood.controllers.thompson import BetaThompson, CalibratedThompson
+from draftwood.controllers.stopping.confidence import AdaptiveConfidence, Confident
+from draftwood.controllers.stopping.learned_stop import LearnedStop
+from draftwood.controllers.stopping.predicted_length import PredictedLength
+from draftwood.controllers.stopping.rejection_risk import RejectionRisk
+from draftwood.controllers.stopping.thompson import BetaThompson, CalibratedThompson
 from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Load
 from draftwood.core.proposal import Proposal
@@ -30,9 +30,9 @@ from draftwood.core.verdict import HostVerdict, Outcome, Times, Verdict
 from draftwood.testing.contracts import toy_round
 from draftwood.testing.exact import Free
 from draftwood.testing.host_reads import HostReads, as_if_on_a_device
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import TableModel
 from draftwood.testing.runs import make_engine
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import TableModel
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 from every_rule import parts_of

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from draftwood.testing.tiny import tiny_runner
+from draftwood.testing.parts.tiny import tiny_runner
 
 
 @pytest.fixture

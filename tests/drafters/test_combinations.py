@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from draftwood.controllers.acceptance import NODES, Acceptance, Table
+from draftwood.controllers.estimates.acceptance import NODES, Acceptance, Table
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit, Load

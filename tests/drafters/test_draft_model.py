@@ -12,9 +12,9 @@ from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.draft_model import DraftModel
 from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.contracts import check_drafter
+from draftwood.testing.parts.table_model import TableModel, random_probs
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.table_model import TableModel, random_probs
-from draftwood.testing.tiny import tiny_runner
 from draftwood.trees.chain import Chain
 from draftwood.trees.static import Static
 from draftwood.verifiers.match import Match

@@ -23,7 +23,7 @@ from draftwood.errors import OptionError
 from draftwood.models.loading.load import load
 from draftwood.runners.open import runner_of
 from draftwood.testing.folder import BEGIN, write_folder
-from draftwood.testing.tiny import tiny_runner
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.train.data.dialogues import Dialogue
 
 

@@ -10,8 +10,8 @@ from draftwood.drafters.draft_model import DraftModel
 from draftwood.drafters.review import Reviewed, Reviewer
 from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.contracts import toy_round
-from draftwood.testing.table_model import TableModel
-from draftwood.testing.tiny import tiny_runner
+from draftwood.testing.parts.table_model import TableModel
+from draftwood.testing.parts.tiny import tiny_runner
 
 LIMIT = Limit.of([12, 12], [12, 12])
 

@@ -9,8 +9,8 @@ from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.drafters.target_roots import TargetRoots, _Begun
 from draftwood.testing.contracts import toy_round
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import context_free
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import context_free
 from draftwood.trees.static import Static
 
 Q = context_free((0.0, 0.0, 0.0, 1.0))

@@ -22,9 +22,9 @@ from draftwood.engine.engine import Engine
 from draftwood.errors import EngineError, OptionError
 from draftwood.recipes import autoregressive
 from draftwood.runners.cpu import CpuRunner
-from draftwood.testing.oracle_drafter import NoisyOracle
+from draftwood.testing.parts.oracle_drafter import NoisyOracle
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import tiny_runner
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 from draftwood.verifiers.rejection import Rejection

@@ -26,9 +26,9 @@ from draftwood.core.verdict import Verdict
 from draftwood.recipes import autoregressive
 from draftwood.runners.cpu import CpuRunner
 from draftwood.runners.cuda import CudaRunner
-from draftwood.testing.heads import random_head, write_head
-from draftwood.testing.oracle_drafter import NoisyOracle, Replay
-from draftwood.testing.tiny import CONFIG, tiny_decoder
+from draftwood.testing.parts.heads import random_head, write_head
+from draftwood.testing.parts.oracle_drafter import NoisyOracle, Replay
+from draftwood.testing.parts.tiny import CONFIG, tiny_decoder
 from draftwood.trees.chain import Chain
 from draftwood.trees.static import Static
 from draftwood.verifiers.match import Match

@@ -21,10 +21,10 @@ from draftwood.drafters.nothing import Nothing
 from draftwood.engine.engine import Engine
 from draftwood.runners.cpu import CpuRunner
 from draftwood.runners.cuda import CudaRunner
-from draftwood.testing.ahead_drafter import AheadDrafter
 from draftwood.testing.host_reads import HostReads, as_if_on_a_device
+from draftwood.testing.parts.ahead_drafter import AheadDrafter
+from draftwood.testing.parts.tiny import tiny_decoder
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import tiny_decoder
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 from draftwood.verifiers.rejection import Rejection

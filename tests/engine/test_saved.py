@@ -7,8 +7,8 @@ from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.verdict import Times
 from draftwood.engine.saved import PlainRounds
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import tiny_runner
 
 
 def requests(count: int) -> list[Request]:

@@ -32,8 +32,8 @@ from draftwood.models.loading.load import Loaded, load
 from draftwood.runners.cpu import CpuRunner
 from draftwood.runners.open import runner_of
 from draftwood.testing.exact import Free
-from draftwood.testing.heads import random_head
-from draftwood.testing.tiny import CONFIG
+from draftwood.testing.parts.heads import random_head
+from draftwood.testing.parts.tiny import CONFIG
 from draftwood.trees.chain import Chain
 from draftwood.trees.static import Static
 from draftwood.verifiers.match import Match

@@ -20,8 +20,8 @@ from draftwood.engine.selecting import check_inputs, select_on_device
 from draftwood.errors import DrafterError
 from draftwood.testing.contracts import toy_round
 from draftwood.testing.host_reads import HostReads, as_if_on_a_device
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import random_probs
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import random_probs
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 from draftwood.trees.paths import Paths

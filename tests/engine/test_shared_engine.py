@@ -20,8 +20,8 @@ from draftwood.engine.interrupt import HeldInterrupt
 from draftwood.engine.shared_engine import Running, SharedEngine
 from draftwood.errors import EngineError
 from draftwood.runners.cpu import CpuRunner
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.testing.runs import make_engine
-from draftwood.testing.tiny import tiny_runner
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 

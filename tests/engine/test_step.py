@@ -24,10 +24,10 @@ from draftwood.recipes import autoregressive
 from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.contracts import Always
 from draftwood.testing.host_reads import HostReads
-from draftwood.testing.oracle_drafter import Replay
+from draftwood.testing.parts.oracle_drafter import Replay
+from draftwood.testing.parts.tiny import tiny_decoder, tiny_runner
+from draftwood.testing.parts.token_pool import PoolDrafter, PoolRule
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import tiny_decoder, tiny_runner
-from draftwood.testing.token_pool import PoolDrafter, PoolRule
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 

@@ -25,8 +25,8 @@ from draftwood.recipes import speculative_sampling
 from draftwood.runners.cpu import CpuRunner
 from draftwood.runners.cuda import CudaRunner
 from draftwood.testing.host_reads import HostReads
-from draftwood.testing.oracle_drafter import Replay
-from draftwood.testing.tiny import CONFIG, tiny_decoder, tiny_weights
+from draftwood.testing.parts.oracle_drafter import Replay
+from draftwood.testing.parts.tiny import CONFIG, tiny_decoder, tiny_weights
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 

@@ -11,10 +11,10 @@ from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.recipe import Loop, Recipe
 from draftwood.core.round import Round
-from draftwood.testing.ahead_drafter import AheadDrafter
 from draftwood.testing.contracts import Always
 from draftwood.testing.exact import Leaf, leaves
-from draftwood.testing.table_model import Conditional, TableModel
+from draftwood.testing.parts.ahead_drafter import AheadDrafter
+from draftwood.testing.parts.table_model import Conditional, TableModel
 from draftwood.trees.chain import Chain
 
 

@@ -10,7 +10,7 @@ from draftwood.core.protocols import Runner
 from draftwood.core.train_plan import Shown, TrainPlan
 from draftwood.drafters.learners.plans import block_plan
 from draftwood.drafters.nets.files.store import Head
-from draftwood.testing.tiny import CONFIG
+from draftwood.testing.parts.tiny import CONFIG
 from draftwood.train.loop.teacher import Teacher
 from own_layers import TARGETS, served
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from draftwood.bench.micro.host_reads import stated
 from draftwood.bench.micro.verifiers import DRAFTS, World
-from draftwood.bench.study.known_distributions import scored
+from draftwood.bench.study.rules.known_distributions import scored
 from draftwood.core.proposal import Proposal
 from draftwood.core.request import Request
 from draftwood.core.round import Round

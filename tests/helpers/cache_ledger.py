@@ -17,8 +17,8 @@ from draftwood.core.round import Round
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.verdict import Outcome
 from draftwood.drafters.on_features.feature_text import FeatureText, TextState
+from draftwood.testing.parts.tiny import CONFIG, tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import CONFIG, tiny_runner
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 from own_layers import PROMPTS

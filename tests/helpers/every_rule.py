@@ -20,8 +20,8 @@ from draftwood.core.recipe import Recipe
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.testing.contracts import Always
 from draftwood.testing.exact import Leaf, leaves
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import Conditional, TableModel, near, random_probs
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import Conditional, TableModel, near, random_probs
 from draftwood.trees.best_and_one import BestAndOne
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain

@@ -27,8 +27,8 @@ from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.expand.fill import Filling
 from draftwood.testing.expand.model import parts
 from draftwood.testing.expand.shape import Shape, expanded
+from draftwood.testing.parts.tiny import CONFIG, tiny_weights
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import CONFIG, tiny_weights
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 

@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from draftwood.drafters.nets.files.store import Head
-from draftwood.testing.heads import random_head
-from draftwood.testing.tiny import CONFIG, tiny_runner, tiny_weights
+from draftwood.testing.parts.heads import random_head
+from draftwood.testing.parts.tiny import CONFIG, tiny_runner, tiny_weights
 from draftwood.train.formats.conversion import Target
 from draftwood.train.formats.convert import Conversion, convert, read, write
 from draftwood.train.formats.roundtrip import Input, columns, logits, random_input

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from draftwood.core.sampling.params import SamplingParams
-from draftwood.testing.tiny import CONFIG, tiny_decoder
+from draftwood.testing.parts.tiny import CONFIG, tiny_decoder
 
 V = CONFIG.vocab_size
 MODEL = tiny_decoder(2)

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from draftwood.controllers.predicted_length import EMBEDDING
+from draftwood.controllers.stopping.predicted_length import EMBEDDING
 from draftwood.core.forward import ForwardInput, ForwardOutput
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
@@ -13,8 +13,8 @@ from draftwood.core.recipe import Recipe
 from draftwood.core.round import Round
 from draftwood.core.tree import TokenTree
 from draftwood.testing.exact import Leaf, leaves
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import Conditional, TableModel
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import Conditional, TableModel
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.rejection import Rejection
 

@@ -14,8 +14,8 @@ from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.testing.contracts import Always
 from draftwood.testing.exact import Leaf, leaves
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import Conditional, TableModel, near, random_probs
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import Conditional, TableModel, near, random_probs
 from draftwood.trees.paths import Paths
 from draftwood.trees.static import Static
 

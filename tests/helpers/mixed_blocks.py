@@ -8,7 +8,7 @@ import gguf_blocks
 from draftwood.core.config import ModelConfig
 from draftwood.models.backends.int8_weights import Int8Weights, LayerWeights, Product
 from draftwood.models.backends.quantised_blocks import Kind
-from draftwood.testing.tiny import CONFIG
+from draftwood.testing.parts.tiny import CONFIG
 
 CONFIG_256 = replace(CONFIG, hidden_size=256, intermediate_size=512, num_heads=4, num_kv_heads=2, head_dim=64)
 LAYERS = (  # q, k, v, out, gate, up, down

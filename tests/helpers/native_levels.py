@@ -13,7 +13,7 @@ from draftwood.kernels.cpu.levels import LEVELS, cpu_flags
 from draftwood.kernels.cpu.library import Library
 from draftwood.models.backends.quantised_blocks import pack, unpack
 from draftwood.models.loading import folder_cache
-from draftwood.testing.tiny import tiny_weights
+from draftwood.testing.parts.tiny import tiny_weights
 
 BEST, *OTHERS = [level.name for level in LEVELS if level.needs <= cpu_flags()]
 EVERY_LEVEL = [BEST, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]  # those are compiled first

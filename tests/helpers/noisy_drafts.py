@@ -10,9 +10,9 @@ from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.nothing import Nothing
 from draftwood.engine.engine import Engine
-from draftwood.testing.oracle_drafter import NoisyOracle
+from draftwood.testing.parts.oracle_drafter import NoisyOracle
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import tiny_runner
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 

@@ -23,8 +23,8 @@ from draftwood.models.backends.int8_native import NativeDecoder
 from draftwood.recipes import autoregressive
 from draftwood.runners.cpu import CpuRunner
 from draftwood.runners.cuda import CudaRunner
+from draftwood.testing.parts.tiny import CONFIG, tiny_decoder, tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import CONFIG, tiny_decoder, tiny_runner
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 from native_levels import BEST, kept_weights, opened

@@ -6,8 +6,8 @@ from draftwood import recipes
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import tiny_runner
 
 TARGET = tiny_runner(2)
 PROMPTS = [[1, 2, 3], [4], [5, 6], [7, 8, 9, 10, 11], [12], [13, 14, 15, 16], [3, 2, 1], [9, 9]]

@@ -12,8 +12,8 @@ from draftwood.bench.trace.trace import Trace, collect
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import tiny_runner
 
 V = 61
 MODEL = tiny_runner(1)

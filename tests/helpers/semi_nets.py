@@ -9,7 +9,7 @@ import torch
 from block_nets import lesson
 from draftwood.drafters.learners.plans import semi_plan
 from draftwood.drafters.nets.files.store import Head
-from draftwood.testing.tiny import CONFIG
+from draftwood.testing.parts.tiny import CONFIG
 from own_layers import TARGETS
 
 BLOCK = 2

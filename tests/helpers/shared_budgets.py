@@ -13,7 +13,7 @@ from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.tree import TokenTree
 from draftwood.engine.engine import Engine
 from draftwood.testing.exact import Forking, Free, _Branch
-from draftwood.testing.table_model import TableModel, joint
+from draftwood.testing.parts.table_model import TableModel, joint
 
 SCORES = [[0.0, -1.0, -2.0, -3.0], [0.0, -1.0, -1.5, -3.0], [0.0, -1.0, -9.0, -9.0]]
 

@@ -15,8 +15,8 @@ from draftwood.core.sampling.probs import TokenProbs
 from draftwood.core.tree import TokenTree
 from draftwood.testing.contracts import Always, toy_round
 from draftwood.testing.exact import Forking, Leaf, _Branch, leaves
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import Conditional, TableModel, context_free
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import Conditional, TableModel, context_free
 from draftwood.verifiers.rejection import Rejection
 
 P, Q = (0.4, 0.3, 0.2, 0.1), (0.1, 0.2, 0.3, 0.4)  # fixture A

@@ -11,7 +11,7 @@ from draftwood.drafters.nets.files.build import net
 from draftwood.drafters.nets.files.config import HeadConfig
 from draftwood.drafters.nets.runners.runner import FloatRunner
 from draftwood.drafters.on_features.features import Features
-from draftwood.testing.tiny import CONFIG
+from draftwood.testing.parts.tiny import CONFIG
 
 LAYER = replace(CONFIG, num_layers=1)
 KEEP = torch.arange(0, CONFIG.vocab_size, 2)

@@ -13,8 +13,8 @@ from draftwood.core.sampling.params import SamplingParams
 from draftwood.engine.engine import Engine
 from draftwood.testing.contracts import Always
 from draftwood.testing.exact import Free, Leaf, leaves
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import Conditional, TableModel, context_free
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import Conditional, TableModel, context_free
 
 P, Q = (0.4, 0.3, 0.2, 0.1), (0.1, 0.2, 0.3, 0.4)
 

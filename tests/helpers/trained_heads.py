@@ -18,8 +18,8 @@ from draftwood.models.backends.int8_native import NativeDecoder
 from draftwood.models.decoder import Decoder
 from draftwood.runners.cpu import CpuRunner
 from draftwood.runners.cuda import CudaRunner
+from draftwood.testing.parts.tiny import CONFIG
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import CONFIG
 from draftwood.train.data.dialogues import Dialogue
 from draftwood.train.loop.batches import Batches
 from draftwood.train.loop.teacher import Teacher

@@ -13,8 +13,8 @@ from draftwood.drafters.nets.files.store import Head
 from draftwood.drafters.nets.make_drafter import probes_model
 from draftwood.drafters.nets.modules.probes import ProbesModel
 from draftwood.recipes import autoregressive
+from draftwood.testing.parts.tiny import CONFIG
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import CONFIG
 from draftwood.train.loop.teacher import Teacher
 from own_layers import PROMPTS, TARGETS
 

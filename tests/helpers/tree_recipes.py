@@ -9,9 +9,9 @@ import pytest
 from draftwood import recipes
 from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
-from draftwood.testing.heads import random_head, write_head
+from draftwood.testing.parts.heads import random_head, write_head
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import tiny_runner
 
 TARGET = tiny_runner(2)
 PROMPTS = [[1, 2, 3], [4], [5, 6]]

@@ -18,7 +18,7 @@ from draftwood.core.config import ModelConfig
 from draftwood.models.loading import hf_config
 from draftwood.models.loading.detokenizer import BYTE_LETTERS
 from draftwood.models.loading.tensor_names import expected
-from draftwood.testing.tiny import CONFIG
+from draftwood.testing.parts.tiny import CONFIG
 
 TINY = replace(
     CONFIG,

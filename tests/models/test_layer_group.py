@@ -13,7 +13,7 @@ from draftwood.core.config import ModelConfig
 from draftwood.core.forward import FINAL, ForwardInput, LayerPlan
 from draftwood.models.decoder import Backend, Decoder
 from draftwood.models.layer_group import LayerGroup
-from draftwood.testing.tiny import CONFIG, tiny_decoder
+from draftwood.testing.parts.tiny import CONFIG, tiny_decoder
 
 DEEP = replace(CONFIG, num_layers=6)
 CONFIGS: dict[str, ModelConfig] = {

@@ -13,8 +13,8 @@ from draftwood.models import stacked_attention as module
 from draftwood.models.attention import torch_attention, visible_masks
 from draftwood.models.stacked_attention import stacked, stacked_attention, stacking_pays
 from draftwood.recipes import autoregressive
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import tiny_runner
 
 HEADS, KV, WIDTH = 6, 2, 16
 

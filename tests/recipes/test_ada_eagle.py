@@ -9,15 +9,15 @@ import torch
 
 from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
-from draftwood.controllers.predicted_length import PredictedLength
+from draftwood.controllers.stopping.predicted_length import PredictedLength
 from draftwood.core.protocols import Runner
 from draftwood.drafters.draft_model import DraftModel
 from draftwood.drafters.nets.files.store import Head
 from draftwood.drafters.nothing import Nothing
 from draftwood.errors import CompositionError, OptionError
-from draftwood.testing.heads import random_head, write_head
 from draftwood.testing.host_reads import as_if_on_a_device
-from draftwood.testing.tiny import CONFIG, tiny_runner
+from draftwood.testing.parts.heads import random_head, write_head
+from draftwood.testing.parts.tiny import CONFIG, tiny_runner
 from draftwood.verifiers.rejection import Rejection
 from own_layers import TARGETS, served
 

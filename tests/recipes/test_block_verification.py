@@ -8,8 +8,8 @@ from draftwood import recipes
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.draft_model import DraftModel
 from draftwood.errors import CompositionError, OptionError
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import tiny_runner
 from draftwood.verifiers.block import Block
 
 NAMES = ["block_verification", "traversal_verification", "greedy_multipath_block"]

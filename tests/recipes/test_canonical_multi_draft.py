@@ -5,7 +5,7 @@ import pytest
 from draftwood import recipes
 from draftwood.core.legal_draws import Draw
 from draftwood.errors import OptionError
-from draftwood.testing.tiny import tiny_runner
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.trees.paths import Paths
 from draftwood.trees.static import Static
 from draftwood.verifiers.selection import Selection

@@ -6,8 +6,8 @@ import pytest
 
 from device_runs import ran
 from draftwood import recipes
+from draftwood.controllers.costs.priced import Priced
 from draftwood.controllers.fixed import Fixed
-from draftwood.controllers.priced import Priced
 from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.combine.cascade import Cascade
@@ -15,9 +15,9 @@ from draftwood.drafters.combine.route import Route
 from draftwood.errors import OptionError
 from draftwood.runners.cpu import CpuRunner
 from draftwood.runners.cuda import CudaRunner
-from draftwood.testing.heads import random_head, write_head
+from draftwood.testing.parts.heads import random_head, write_head
+from draftwood.testing.parts.tiny import tiny_decoder, tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import tiny_decoder, tiny_runner
 
 TARGET = tiny_runner(2)
 PROMPTS = [([1 + i, 2, 3, 4] * 6)[: 6 + 2 * i] for i in range(8)]

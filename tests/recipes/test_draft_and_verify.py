@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from draftwood import recipes
-from draftwood.controllers.confidence import AdaptiveConfidence
+from draftwood.controllers.costs.priced import Priced
 from draftwood.controllers.fixed import Fixed
-from draftwood.controllers.priced import Priced
+from draftwood.controllers.stopping.confidence import AdaptiveConfidence
 from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.combine.route import Route
@@ -16,8 +16,8 @@ from draftwood.drafters.layers.skip_set import SkipSet, write_file
 from draftwood.drafters.layers.skipped import SkippedLayers
 from draftwood.drafters.nothing import Nothing
 from draftwood.errors import OptionError
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import tiny_runner
 from draftwood.verifiers.rejection import Rejection
 
 TARGET = tiny_runner(2)

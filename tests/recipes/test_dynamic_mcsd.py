@@ -10,8 +10,8 @@ import torch
 from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
 from draftwood.errors import CompositionError, OptionError
-from draftwood.testing.heads import random_head, write_head
-from draftwood.testing.tiny import CONFIG, tiny_runner
+from draftwood.testing.parts.heads import random_head, write_head
+from draftwood.testing.parts.tiny import CONFIG, tiny_runner
 from tree_recipes import HALF, TARGET, WHOLE, same_as_plain, served
 
 

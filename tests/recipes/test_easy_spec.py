@@ -6,8 +6,8 @@ import pytest
 
 import own_layers
 from draftwood import recipes
+from draftwood.controllers.costs.priced import Priced
 from draftwood.controllers.fixed import Fixed
-from draftwood.controllers.priced import Priced
 from draftwood.core.forward import LayerPlan
 from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
@@ -16,8 +16,8 @@ from draftwood.drafters.draft_model import DraftModel
 from draftwood.drafters.nothing import Nothing
 from draftwood.errors import OptionError
 from draftwood.recipes.easy_spec import grouped
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import tiny_runner
 from own_layers import TARGETS
 
 TARGET = tiny_runner(2)

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from draftwood import recipes
+from draftwood.controllers.costs.priced import Priced
 from draftwood.controllers.fixed import Fixed
-from draftwood.controllers.priced import Priced
 from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.combine.route import Route
@@ -17,10 +17,10 @@ from draftwood.errors import CompositionError, OptionError
 from draftwood.models.loading.load import load
 from draftwood.runners.open import runner_of
 from draftwood.testing.folder import write_folder
-from draftwood.testing.heads import random_head, write_head
 from draftwood.testing.host_reads import as_if_on_a_device
+from draftwood.testing.parts.heads import random_head, write_head
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import tiny_runner
 from draftwood.verifiers.rejection import Rejection
 
 TARGET = tiny_runner(2)

@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 
 from draftwood import recipes
-from draftwood.controllers.confidence import Confident
+from draftwood.controllers.costs.priced import Priced
 from draftwood.controllers.fixed import Fixed
-from draftwood.controllers.priced import Priced
+from draftwood.controllers.stopping.confidence import Confident
 from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.combine.route import Route
 from draftwood.drafters.layers.early_exit import EarlyExit
 from draftwood.drafters.nothing import Nothing
 from draftwood.errors import CompositionError, DraftwoodError, OptionError
-from draftwood.testing.heads import write_head
+from draftwood.testing.parts.heads import write_head
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import tiny_runner
 from draftwood.verifiers.rejection import Rejection
 from own_layers import exit_head
 

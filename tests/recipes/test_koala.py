@@ -16,8 +16,8 @@ from draftwood.drafters.nets.make_drafter import feature_drafter, heads_drafter
 from draftwood.drafters.on_features.features import Features
 from draftwood.drafters.on_features.heads import Heads
 from draftwood.errors import CompositionError, OptionError
-from draftwood.testing.heads import random_head, write_head
-from draftwood.testing.tiny import tiny_runner
+from draftwood.testing.parts.heads import random_head, write_head
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match

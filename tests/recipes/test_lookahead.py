@@ -17,8 +17,8 @@ from draftwood.core.tree import SCORED
 from draftwood.core.verdict import Verdict
 from draftwood.drafters.phrases.lookahead import Lookahead
 from draftwood.errors import OptionError
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import tiny_runner
 from draftwood.verifiers.match import Match
 
 TARGET = tiny_runner(2)

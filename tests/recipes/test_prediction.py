@@ -17,8 +17,8 @@ from draftwood.errors import OptionError
 from draftwood.llm import LLM
 from draftwood.models.loading.load import Loaded, load
 from draftwood.testing.folder import write_folder
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import tiny_runner
 from planted_rules import FirstCopy
 
 TARGET = tiny_runner(2)

@@ -27,8 +27,8 @@ from draftwood.models.loading.load import load
 from draftwood.runners.open import runner_of
 from draftwood.testing.contracts import toy_round
 from draftwood.testing.folder import write_folder
-from draftwood.testing.heads import random_head, write_head
-from draftwood.testing.oracle_drafter import NoisyOracle
+from draftwood.testing.parts.heads import random_head, write_head
+from draftwood.testing.parts.oracle_drafter import NoisyOracle
 from draftwood.testing.runs import make_engine, serve
 from draftwood.trees.best_first import BestFirst
 from draftwood.verifiers.match import Match

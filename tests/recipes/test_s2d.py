@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from draftwood import recipes
 from draftwood.cli.main import app
+from draftwood.controllers.costs.priced import Priced
 from draftwood.controllers.fixed import Fixed
-from draftwood.controllers.priced import Priced
 from draftwood.core.legal_draws import Draw
 from draftwood.core.recipe import Recipe
 from draftwood.core.request import Request
@@ -23,9 +23,9 @@ from draftwood.errors import CompositionError, DraftwoodError, OptionError, Trai
 from draftwood.runners.exits import Exits
 from draftwood.runners.nested import NestedRunner
 from draftwood.testing.folder import write_folder
-from draftwood.testing.heads import random_head, write_head
+from draftwood.testing.parts.heads import random_head, write_head
+from draftwood.testing.parts.tiny import CONFIG, tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import CONFIG, tiny_runner
 from draftwood.train.loop.session import Session, TrainSettings
 from draftwood.train.loop.trainer import Report
 from draftwood.trees.best_first import BestFirst

@@ -18,7 +18,7 @@ from draftwood.sizing import choose_probes
 from draftwood.sizing.choose_probes import Yielded
 from draftwood.sizing.remembered import Timed
 from draftwood.testing.folder import write_folder
-from draftwood.testing.heads import random_head, write_head
+from draftwood.testing.parts.heads import random_head, write_head
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 

@@ -10,15 +10,15 @@ import torch
 
 from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
-from draftwood.controllers.rejection_risk import RejectionRisk
+from draftwood.controllers.stopping.rejection_risk import RejectionRisk
 from draftwood.core.legal_draws import Draw
 from draftwood.core.protocols import Runner
 from draftwood.drafters.nets.files.store import Head
 from draftwood.drafters.nothing import Nothing
 from draftwood.errors import CompositionError, OptionError
-from draftwood.testing.heads import random_head, write_head
 from draftwood.testing.host_reads import as_if_on_a_device
-from draftwood.testing.tiny import CONFIG, tiny_runner
+from draftwood.testing.parts.heads import random_head, write_head
+from draftwood.testing.parts.tiny import CONFIG, tiny_runner
 from draftwood.verifiers.match import Match
 from draftwood.verifiers.rejection import Rejection
 from own_layers import TARGETS, served

@@ -11,9 +11,9 @@ from draftwood.drafters.draft_model import DraftModel
 from draftwood.errors import CompositionError, OptionError
 from draftwood.recipes import speculative_sampling
 from draftwood.runners.cpu import CpuRunner
-from draftwood.testing.heads import random_head, write_head
+from draftwood.testing.parts.heads import random_head, write_head
+from draftwood.testing.parts.tiny import tiny_decoder, tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import tiny_decoder, tiny_runner
 from tree_recipes import PROMPTS, TARGET, plain_texts
 
 SHARED = [

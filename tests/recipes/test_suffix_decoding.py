@@ -12,8 +12,8 @@ from draftwood.core.request import Request
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.retrieval.suffix import Suffix
 from draftwood.errors import OptionError
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import tiny_runner
 from planted_rules import FirstCopy
 
 TARGET = tiny_runner(2)

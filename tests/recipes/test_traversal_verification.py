@@ -6,7 +6,7 @@ import pytest
 
 from draftwood import recipes
 from draftwood.errors import OptionError
-from draftwood.testing.tiny import tiny_runner
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.trees.paths import Paths
 from draftwood.trees.static import Static
 

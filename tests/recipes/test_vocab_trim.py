@@ -10,9 +10,9 @@ from draftwood import recipes
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.combine.vocab_trim import VocabTrim
 from draftwood.errors import CompositionError, OptionError
-from draftwood.testing.heads import random_head, write_head
+from draftwood.testing.parts.heads import random_head, write_head
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import tiny_runner
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from draftwood.errors import EngineError, ModelError, OutOfBlocks
 from draftwood.models.backends import int8_weights
 from draftwood.models.backends.choose import int8_decoder
 from draftwood.runners.cpu import CpuRunner
-from draftwood.testing.table_model import TableModel, random_probs
-from draftwood.testing.tiny import CONFIG, tiny_decoder, tiny_runner, tiny_weights
+from draftwood.testing.parts.table_model import TableModel, random_probs
+from draftwood.testing.parts.tiny import CONFIG, tiny_decoder, tiny_runner, tiny_weights
 
 TEXT = [5, 7, 1, 3, 8]
 #     0 ┬ 1 ─ 3

@@ -19,7 +19,7 @@ from draftwood.models.decoder import Decoder
 from draftwood.runners import rectangles
 from draftwood.runners.cuda import Captured, CudaRunner, similar
 from draftwood.testing.host_reads import HostReads, as_if_on_a_device
-from draftwood.testing.tiny import CONFIG, tiny_decoder, tiny_weights
+from draftwood.testing.parts.tiny import CONFIG, tiny_decoder, tiny_weights
 
 SHAPES: dict[str, ModelConfig] = {
     "llama": CONFIG,

@@ -24,7 +24,7 @@ from draftwood.runners.cuda import CudaRunner
 from draftwood.runners.fused import FusedDecoder, fold_gains, unsupported
 from draftwood.runners.fused_check import exact_copy, row_error
 from draftwood.testing.host_reads import HostReads, as_if_on_a_device
-from draftwood.testing.tiny import CONFIG, tiny_decoder
+from draftwood.testing.parts.tiny import CONFIG, tiny_decoder
 
 # Rows of padding hold whatever memory held; nobody reads what is computed from it, but NumPy warns.
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{said}:RuntimeWarning") for said in ("invalid value", "overflow")]

@@ -17,7 +17,7 @@ from draftwood.models.decoder import Decoder
 from draftwood.runners import cuda, fused_check
 from draftwood.runners.cuda import CudaRunner, disagreement
 from draftwood.runners.fused_check import SWITCH, operations_for
-from draftwood.testing.tiny import CONFIG, tiny_decoder
+from draftwood.testing.parts.tiny import CONFIG, tiny_decoder
 
 WIDE = replace(CONFIG, hidden_size=64, head_dim=16, num_layers=3)
 

@@ -27,9 +27,9 @@ from draftwood.runners.nested import NestedRunner
 from draftwood.testing.contracts import Always, check_drafter
 from draftwood.testing.exact import Leaf, joint_error, leaves
 from draftwood.testing.host_reads import HostReads, as_if_on_a_device
+from draftwood.testing.parts.table_model import Conditional, TableModel, near, random_probs
+from draftwood.testing.parts.tiny import CONFIG, tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.table_model import Conditional, TableModel, near, random_probs
-from draftwood.testing.tiny import CONFIG, tiny_runner
 from draftwood.trees.chain import Chain
 from draftwood.trees.static import Static
 from draftwood.verifiers.match import Match

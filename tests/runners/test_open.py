@@ -12,7 +12,7 @@ from draftwood.runners.cuda import CudaRunner
 from draftwood.runners.open import runner_of, runner_on
 from draftwood.runners.transformers import TransformersRunner
 from draftwood.testing.folder import write_folder
-from draftwood.testing.tiny import tiny_decoder
+from draftwood.testing.parts.tiny import tiny_decoder
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float32"])

@@ -15,8 +15,8 @@ from draftwood.drafters.draft_model import DraftModel
 from draftwood.errors import CompositionError
 from draftwood.runners.cpu import CpuRunner
 from draftwood.runners.vocabulary import FittedVocabulary, fitted
+from draftwood.testing.parts.tiny import CONFIG, tiny_decoder, tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import CONFIG, tiny_decoder, tiny_runner
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.rejection import Rejection
 

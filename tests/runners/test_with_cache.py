@@ -13,9 +13,9 @@ from draftwood.core.forward import FINAL, CacheSpec
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.errors import EngineError, OutOfBlocks
 from draftwood.runners.with_cache import WithCache
-from draftwood.testing.heads import random_head, write_head
+from draftwood.testing.parts.heads import random_head, write_head
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import tiny_runner
 from draftwood.train.loop.teacher import read_features
 
 ASKED: dict[str, Callable[[WithCache], Any]] = {

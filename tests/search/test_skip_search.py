@@ -10,7 +10,7 @@ from draftwood.errors import OptionError
 from draftwood.search.skip_objective import Measured, Predicted, measure, predict
 from draftwood.search.skip_search import Log, Tried, evaluations, first_sets, middle, next_set
 from draftwood.search.sub_layer_costs import RoundCosts, SubLayerCosts, round_costs, sub_layer_costs
-from draftwood.testing.tiny import tiny_runner
+from draftwood.testing.parts.tiny import tiny_runner
 
 COSTS = RoundCosts(SubLayerCosts(1.0, 2.0, 4.0, 10), (40.0, 41.0, 42.0), 1.0)
 

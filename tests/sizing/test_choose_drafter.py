@@ -17,7 +17,7 @@ from draftwood.drafters.superposed.drafter import Superposed
 from draftwood.errors import CompositionError, OptionError
 from draftwood.sizing import choose_drafter, remembered
 from draftwood.sizing.choose_size import Choice
-from draftwood.testing.tiny import CONFIG, tiny_runner
+from draftwood.testing.parts.tiny import CONFIG, tiny_runner
 from tree_recipes import TARGET, same_as_plain
 
 # cascade_drafting needs a drafter that reviews copies and chooses it itself: tests/recipes/test_cascade_drafting.py. The

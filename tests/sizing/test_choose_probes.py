@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from draftwood.controllers.priced import Priced
+from draftwood.controllers.costs.priced import Priced
 from draftwood.core.verdict import Times
 from draftwood.drafters.nets.make_drafter import probes_model
 from draftwood.drafters.nothing import Nothing
@@ -14,8 +14,8 @@ from draftwood.drafters.on_features.probes import TrainedProbes
 from draftwood.sizing import choose_probes as module
 from draftwood.sizing.choose_probes import Yielded, choose_probes, yielded
 from draftwood.sizing.remembered import Timed
-from draftwood.testing.heads import random_head
-from draftwood.testing.tiny import tiny_runner
+from draftwood.testing.parts.heads import random_head
+from draftwood.testing.parts.tiny import tiny_runner
 
 TARGET = tiny_runner()
 MODEL = probes_model(random_head("probes", TARGET), TARGET)

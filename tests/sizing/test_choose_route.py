@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from draftwood.controllers.costs.priced import Priced
 from draftwood.controllers.fixed import Fixed
-from draftwood.controllers.priced import Priced
 from draftwood.core.recipe import Recipe
 from draftwood.core.verdict import Times
 from draftwood.drafters.combine.route import Route
@@ -16,7 +16,7 @@ from draftwood.sizing import choose_route
 from draftwood.sizing.choose_route import WhatPays, _checked, risk_worth_taking
 from draftwood.sizing.remembered import Timed
 from draftwood.sizing.trials import SIZES
-from draftwood.testing.tiny import tiny_runner
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 

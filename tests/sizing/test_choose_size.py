@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from draftwood import recipes
-from draftwood.controllers.acceptance import DEPTHS, NODES
+from draftwood.controllers.estimates.acceptance import DEPTHS, NODES
 from draftwood.controllers.fixed import Fixed
 from draftwood.controllers.sized import Sized
 from draftwood.sizing import choose_size, remembered

@@ -5,7 +5,7 @@ import pytest
 from draftwood.core.verdict import Times
 from draftwood.drafters.phrases.window import window_nodes
 from draftwood.sizing import choose_window as chosen
-from draftwood.testing.tiny import tiny_runner
+from draftwood.testing.parts.tiny import tiny_runner
 
 TARGET = tiny_runner(2)
 

@@ -8,7 +8,7 @@ import pytest
 
 from draftwood.sizing import remembered as module
 from draftwood.sizing.remembered import TIMES, Timed, remembered, remembered_times
-from draftwood.testing.tiny import tiny_runner
+from draftwood.testing.parts.tiny import tiny_runner
 
 TARGET: Any = tiny_runner()
 

@@ -9,7 +9,7 @@ import pytest
 from draftwood import recipes
 from draftwood.sizing import remembered, sibling_acceptance
 from draftwood.sizing.sibling_acceptance import measured_acceptance
-from draftwood.testing.tiny import tiny_runner
+from draftwood.testing.parts.tiny import tiny_runner
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,9 @@ from draftwood.core.recipe import Recipe
 from draftwood.runners.cpu import CpuRunner
 from draftwood.sizing import trials as trials_module
 from draftwood.sizing.trials import of_target, trials
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import TableModel, random_probs
-from draftwood.testing.tiny import tiny_runner
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import TableModel, random_probs
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.trees.best_first import BestFirst
 from draftwood.verifiers.match import Match
 

@@ -18,10 +18,10 @@ ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("core", "trees", "drafters", "cache", "runners", "verifiers")
 ALSO = (  # tests of functions that these folders do not call, or only in tests left out below
     "tests/controllers/test_budget.py",
-    "tests/controllers/test_learned_stop.py::test_the_judge_reads_the_hidden_states_of_the_parents",
+    "tests/controllers/stopping/test_learned_stop.py::test_the_judge_reads_the_hidden_states_of_the_parents",
     "tests/engine/test_engine.py::test_features_of_the_position_that_produced_each_root_are_handed_on",
     "tests/models/test_stacked_attention.py::test_slots_together_say_what_each_says_alone[0-float64-7]",
-    "tests/testing/test_started_drafter.py::test_started_sequences_ride_with_prompt_chunks_and_undrafted_ones",
+    "tests/testing/parts/test_started_drafter.py::test_started_sequences_ride_with_prompt_chunks_and_undrafted_ones",
     "tests/train/loop/test_trainer.py::test_batch_without_one_counted_position_is_no_loss",
     "tests/train/formats/test_medusa.py",
     "tests/train/formats/test_mlp.py",

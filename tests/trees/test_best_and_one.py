@@ -16,8 +16,8 @@ from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.errors import OptionError
 from draftwood.testing.contracts import check_drafter, check_policy, toy_round
 from draftwood.testing.exact import acceptance, distance, expected_accepted, first_token, joint_error, leaves
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import TableModel, context_free, near, random_probs
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import TableModel, context_free, near, random_probs
 from draftwood.trees import best_and_one
 from draftwood.trees.best_and_one import BestAndOne
 from draftwood.trees.chain import Chain

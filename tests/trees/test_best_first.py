@@ -13,8 +13,8 @@ from draftwood.core.sampling.draft_probs import DraftProbs
 from draftwood.core.tree import TokenTree
 from draftwood.errors import OptionError
 from draftwood.testing.contracts import check_policy, toy_round
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import Conditional, context_free, random_probs
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import Conditional, context_free, random_probs
 from draftwood.trees import best_first
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.by_level import ByLevel

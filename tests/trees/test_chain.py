@@ -7,8 +7,8 @@ from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.core.round import TARGET
 from draftwood.testing.contracts import check_policy, toy_round
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import random_probs
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import random_probs
 from draftwood.trees.chain import Chain
 
 

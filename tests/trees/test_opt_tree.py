@@ -7,8 +7,8 @@ from draftwood.core.proposal import Proposal
 from draftwood.errors import OptionError
 from draftwood.testing.contracts import check_drafter, check_policy, toy_round
 from draftwood.testing.exact import joint_error
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import context_free, near, random_probs
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import context_free, near, random_probs
 from draftwood.trees.opt_tree import OptTree, worth
 from draftwood.verifiers.match import Match
 from small_trees import D, grown, one_round, paths

@@ -12,8 +12,8 @@ from draftwood.core.tree import TokenTree
 from draftwood.errors import OptionError
 from draftwood.testing.contracts import Always, toy_round
 from draftwood.testing.exact import expected_accepted, joint_error, leaves
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import TableModel, joint, near, random_probs
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import TableModel, joint, near, random_probs
 from draftwood.trees.paths import Paths
 from draftwood.verifiers.rejection import Rejection
 

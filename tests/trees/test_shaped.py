@@ -8,8 +8,8 @@ from draftwood.core.limit import Limit
 from draftwood.errors import OptionError
 from draftwood.testing.contracts import check_drafter, check_policy
 from draftwood.testing.exact import joint_error
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import context_free, near, random_probs
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import context_free, near, random_probs
 from draftwood.trees.best_shape import positional
 from draftwood.trees.shaped import Shaped
 from draftwood.trees.static import Static

@@ -7,8 +7,8 @@ from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal
 from draftwood.testing.contracts import check_policy, toy_round
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import context_free, random_probs
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import context_free, random_probs
 from draftwood.trees.static import Static
 
 

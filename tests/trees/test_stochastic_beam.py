@@ -16,8 +16,8 @@ from draftwood.core.tree import TokenTree
 from draftwood.errors import OptionError
 from draftwood.testing.contracts import check_drafter, check_policy, toy_round
 from draftwood.testing.exact import joint_error
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import Conditional, joint, near, random_probs
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import Conditional, joint, near, random_probs
 from draftwood.trees.grow import grow
 from draftwood.trees.static import Static
 from draftwood.trees.stochastic_beam import StochasticBeam

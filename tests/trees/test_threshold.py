@@ -10,8 +10,8 @@ from draftwood.core.tree import TokenTree
 from draftwood.errors import OptionError
 from draftwood.testing.contracts import check_drafter, check_policy, toy_round
 from draftwood.testing.exact import joint_error
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import context_free, near, random_probs
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import context_free, near, random_probs
 from draftwood.trees.grow import grow
 from draftwood.trees.most_valuable_first import MostValuableFirst
 from draftwood.trees.threshold import Threshold

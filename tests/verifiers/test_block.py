@@ -7,7 +7,7 @@ import torch
 
 from draftwood.core.sampling.probs import TokenProbs
 from draftwood.testing.exact import joint_error
-from draftwood.testing.table_model import TableModel, near, random_probs
+from draftwood.testing.parts.table_model import TableModel, near, random_probs
 from draftwood.trees.chain import Chain
 from draftwood.verifiers import block
 from draftwood.verifiers.block import Block

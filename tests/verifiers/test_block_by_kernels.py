@@ -19,9 +19,9 @@ from draftwood.models.backends.kernel_sampling import Nucleus
 from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.contracts import Always
 from draftwood.testing.exact import joint_error, leaves
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import Conditional, TableModel, random_probs
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import Conditional, TableModel, random_probs
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.block import Block, share, weights
 from native_levels import EVERY_LEVEL

@@ -12,8 +12,8 @@ from draftwood.errors import CompositionError
 from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.contracts import Always
 from draftwood.testing.exact import Leaf, joint_error, leaves
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import Conditional, TableModel, context_free, near, random_probs
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import Conditional, TableModel, context_free, near, random_probs
 from draftwood.trees.static import Static
 from draftwood.verifiers.longest_run import LongestRun
 from draftwood.verifiers.rejection import Rejection

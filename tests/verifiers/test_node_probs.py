@@ -17,9 +17,9 @@ from draftwood.models.backends.kernel_sampling import Nucleus
 from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.contracts import Always
 from draftwood.testing.exact import first_token, joint_error, leaves
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import Conditional, TableModel, context_free, random_probs
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import Conditional, TableModel, context_free, random_probs
 from draftwood.trees.chain import Chain
 from draftwood.trees.paths import Paths
 from draftwood.trees.static import Static

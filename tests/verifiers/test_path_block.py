@@ -7,7 +7,7 @@ import torch
 
 from draftwood.testing.contracts import Always
 from draftwood.testing.exact import acceptance, expected_accepted, joint_error
-from draftwood.testing.table_model import context_free
+from draftwood.testing.parts.table_model import context_free
 from draftwood.trees.chain import Chain
 from draftwood.trees.paths import Paths
 from draftwood.verifiers import path_block

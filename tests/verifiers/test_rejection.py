@@ -17,8 +17,8 @@ from draftwood.core.sampling.probs import TokenProbs
 from draftwood.testing.contracts import Always
 from draftwood.testing.exact import acceptance, joint_error, leaves
 from draftwood.testing.host_reads import as_if_on_a_device
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import TableModel, context_free, near, random_probs
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import TableModel, context_free, near, random_probs
 from draftwood.trees.chain import Chain
 from draftwood.trees.static import Static
 from draftwood.verifiers import rejection, walk

@@ -13,7 +13,7 @@ from draftwood.core.legal_draws import Draw
 from draftwood.errors import CompositionError, OptionError
 from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.exact import acceptance, distance, first_token, joint_error, probs_of
-from draftwood.testing.table_model import TableModel, context_free
+from draftwood.testing.parts.table_model import TableModel, context_free
 from draftwood.trees.static import Static
 from draftwood.verifiers import selection
 from draftwood.verifiers.selection import Contest, Selection, play

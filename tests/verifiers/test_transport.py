@@ -17,8 +17,8 @@ from draftwood.core.round import Round
 from draftwood.errors import CompositionError, OptionError
 from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.exact import acceptance, distance, first_token, joint_error, leaves, probs_of
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import TableModel, context_free
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import TableModel, context_free
 from draftwood.trees.static import Static
 from draftwood.verifiers import transport
 from draftwood.verifiers.transport import Transport, best_rho

@@ -14,9 +14,9 @@ from draftwood.core.scored import Scored
 from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.contracts import Always
 from draftwood.testing.exact import joint_error
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import TableModel, context_free, near, random_probs
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import TableModel, context_free, near, random_probs
 from draftwood.trees.paths import Paths
 from draftwood.trees.static import Static
 from draftwood.verifiers.block import weight

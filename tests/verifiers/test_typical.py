@@ -16,10 +16,10 @@ from draftwood.recipes import autoregressive
 from draftwood.testing.contracts import Always
 from draftwood.testing.exact import Leaf, joint_error, leaves
 from draftwood.testing.host_reads import as_if_on_a_device
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import TableModel, context_free
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import TableModel, context_free
-from draftwood.testing.tiny import tiny_runner
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match

@@ -17,24 +17,25 @@ import typer
 from typer.core import TyperGroup
 
 from draftwood._version import __version__
-from draftwood.cli import bench, cache, datastore, search, train
-from draftwood.cli.alternatives import alternatives
-from draftwood.cli.bench.command import MeasuringCommand
-from draftwood.cli.bounds import bounds
-from draftwood.cli.chat import chat
-from draftwood.cli.convert_heads import convert
-from draftwood.cli.demo import demo
-from draftwood.cli.eval import evaluate
-from draftwood.cli.expand import expand
-from draftwood.cli.explain import explain
-from draftwood.cli.generate import generate
+from draftwood.cli import bench, cache
+from draftwood.cli.answering.alternatives import alternatives
+from draftwood.cli.answering.chat import chat
+from draftwood.cli.answering.demo import demo
+from draftwood.cli.answering.generate import generate
+from draftwood.cli.bench.common.command import MeasuringCommand
 from draftwood.cli.interrupt import STATUS
+from draftwood.cli.making import datastore, search, train
+from draftwood.cli.making.convert_heads import convert
+from draftwood.cli.making.expand import expand
 from draftwood.cli.papers import papers
-from draftwood.cli.profile import profile
-from draftwood.cli.replay import replay
 from draftwood.cli.screen import report
 from draftwood.cli.serve import serve
-from draftwood.cli.simulate import simulate
+from draftwood.cli.studying.bounds import bounds
+from draftwood.cli.studying.eval import evaluate
+from draftwood.cli.studying.explain import explain
+from draftwood.cli.studying.profile import profile
+from draftwood.cli.studying.replay import replay
+from draftwood.cli.studying.simulate import simulate
 from draftwood.errors import DraftwoodError
 
 REFUSED, UNWRITTEN, UNREAD = 2, 74, 141

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from draftwood.cli import options
-from draftwood.cli.bench.shared import recipe_names
+from draftwood.cli.bench.common.shared import recipe_names
 from draftwood.errors import OptionError
 
 if TYPE_CHECKING:

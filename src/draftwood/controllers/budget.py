@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from draftwood.controllers.node_chances import NodeChances, price
+from draftwood.controllers.estimates.node_chances import NodeChances, price
 from draftwood.core.forward import Needs
 from draftwood.core.limit import Limit, Load
 from draftwood.core.protocols import LengthController

@@ -15,10 +15,10 @@ first few of each batch size.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from draftwood.controllers.cost import CostModel
-from draftwood.controllers.draft_cost import DraftCost, like, of_batch
+from draftwood.controllers.costs.cost import CostModel
+from draftwood.controllers.costs.draft_cost import DraftCost, like, of_batch
+from draftwood.controllers.estimates.survival import Survival, log_odds
 from draftwood.controllers.measured_rates import MeasuredRates
-from draftwood.controllers.survival import Survival, log_odds
 from draftwood.core.forward import Needs
 from draftwood.core.limit import CostEstimate, Limit, Load
 from draftwood.core.round import Round

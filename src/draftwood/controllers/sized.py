@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from draftwood.controllers.acceptance import Acceptance, Outlook, Size
-from draftwood.controllers.shifts import Shifts
+from draftwood.controllers.estimates.acceptance import Acceptance, Outlook, Size
+from draftwood.controllers.estimates.shifts import Shifts
 from draftwood.core.forward import Needs
 from draftwood.core.limit import CostEstimate, Limit, Load
 from draftwood.core.round import Round

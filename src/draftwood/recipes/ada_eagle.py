@@ -6,12 +6,12 @@ from jaxtyping import Int
 from torch import Tensor
 
 from draftwood import recipes
-from draftwood.controllers.predicted_length import PredictedLength
+from draftwood.controllers.stopping.predicted_length import PredictedLength
 from draftwood.core.legal_draws import Draw
 from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.core.train_plan import TrainPlan
-from draftwood.drafters.learners.length_plans import length_plan
+from draftwood.drafters.learners.lengths.length_plans import length_plan
 from draftwood.drafters.nets.files.find import load_head
 from draftwood.drafters.nets.make_drafter import length_of
 from draftwood.option_parsing import OfDrafter, Share, Size

@@ -1,6 +1,6 @@
 """The default: copies from the text, a trained head if one ships for the target, or nothing: what pays, round by round."""
 
-from draftwood.controllers.priced import Priced
+from draftwood.controllers.costs.priced import Priced
 from draftwood.core.host import on_host
 from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe

@@ -3,8 +3,8 @@
 from typing import Annotated
 
 from draftwood import recipes
+from draftwood.controllers.costs.priced import Priced
 from draftwood.controllers.fixed import Fixed
-from draftwood.controllers.priced import Priced
 from draftwood.core.legal_draws import Draw
 from draftwood.core.protocols import Drafter, Runner
 from draftwood.core.recipe import Paper, Recipe

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from draftwood.controllers.confidence import AdaptiveConfidence
+from draftwood.controllers.stopping.confidence import AdaptiveConfidence
 from draftwood.core.legal_draws import Draw
 from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from draftwood import recipes
 from draftwood.controllers.fixed import Fixed
-from draftwood.controllers.learned_stop import LearnedStop
+from draftwood.controllers.stopping.learned_stop import LearnedStop
 from draftwood.core.protocols import Drafter, Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.core.train_plan import TrainPlan

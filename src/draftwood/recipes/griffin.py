@@ -8,7 +8,7 @@ from torch import Tensor
 from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.core.train_plan import TrainPlan
-from draftwood.drafters.learners.aligned_plan import aligned_plan
+from draftwood.drafters.learners.unrolling.aligned_plan import aligned_plan
 from draftwood.drafters.nets.files.find import load_head
 from draftwood.drafters.nets.make_drafter import feature_drafter
 from draftwood.option_parsing import Count, OfDrafter, Size

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from jaxtyping import Int
 from torch import Tensor
 
-from draftwood.controllers.confidence import Confident
+from draftwood.controllers.stopping.confidence import Confident
 from draftwood.core.legal_draws import Draw
 from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe

@@ -8,7 +8,7 @@ from torch import Tensor
 from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.core.train_plan import TrainPlan
-from draftwood.drafters.learners.adversarial_plan import deeper_plan
+from draftwood.drafters.learners.unrolling.adversarial_plan import deeper_plan
 from draftwood.drafters.nets.files.find import load_head
 from draftwood.drafters.nets.make_drafter import feature_drafter, heads_drafter, levels
 from draftwood.option_parsing import Count, OfDrafter, Size

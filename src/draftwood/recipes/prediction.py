@@ -1,7 +1,7 @@
 """Predicted outputs: draft the answer that the caller expects, as far as the real one follows it. No model."""
 
+from draftwood.controllers.costs.priced import Priced
 from draftwood.controllers.fixed import Fixed
-from draftwood.controllers.priced import Priced
 from draftwood.core.legal_draws import Draw
 from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from draftwood.controllers.costs.priced import Priced
 from draftwood.controllers.fixed import Fixed
-from draftwood.controllers.priced import Priced
 from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe
 from draftwood.drafters.combine.fuse import Fuse

@@ -4,8 +4,8 @@ from typing import Literal
 
 from draftwood import recipes
 from draftwood.controllers.budget import Budget
+from draftwood.controllers.costs.priced import Priced
 from draftwood.controllers.goodput import Goodput
-from draftwood.controllers.priced import Priced
 from draftwood.core.legal_draws import Draw
 from draftwood.core.protocols import Runner
 from draftwood.core.recipe import Paper, Recipe

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from draftwood import recipes
-from draftwood.controllers.acceptance import DEPTHS
+from draftwood.controllers.estimates.acceptance import DEPTHS
 from draftwood.controllers.fixed import Fixed
 from draftwood.controllers.sized import Sized
 from draftwood.core.protocols import LengthController, Runner

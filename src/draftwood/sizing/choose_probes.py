@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from draftwood.controllers.costs.priced import Priced
 from draftwood.controllers.fixed import Fixed
-from draftwood.controllers.priced import Priced
 from draftwood.core.legal_draws import Draw
 from draftwood.core.protocols import Drafter, LengthController, Runner
 from draftwood.core.recipe import Recipe

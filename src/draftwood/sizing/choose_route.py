@@ -5,10 +5,10 @@ from typing import Any
 
 import torch
 
-from draftwood.controllers.acceptance import DEPTHS
-from draftwood.controllers.cost import LONGEST, CostModel
+from draftwood.controllers.costs.cost import LONGEST, CostModel
+from draftwood.controllers.costs.priced import Priced
+from draftwood.controllers.estimates.acceptance import DEPTHS
 from draftwood.controllers.fixed import Fixed
-from draftwood.controllers.priced import Priced
 from draftwood.core import host
 from draftwood.core.forward import Needs
 from draftwood.core.legal_draws import Draw

@@ -6,12 +6,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from draftwood.controllers.acceptance import DEPTHS, NODES, Acceptance, Outlook, Size
 from draftwood.controllers.by_temperature import ByTemperature
-from draftwood.controllers.cost import CostModel
+from draftwood.controllers.costs.cost import CostModel
+from draftwood.controllers.estimates.acceptance import DEPTHS, NODES, Acceptance, Outlook, Size
 from draftwood.controllers.fixed import Fixed
-from draftwood.controllers.learned_stop import LearnedStop
 from draftwood.controllers.sized import PLAIN, Sized, best_size, gains
+from draftwood.controllers.stopping.learned_stop import LearnedStop
 from draftwood.core.legal_draws import Draw
 from draftwood.core.protocols import Drafter, Runner
 from draftwood.core.recipe import Recipe

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from draftwood.controllers.priced import Priced
+from draftwood.controllers.costs.priced import Priced
 from draftwood.core.protocols import Runner
 from draftwood.drafters.phrases.lookahead import Lookahead
 from draftwood.drafters.phrases.window import window_nodes

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from draftwood import weights as shipped
-from draftwood.controllers.acceptance import Acceptance
+from draftwood.controllers.estimates.acceptance import Acceptance
 from draftwood.core.protocols import Runner
 from draftwood.drafters.nets.files.find import fingerprint
 from draftwood.errors import WeightsError
@@ -22,7 +22,7 @@ def load_acceptance(recipe: str, target: Runner, drawn: bool = False) -> Accepta
     mine = [note for note in found if note["target"] == fingerprint(target)]
     if not found:
         raise WeightsError(
-            f"no acceptance profile of {recipe!r} ships\nhint: python -m draftwood.bench.study.tree_sizes"
+            f"no acceptance profile of {recipe!r} ships\nhint: python -m draftwood.bench.study.rules.tree_sizes"
         )
     return Acceptance.of((mine or found)[0], drawn)
 

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from draftwood.controllers.acceptance import Size
+from draftwood.controllers.estimates.acceptance import Size
 from draftwood.core.config import EngineConfig
 from draftwood.core.forward import Needs
 from draftwood.core.host import on_host

@@ -26,8 +26,8 @@ from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.tree import TokenTree
 from draftwood.core.verdict import Outcome, Times, Verdict
 from draftwood.testing.exact import Free, joint_error, leaves
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import Conditional, TableModel, context_free, near, random_probs
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import Conditional, TableModel, context_free, near, random_probs
 from draftwood.trees.static import Static
 
 

@@ -27,7 +27,7 @@ from draftwood.core.sampling.probs import TokenProbs
 from draftwood.core.verdict import Times
 from draftwood.engine.engine import Engine
 from draftwood.runners.cpu import CpuRunner
-from draftwood.testing.table_model import Conditional, joint
+from draftwood.testing.parts.table_model import Conditional, joint
 
 _CAPACITY = 64  # entries of a slot
 _DUST = 1e-15  # narrower intervals are rounding, not outcomes

@@ -10,7 +10,7 @@ from tokenizers.models import BPE
 
 from draftwood.models.loading.detokenizer import BYTE_LETTERS
 from draftwood.models.loading.hf_config import unparse
-from draftwood.testing import tiny
+from draftwood.testing.parts import tiny
 
 BEGIN, END = "<|begin|>", "<|end|>"
 CONFIG = replace(tiny.CONFIG, vocab_size=258, num_layers=2, bos_token_id=256, eos_token_ids=(257,))

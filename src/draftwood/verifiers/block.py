@@ -29,8 +29,8 @@ from draftwood.core.scored import Scored
 from draftwood.core.tree import SCORED, TokenTree
 from draftwood.core.verdict import Verdict
 from draftwood.verifiers.block_by_kernels import judged_by_kernels
-from draftwood.verifiers.draws import of
 from draftwood.verifiers.family import Families, Family
+from draftwood.verifiers.formulas.draws import of
 from draftwood.verifiers.node_probs import node_probs
 from draftwood.verifiers.onward import Judge, Judged, Mask, Nodes, drawn, inner, onward
 

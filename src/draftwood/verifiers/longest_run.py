@@ -21,7 +21,7 @@ from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
-from draftwood.verifiers.draws import ratio
+from draftwood.verifiers.formulas.draws import ratio
 from draftwood.verifiers.onward import verdict_at
 from draftwood.verifiers.rejection import try_children
 from draftwood.verifiers.walk import walk

@@ -20,8 +20,8 @@ from draftwood.core.sampling.probs import TokenProbs
 from draftwood.core.scored import Scored
 from draftwood.core.tree import SCORED
 from draftwood.core.verdict import Verdict
-from draftwood.verifiers.draws import most_draws, of, order, ratio
 from draftwood.verifiers.family import Family
+from draftwood.verifiers.formulas.draws import most_draws, of, order, ratio
 from draftwood.verifiers.node_probs import node_probs
 from draftwood.verifiers.walk import device_walk, follow, walk
 

@@ -23,8 +23,8 @@ from draftwood.core.round import Round, some
 from draftwood.core.scored import Scored
 from draftwood.core.verdict import Verdict
 from draftwood.errors import OptionError
-from draftwood.verifiers.draws import of, order
 from draftwood.verifiers.family import Family
+from draftwood.verifiers.formulas.draws import of, order
 from draftwood.verifiers.node_probs import node_probs
 from draftwood.verifiers.walk import walk
 

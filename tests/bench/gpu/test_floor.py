@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from draftwood.bench.gpu.floor import bandwidth, copied_per_second, entry_bytes, floor_ms, weight_bytes
-from draftwood.testing.tiny import CONFIG, tiny_decoder
+from draftwood.testing.parts.tiny import CONFIG, tiny_decoder
 
 
 def test_a_pass_reads_every_matrix_and_norm_once_and_the_head() -> None:

@@ -11,7 +11,7 @@ from draftwood.bench.gpu import passes
 from draftwood.bench.gpu.passes import IN_A_ROW, Case, Timed, fill, measure, random_decoder, tree_pass
 from draftwood.kernels.gpu.twins import Twins
 from draftwood.runners.cuda import CudaRunner
-from draftwood.testing.tiny import CONFIG, tiny_decoder
+from draftwood.testing.parts.tiny import CONFIG, tiny_decoder
 
 LONG = replace(CONFIG, max_positions=1024)
 

@@ -7,7 +7,7 @@ import pytest
 from both_paths import drafted, same, world
 from draftwood.bench.micro.host_reads import Reads, counted, reads_by_rule, stated
 from draftwood.bench.micro.verifiers import DRAFTS, legal
-from draftwood.bench.study.known_distributions import known_rules
+from draftwood.bench.study.rules.known_distributions import known_rules
 
 BUILT_IN: dict[str, Any] = {name: rule for name, rule in known_rules().items() if rule is not None}
 

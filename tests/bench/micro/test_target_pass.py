@@ -34,7 +34,7 @@ from draftwood.models.decoder import Decoder
 from draftwood.models.loading.load import Loaded, load
 from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.host_reads import as_if_on_a_device
-from draftwood.testing.tiny import CONFIG, tiny_decoder, tiny_runner
+from draftwood.testing.parts.tiny import CONFIG, tiny_decoder, tiny_runner
 from mixed_blocks import mixed
 from native_levels import BEST, opened
 

@@ -23,14 +23,14 @@ from draftwood.bench.micro.verifiers import (
     verdicts,
 )
 from draftwood.bench.statistics import Ratio
-from draftwood.bench.study.known_distributions import known_rules, round_of
+from draftwood.bench.study.rules.known_distributions import known_rules, round_of
 from draftwood.core.legal_draws import RULES, Draw, Shape
 from draftwood.core.proposal_checks import faults
 from draftwood.core.tree import TokenTree
 from draftwood.models.loading.load import load
 from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.host_reads import as_if_on_a_device
-from draftwood.testing.tiny import tiny_decoder
+from draftwood.testing.parts.tiny import tiny_decoder
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 from draftwood.verifiers.rejection import Rejection

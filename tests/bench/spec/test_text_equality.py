@@ -19,7 +19,7 @@ from draftwood.bench.spec.text_equality import (
 )
 from draftwood.core.protocols import Runner
 from draftwood.core.sampling.params import SamplingParams
-from draftwood.testing.tiny import tiny_runner
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.verifiers.match import Match
 
 SMALL = "speculative_sampling:draft=first:1"

@@ -28,7 +28,7 @@ from draftwood.models.backends.quantised_blocks import pack, unpack
 from draftwood.models.loading.load import Loaded, load, load_weights
 from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.folder import write_folder
-from draftwood.testing.table_model import TableModel, context_free
+from draftwood.testing.parts.table_model import TableModel, context_free
 
 MOST, LEAST = 1.05, 0.9  # a model of 32 numbers a row has more near ties than one of 576
 

@@ -11,13 +11,13 @@ from draftwood.bench import other_processes
 from draftwood.bench.study.evaluate import Asked, Evaluation, Evaluator, evaluator, forecast, speed_up
 from draftwood.bench.study.predict import Spent
 from draftwood.bench.study.timed_answer import Answer
-from draftwood.cli.eval import text_line
+from draftwood.cli.studying.eval import text_line
 from draftwood.core.request import Stats
 from draftwood.core.verdict import Times, Verdict
 from draftwood.errors import OptionError
 from draftwood.models.loading.load import Loaded, load
 from draftwood.runners.open import runner_of
-from draftwood.testing.heads import random_head, write_head
+from draftwood.testing.parts.heads import random_head, write_head
 from draftwood.verifiers.match import Match
 
 pytestmark = pytest.mark.slow  # whole runs

@@ -7,7 +7,7 @@ import pytest
 
 from draftwood import recipes
 from draftwood.bench.study.timed_answer import TimedEngine
-from draftwood.controllers.cost import CostModel
+from draftwood.controllers.costs.cost import CostModel
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.models.loading.load import Loaded, load
 from draftwood.runners.open import runner_of

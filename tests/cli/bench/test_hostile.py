@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from draftwood.bench.study import hostile
-from draftwood.bench.study.hostile_workloads import NAMES
+from draftwood.bench.study.hostile import measure as hostile
+from draftwood.bench.study.hostile.workloads import NAMES
 from draftwood.cli.main import app
 from draftwood.testing.folder import write_folder
 

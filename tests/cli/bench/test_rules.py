@@ -11,7 +11,8 @@ import torch
 from typer.testing import CliRunner
 
 from draftwood.bench import other_processes
-from draftwood.bench.study import first_level, rules
+from draftwood.bench.study.rules import compare as rules
+from draftwood.bench.study.rules import first_level
 from draftwood.cli.main import app
 from draftwood.testing.folder import write_folder
 from planted_rules import Everything

@@ -22,9 +22,9 @@ from draftwood.drafters.text_cache import TextCache
 from draftwood.errors import CompositionError, OptionError
 from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.contracts import check_drafter, toy_round
+from draftwood.testing.parts.table_model import TableModel, random_probs
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.table_model import TableModel, random_probs
-from draftwood.testing.tiny import tiny_runner
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from draftwood.controllers.cost import CostModel
-from draftwood.controllers.survival import Survival
+from draftwood.controllers.costs.cost import CostModel
+from draftwood.controllers.estimates.survival import Survival
 from draftwood.core.verdict import Times
 from draftwood.drafters.combine.costs import REFRESH, RoundSeconds, judge, paying_nodes
 from draftwood.drafters.retrieval.retrieved import NOTHING, Retrieved

@@ -15,7 +15,7 @@ from draftwood.recipes import autoregressive
 from draftwood.runners.cpu import CpuRunner
 from draftwood.runners.cuda import CudaRunner
 from draftwood.testing.contracts import check_drafter, toy_round
-from draftwood.testing.oracle_drafter import NoisyOracle, Replay
+from draftwood.testing.parts.oracle_drafter import NoisyOracle, Replay
 from draftwood.trees.best_first import BestFirst
 from draftwood.verifiers.match import Match
 from fused_runs import MODEL, TEXTS, WAYS, V, params

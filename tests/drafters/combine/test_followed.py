@@ -13,9 +13,9 @@ from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.combine import followed
 from draftwood.drafters.combine.followed import Followed
 from draftwood.testing.contracts import check_drafter
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import random_probs
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import random_probs
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 from ragged import TARGET, check_same_text

@@ -25,9 +25,9 @@ from draftwood.runners.cpu import CpuRunner
 from draftwood.runners.cuda import CudaRunner
 from draftwood.testing.contracts import Always, check_drafter, toy_round
 from draftwood.testing.exact import acceptance, joint_error, leaves
-from draftwood.testing.oracle_drafter import NoisyOracle
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import TableModel, near, random_probs
+from draftwood.testing.parts.oracle_drafter import NoisyOracle
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import TableModel, near, random_probs
 from draftwood.trees.best_first import BestFirst
 from draftwood.verifiers.match import Match
 from every_rule import SMALL, Case, label, legal

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from draftwood.controllers.cost import CostModel
+from draftwood.controllers.costs.cost import CostModel
 from draftwood.core.host import put
 from draftwood.core.limit import Limit
 from draftwood.core.proposal import Proposal

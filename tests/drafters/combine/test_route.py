@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from device_runs import Ran, ran
-from draftwood.controllers.acceptance import NODES, Acceptance, Table
+from draftwood.controllers.estimates.acceptance import NODES, Acceptance, Table
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.limit import Limit, Load
 from draftwood.core.proposal import Proposal
@@ -25,8 +25,8 @@ from draftwood.recipes import autoregressive
 from draftwood.runners.cpu import CpuRunner
 from draftwood.runners.cuda import CudaRunner
 from draftwood.testing.contracts import check_drafter, toy_round
-from draftwood.testing.oracle_drafter import NoisyOracle, Replay
-from draftwood.testing.tiny import CONFIG, tiny_decoder
+from draftwood.testing.parts.oracle_drafter import NoisyOracle, Replay
+from draftwood.testing.parts.tiny import CONFIG, tiny_decoder
 from draftwood.trees.best_first import BestFirst
 from draftwood.verifiers.match import Match
 

@@ -25,8 +25,8 @@ from draftwood.drafters.target_roots import TargetRoots
 from draftwood.models.loading.load import load
 from draftwood.runners.open import runner_of
 from draftwood.testing.folder import write_folder
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import tiny_runner
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 

@@ -22,10 +22,10 @@ from draftwood.errors import CompositionError, OptionError
 from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.contracts import Always, check_drafter, toy_round
 from draftwood.testing.exact import acceptance, distance, first_token, joint_error, leaves, probs_of
+from draftwood.testing.parts.table_drafter import TableDrafter
+from draftwood.testing.parts.table_model import TableModel, context_free, near, random_probs
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.table_drafter import TableDrafter
-from draftwood.testing.table_model import TableModel, context_free, near, random_probs
-from draftwood.testing.tiny import tiny_runner
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 from draftwood.trees.static import Static

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from cache_ledger import first_wrong, keep_a_guess, ledger
-from draftwood.controllers.confidence import Confident
 from draftwood.controllers.fixed import Fixed
+from draftwood.controllers.stopping.confidence import Confident
 from draftwood.core.forward import ALL, ForwardInput, ForwardOutput, LayerPlan
 from draftwood.core.legal_draws import Draw
 from draftwood.core.limit import Limit, Load
@@ -33,8 +33,8 @@ from draftwood.errors import OptionError
 from draftwood.recipes import autoregressive
 from draftwood.testing.contracts import toy_round
 from draftwood.testing.host_reads import as_if_on_a_device
+from draftwood.testing.parts.tiny import CONFIG, tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import CONFIG, tiny_runner
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match

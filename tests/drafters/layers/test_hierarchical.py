@@ -35,8 +35,8 @@ from draftwood.errors import OptionError
 from draftwood.recipes import autoregressive
 from draftwood.runners.cuda import CudaRunner
 from draftwood.testing.host_reads import HostReads, as_if_on_a_device
+from draftwood.testing.parts.tiny import CONFIG, tiny_decoder, tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import CONFIG, tiny_decoder, tiny_runner
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match

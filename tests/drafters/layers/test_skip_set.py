@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from draftwood.drafters.layers import skip_set
 from draftwood.drafters.layers.skip_set import SkipSet, read_skip_set, write_file
 from draftwood.errors import OptionError
-from draftwood.testing.tiny import tiny_runner
+from draftwood.testing.parts.tiny import tiny_runner
 
 LAYERS = st.frozensets(st.integers(0, 40))
 

@@ -23,9 +23,9 @@ from draftwood.errors import CompositionError
 from draftwood.recipes import autoregressive
 from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.host_reads import as_if_on_a_device
+from draftwood.testing.parts.table_model import TableModel, context_free
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.table_model import TableModel, context_free
-from draftwood.testing.tiny import tiny_runner
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match

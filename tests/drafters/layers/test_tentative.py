@@ -34,7 +34,7 @@ from draftwood.testing.exact import (
     probs_of,
 )
 from draftwood.testing.host_reads import HostReads, as_if_on_a_device
-from draftwood.testing.table_model import Conditional, TableModel, context_free, joint, near, random_probs
+from draftwood.testing.parts.table_model import Conditional, TableModel, context_free, joint, near, random_probs
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 from draftwood.verifiers.rejection import Rejection

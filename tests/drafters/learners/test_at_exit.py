@@ -9,7 +9,7 @@ from draftwood.core.train_plan import Shown
 from draftwood.drafters.learners.at_exit import AtExit, AtExits
 from draftwood.drafters.learners.plans import exit_plan, exits_plan
 from draftwood.drafters.nets.runners.runner import FloatRunner
-from draftwood.testing.tiny import CONFIG, tiny_runner
+from draftwood.testing.parts.tiny import CONFIG, tiny_runner
 
 LENGTH, VOCAB = 7, CONFIG.vocab_size
 

@@ -18,8 +18,8 @@ from draftwood.drafters.learners.plans import probes_plan
 from draftwood.errors import CompositionError, OptionError
 from draftwood.runners.cpu import CpuRunner
 from draftwood.testing.contracts import toy_round
-from draftwood.testing.table_model import TableModel, context_free
-from draftwood.testing.tiny import CONFIG, tiny_runner
+from draftwood.testing.parts.table_model import TableModel, context_free
+from draftwood.testing.parts.tiny import CONFIG, tiny_runner
 from draftwood.train.loop.teacher import Teacher
 from own_layers import int8
 

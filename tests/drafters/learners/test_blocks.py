@@ -12,7 +12,7 @@ from draftwood.drafters.learners import blocks
 from draftwood.drafters.learners.blocks import BlockLearner
 from draftwood.drafters.learners.plans import block_plan
 from draftwood.errors import OptionError
-from draftwood.testing.tiny import CONFIG, tiny_runner
+from draftwood.testing.parts.tiny import CONFIG, tiny_runner
 
 LENGTH, VOCAB, AHEAD = 9, CONFIG.vocab_size, 3
 KEEP = torch.arange(0, VOCAB, 2)

@@ -13,7 +13,7 @@ from draftwood.core.train_plan import Shown
 from draftwood.drafters.learners.glancing import Glancing
 from draftwood.drafters.learners.plans import semi_plan
 from draftwood.errors import OptionError
-from draftwood.testing.tiny import CONFIG, tiny_runner
+from draftwood.testing.parts.tiny import CONFIG, tiny_runner
 
 LENGTH, VOCAB = 13, CONFIG.vocab_size
 KEEP = torch.arange(0, VOCAB, 2)

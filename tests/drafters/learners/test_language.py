@@ -15,7 +15,7 @@ from draftwood.errors import WeightsError
 from draftwood.runners.cpu import CpuRunner
 from draftwood.runners.exits import Exits
 from draftwood.runners.nested import NestedRunner
-from draftwood.testing.tiny import CONFIG, tiny_runner
+from draftwood.testing.parts.tiny import CONFIG, tiny_runner
 
 LENGTH, VOCAB = 7, CONFIG.vocab_size
 SIZES: dict[str, Any] = {"width": 16, "layers": 3, "heads": 2, "inner": 24, "rate": 1e-3, "seed": 1}

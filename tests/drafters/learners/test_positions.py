@@ -10,8 +10,8 @@ from draftwood.core.train_plan import Shown
 from draftwood.drafters.learners.language import Language
 from draftwood.drafters.learners.parallel import Parallel
 from draftwood.drafters.learners.positions import Taught, imitate, positions, prompt_positions, taught
-from draftwood.drafters.learners.unrolled import Unrolled
-from draftwood.testing.tiny import CONFIG, tiny_runner
+from draftwood.drafters.learners.unrolling.unrolled import Unrolled
+from draftwood.testing.parts.tiny import CONFIG, tiny_runner
 from draftwood.train.loop.teacher import Teacher
 from draftwood.train.objectives import inverse, soft_cross_entropy
 from tiny_heads import random_net

@@ -31,10 +31,10 @@ from draftwood.drafters.on_features.feature_text import TextState
 from draftwood.recipes import autoregressive
 from draftwood.testing import exact
 from draftwood.testing.contracts import Always
-from draftwood.testing.heads import random_head
 from draftwood.testing.host_reads import as_if_on_a_device
+from draftwood.testing.parts.heads import random_head
+from draftwood.testing.parts.tiny import CONFIG, tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import CONFIG, tiny_runner
 from draftwood.train.loop.teacher import Teacher
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain

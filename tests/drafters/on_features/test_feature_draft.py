@@ -21,10 +21,10 @@ from draftwood.engine import drafting
 from draftwood.models.backends import int8_weights
 from draftwood.models.backends.int8_native import NativeDecoder
 from draftwood.runners.cpu import CpuRunner
-from draftwood.testing.heads import random_head
 from draftwood.testing.host_reads import HostReads, as_if_on_a_device
+from draftwood.testing.parts.heads import random_head
+from draftwood.testing.parts.tiny import CONFIG
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import CONFIG
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 from draftwood.trees.grow import NO_NUMBERS

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from draftwood.cache.dense import DenseCache
-from draftwood.controllers.cost import CostModel
+from draftwood.controllers.costs.cost import CostModel
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.config import EngineConfig
 from draftwood.core.legal_draws import Draw
@@ -18,7 +18,7 @@ from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.combine.vocab_trim import VocabTrim
 from draftwood.drafters.nothing import Nothing
 from draftwood.engine.engine import Engine
-from draftwood.testing.tiny import CONFIG
+from draftwood.testing.parts.tiny import CONFIG
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 from draftwood.trees.static import Static

@@ -24,9 +24,9 @@ from draftwood.drafters.on_features.heads import Heads
 from draftwood.errors import OptionError
 from draftwood.testing import exact
 from draftwood.testing.contracts import Always, check_drafter, toy_round
-from draftwood.testing.heads import random_head
+from draftwood.testing.parts.heads import random_head
+from draftwood.testing.parts.tiny import CONFIG, tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import CONFIG, tiny_runner
 from draftwood.train.loop.teacher import Teacher
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain

@@ -33,10 +33,10 @@ from draftwood.runners.cpu import CpuRunner
 from draftwood.runners.cuda import CudaRunner
 from draftwood.testing.contracts import check_drafter, toy_round
 from draftwood.testing.exact import Free
-from draftwood.testing.heads import random_head
 from draftwood.testing.host_reads import as_if_on_a_device
+from draftwood.testing.parts.heads import random_head
+from draftwood.testing.parts.tiny import CONFIG, tiny_decoder, tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import CONFIG, tiny_decoder, tiny_runner
 from draftwood.train.loop.teacher import Teacher
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain

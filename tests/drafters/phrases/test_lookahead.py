@@ -27,9 +27,9 @@ from draftwood.runners.cpu import CpuRunner
 from draftwood.runners.cuda import CudaRunner
 from draftwood.testing.contracts import check_drafter, toy_round
 from draftwood.testing.exact import Free
+from draftwood.testing.parts.tiny import tiny_decoder, tiny_runner
+from draftwood.testing.parts.token_pool import PoolDrafter, PoolRule
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import tiny_decoder, tiny_runner
-from draftwood.testing.token_pool import PoolDrafter, PoolRule
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 

@@ -25,8 +25,8 @@ from draftwood.runners.cpu import CpuRunner
 from draftwood.runners.cuda import CudaRunner
 from draftwood.testing.contracts import Always, check_drafter, toy_round
 from draftwood.testing.exact import first_token, joint_error, leaves
-from draftwood.testing.table_model import TableModel, context_free, random_probs
-from draftwood.testing.tiny import CONFIG, tiny_decoder, tiny_runner
+from draftwood.testing.parts.table_model import TableModel, context_free, random_probs
+from draftwood.testing.parts.tiny import CONFIG, tiny_decoder, tiny_runner
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 from planted_rules import LongestOfPaths

@@ -34,8 +34,8 @@ from draftwood.runners.cpu import CpuRunner
 from draftwood.runners.cuda import CudaRunner
 from draftwood.testing.contracts import Always, check_drafter, toy_round
 from draftwood.testing.exact import first_token, joint_error, leaves
-from draftwood.testing.table_model import Conditional, TableModel, context_free, random_probs
-from draftwood.testing.tiny import CONFIG, tiny_decoder, tiny_runner
+from draftwood.testing.parts.table_model import Conditional, TableModel, context_free, random_probs
+from draftwood.testing.parts.tiny import CONFIG, tiny_decoder, tiny_runner
 from draftwood.train.data.hidden_states import final_states
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match

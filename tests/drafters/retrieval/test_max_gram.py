@@ -13,8 +13,8 @@ from draftwood.core.sampling.params import SamplingParams
 from draftwood.drafters.retrieval.max_gram import MaxGram
 from draftwood.errors import OptionError
 from draftwood.testing.contracts import Always, check_drafter, toy_round
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import tiny_runner
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 

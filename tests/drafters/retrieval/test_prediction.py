@@ -19,8 +19,8 @@ from draftwood.drafters.retrieval.predicted import Counts
 from draftwood.drafters.retrieval.prediction import Prediction
 from draftwood.drafters.retrieval.retrieved import NOTHING
 from draftwood.testing.contracts import Always, check_drafter, toy_round
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import tiny_runner
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 

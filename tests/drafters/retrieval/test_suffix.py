@@ -19,8 +19,8 @@ from draftwood.errors import OptionError
 from draftwood.kernels.cpu.levels import STOCK, SWITCH
 from draftwood.kernels.suffix_index import PlainIndex
 from draftwood.testing.contracts import Always, check_drafter, toy_round
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import tiny_runner
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 

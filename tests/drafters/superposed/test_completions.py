@@ -12,8 +12,8 @@ from draftwood.drafters.superposed import completions
 from draftwood.drafters.superposed.completions import complete
 from draftwood.drafters.superposed.superposition import Superposition
 from draftwood.runners.cpu import CpuRunner
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import tiny_runner
 
 TARGET = tiny_runner(2)
 PROMPTS = [[1, 2, 3], [4], [5, 6] * 20, [7, 8, 9, 7, 8]]

@@ -21,8 +21,8 @@ from draftwood.drafters.superposed.superposition import Superposition
 from draftwood.runners.cpu import CpuRunner
 from draftwood.runners.cuda import CudaRunner
 from draftwood.testing.contracts import check_drafter, toy_round
+from draftwood.testing.parts.tiny import tiny_decoder, tiny_runner
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import tiny_decoder, tiny_runner
 from draftwood.trees.best_first import BestFirst
 from draftwood.verifiers.match import Match
 

@@ -10,7 +10,7 @@ from draftwood.drafters.superposed.beam import Beam, Draft, Ranked
 from draftwood.drafters.superposed.ngrams import TextCounts
 from draftwood.drafters.superposed.superposition import UNKNOWN, Superposition, mixed_input, ranked
 from draftwood.errors import OptionError
-from draftwood.testing.tiny import tiny_runner
+from draftwood.testing.parts.tiny import tiny_runner
 
 RANKED = Ranked([3, 4, 5], [2.0, 1.0, 0.0], 3.0)
 BEAM = Beam(2, (Draft((1, 2), -0.1, (-0.1, -0.2)), Draft((1, 9), -0.2, (-0.1, -0.3))))

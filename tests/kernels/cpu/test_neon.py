@@ -13,7 +13,7 @@ from torch import Tensor
 import gguf_blocks
 from batch_invariance import batch_invariance_faults
 from draftwood.cache.dense import DenseCache
-from draftwood.controllers.cost import CostModel
+from draftwood.controllers.costs.cost import CostModel
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.config import EngineConfig
 from draftwood.core.forward import FINAL, ForwardInput
@@ -31,8 +31,8 @@ from draftwood.models.backends.int8_native_arguments import matrix
 from draftwood.models.backends.int8_weights import from_tensors
 from draftwood.models.backends.quantised_blocks import Kind, Packed
 from draftwood.runners.cpu import CpuRunner
-from draftwood.testing.heads import random_head
-from draftwood.testing.tiny import CONFIG
+from draftwood.testing.parts.heads import random_head
+from draftwood.testing.parts.tiny import CONFIG
 from draftwood.trees.static import Static
 from draftwood.verifiers.match import Match
 from emulated import CLANG, GCC, MISSING, compiled, emulated

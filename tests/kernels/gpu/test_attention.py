@@ -20,7 +20,7 @@ from draftwood.kernels.gpu import tiles
 from draftwood.kernels.gpu.launch import INTERPRETED
 from draftwood.kernels.gpu.operations import Operations
 from draftwood.runners.cuda import CudaRunner
-from draftwood.testing.tiny import CONFIG, tiny_decoder
+from draftwood.testing.parts.tiny import CONFIG, tiny_decoder
 from gpu_cases import DEVICE, DTYPE
 
 WIDE = replace(CONFIG, hidden_size=64, head_dim=16, num_layers=2, max_positions=512)

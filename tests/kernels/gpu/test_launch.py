@@ -18,7 +18,7 @@ import torch
 import draftwood.cli.bench.gpu, draftwood.drafters.nets.runners.device_runner
 from draftwood.kernels.gpu.launch import runs_on
 from draftwood.runners.cuda import CudaRunner
-from draftwood.testing.tiny import tiny_decoder
+from draftwood.testing.parts.tiny import tiny_decoder
 runner = CudaRunner(tiny_decoder(dtype=torch.bfloat16)).open(1, 16)
 print(type(runner.cache).__name__, runs_on(torch.device("cuda")))
 """

@@ -11,7 +11,7 @@ from draftwood.kernels.cpu.levels import LEVELS, SWITCH
 from draftwood.kernels.cpu.library import Library
 from draftwood.models.backends import choose, int8_weights
 from draftwood.models.backends.choose import AUTO, INT8, int8_decoder, like, open_library, precision, supported
-from draftwood.testing.tiny import CONFIG, tiny_decoder, tiny_weights
+from draftwood.testing.parts.tiny import CONFIG, tiny_decoder, tiny_weights
 
 EVERYTHING = frozenset().union(*(level.needs for level in LEVELS))
 NAMES = [level.name for level in LEVELS]

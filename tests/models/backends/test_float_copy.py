@@ -12,8 +12,8 @@ from draftwood.models.backends.int8_native import NativeDecoder
 from draftwood.models.backends.int8_stock import StockDecoder
 from draftwood.models.decoder import Decoder
 from draftwood.runners.cpu import CpuRunner
-from draftwood.testing.table_model import TableModel, context_free
-from draftwood.testing.tiny import CONFIG, tiny_decoder
+from draftwood.testing.parts.table_model import TableModel, context_free
+from draftwood.testing.parts.tiny import CONFIG, tiny_decoder
 from native_levels import BEST, kept_weights, opened
 
 

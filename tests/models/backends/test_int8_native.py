@@ -21,7 +21,7 @@ from draftwood.models.backends.int8_native import NativeDecoder
 from draftwood.models.backends.int8_native_arguments import NativePass
 from draftwood.models.backends.quantised_blocks import Kind
 from draftwood.models.decoder import Decoder
-from draftwood.testing.tiny import CONFIG
+from draftwood.testing.parts.tiny import CONFIG
 from mixed_blocks import mixed
 from native_levels import BEST, EVERY_LEVEL, OTHERS, distance, kept_weights, opened, packed
 

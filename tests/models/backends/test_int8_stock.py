@@ -19,7 +19,7 @@ from draftwood.models.backends.int8_stock import StockDecoder, StockLinear, spli
 from draftwood.models.backends.quantised_blocks import Kind, pack, unpack
 from draftwood.models.decoder import Decoder
 from draftwood.models.loading.tensor_names import expected
-from draftwood.testing.tiny import CONFIG
+from draftwood.testing.parts.tiny import CONFIG
 from mixed_blocks import mixed
 
 FAMILIES: dict[str, dict[str, Any]] = {

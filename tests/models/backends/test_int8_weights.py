@@ -11,7 +11,7 @@ from draftwood.core.config import ModelConfig
 from draftwood.models.backends import int8_weights
 from draftwood.models.backends.int8_weights import Int8Weights
 from draftwood.models.backends.quantised_blocks import Kind, pack, unpack
-from draftwood.testing.tiny import CONFIG, tiny_weights
+from draftwood.testing.parts.tiny import CONFIG, tiny_weights
 
 SHAPES: dict[str, dict[str, Any]] = {
     "tied": {},

@@ -15,7 +15,7 @@ from draftwood.errors import WeightsError
 from draftwood.models.backends import packed_file
 from draftwood.models.backends.int8_weights import Entry, Int8Weights, Rows, TensorSource, entries, from_tensors
 from draftwood.models.backends.quantised_blocks import Kind, Packed
-from draftwood.testing.tiny import CONFIG, tiny_weights
+from draftwood.testing.parts.tiny import CONFIG, tiny_weights
 from mixed_blocks import mixed
 
 SHAPES: dict[str, dict[str, Any]] = {

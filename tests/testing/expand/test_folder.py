@@ -20,7 +20,7 @@ from draftwood.testing.expand.fill import Filling
 from draftwood.testing.expand.folder import write_expanded
 from draftwood.testing.expand.shape import Shape
 from draftwood.testing.folder import write_folder
-from draftwood.testing.heads import random_head, write_head
+from draftwood.testing.parts.heads import random_head, write_head
 from expansions import logits
 
 WIDE = Shape(3, 64, 8, 2, 16, 64, 300)

@@ -16,7 +16,7 @@ from draftwood.testing.expand.fill import Filling
 from draftwood.testing.expand.folder import write_expanded
 from draftwood.testing.expand.shape import Shape
 from draftwood.testing.folder import write_folder
-from draftwood.testing.heads import random_head, write_head
+from draftwood.testing.parts.heads import random_head, write_head
 from draftwood.testing.random_gguf import SHAPES
 from expansions import logits
 

@@ -16,7 +16,7 @@ from draftwood.errors import OptionError
 from draftwood.testing.expand import heads
 from draftwood.testing.expand.heads import expand_head
 from draftwood.testing.expand.shape import Shape, expanded
-from draftwood.testing.tiny import CONFIG
+from draftwood.testing.parts.tiny import CONFIG
 from draftwood.trees.best_first import BestFirst
 from expansions import THREE, both, expand, filling, float64_runner, runner, served, weights
 

@@ -7,7 +7,7 @@ import pytest
 from draftwood.core.config import ModelConfig
 from draftwood.errors import OptionError
 from draftwood.testing.expand.shape import SHAPES, Shape, constant, epsilon, expanded, num_parameters, parse
-from draftwood.testing.tiny import CONFIG
+from draftwood.testing.parts.tiny import CONFIG
 
 SMOL = ModelConfig(
     family="llama", vocab_size=49152, hidden_size=576, num_layers=30, num_heads=9, num_kv_heads=3, head_dim=64,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from draftwood.testing.tiny import CONFIG, tiny_runner
+from draftwood.testing.parts.tiny import CONFIG, tiny_runner
 from draftwood.train.data.hidden_states import final_states
 
 

@@ -10,7 +10,7 @@ import torch
 from draftwood.drafters.nets.files.store import read as read_own
 from draftwood.drafters.nets.files.store import to_bytes
 from draftwood.errors import ModelError, OptionError, UnknownNameError, WeightsError
-from draftwood.testing.heads import write_head
+from draftwood.testing.parts.heads import write_head
 from draftwood.train.formats.convert import FORMATS, OWN, Conversion, convert, detect, read
 from format_heads import KINDS, columns, edit, folder_of, head, logits, shown, target
 

@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 from draftwood.drafters.nets.files.store import Head
 from draftwood.errors import WeightsError
 from draftwood.models.loading.hf_config import unparse
-from draftwood.testing.tiny import tiny_weights
+from draftwood.testing.parts.tiny import tiny_weights
 from draftwood.train.formats.conversion import Target
 from draftwood.train.formats.roundtrip import LIMIT, Input
 from format_heads import VOCAB, Conversion, columns, edit, folder_of, head, logits, read, target

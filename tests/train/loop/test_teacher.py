@@ -11,7 +11,7 @@ from draftwood.core.forward import FINAL, ForwardInput
 from draftwood.models.backends.int8_native import NativeDecoder
 from draftwood.models.loading.load import Loaded
 from draftwood.runners.open import runner_of
-from draftwood.testing.tiny import CONFIG, tiny_runner
+from draftwood.testing.parts.tiny import CONFIG, tiny_runner
 from draftwood.train.loop.teacher import Teacher, passes, read_features
 
 SHAPES = {

@@ -14,7 +14,7 @@ from draftwood.core.train_plan import Learn, TrainPlan
 from draftwood.drafters.learners.plans import feature_plan, language_plan, parallel_plan
 from draftwood.errors import OptionError, TrainError
 from draftwood.recipes import ada_eagle, dynamic_mcsd, eagle, eagle3, griffin, hispec, koala, sdsat, specdec_pp
-from draftwood.testing.tiny import tiny_runner
+from draftwood.testing.parts.tiny import tiny_runner
 from draftwood.train.loop import checkpoint
 from draftwood.train.loop.batches import Batches
 from draftwood.train.loop.teacher import Teacher

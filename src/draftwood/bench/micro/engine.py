@@ -20,7 +20,7 @@ from draftwood.core.sampling.params import SamplingParams
 from draftwood.core.verdict import PARTS, Times
 from draftwood.llm import LLM
 from draftwood.models.loading.load import Loaded
-from draftwood.testing.oracle_drafter import Replay
+from draftwood.testing.parts.oracle_drafter import Replay
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 

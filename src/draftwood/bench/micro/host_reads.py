@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 from draftwood.bench.micro.verifiers import DRAFTS, World, legal
-from draftwood.bench.study.known_distributions import known_rules, scored
+from draftwood.bench.study.rules.known_distributions import known_rules, scored
 from draftwood.core.proposal import Proposal
 from draftwood.core.protocols import Verifier
 from draftwood.core.verdict import Verdict

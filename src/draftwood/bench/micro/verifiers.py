@@ -17,7 +17,7 @@ from torch import Tensor
 
 from draftwood.bench.micro.target_pass import Stage, clock, flat, order, spread
 from draftwood.bench.statistics import Ratio, mean, ratio_of_pairs
-from draftwood.bench.study.known_distributions import drafted, known_rules, round_of, scored
+from draftwood.bench.study.rules.known_distributions import drafted, known_rules, round_of, scored
 from draftwood.core.host_tree import HostTree
 from draftwood.core.legal_draws import RULES, Draw, Shape
 from draftwood.core.model_info import CPU

@@ -14,7 +14,7 @@ from draftwood.bench.spec.text_equality import EVERY, difference, few_enough, no
 from draftwood.bench.statistics import Ratio, ratio_of_means
 from draftwood.bench.study.predict import Forecast, Pair, Spent, estimated, fitted, observed
 from draftwood.bench.study.timed_answer import Answer, TimedEngine
-from draftwood.controllers.cost import CostModel
+from draftwood.controllers.costs.cost import CostModel
 from draftwood.core.recipe import Recipe
 from draftwood.core.sampling.params import SamplingParams
 from draftwood.errors import OptionError

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from math import log
 
 from draftwood.bench.statistics import Ratio
-from draftwood.controllers.cost import CostModel
+from draftwood.controllers.costs.cost import CostModel
 from draftwood.core.verdict import Times
 
 CLOSE = 0.15  # largest relative error of a good prediction

@@ -20,7 +20,7 @@ from draftwood.errors import OptionError
 from draftwood.llm import LLM
 from draftwood.models.loading.load import Loaded
 from draftwood.runners.open import runner_of
-from draftwood.testing.oracle_drafter import NoisyOracle
+from draftwood.testing.parts.oracle_drafter import NoisyOracle
 from draftwood.trees.chain import Chain
 from draftwood.verifiers.match import Match
 

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from draftwood.bench.trace.records import RoundRecord
-from draftwood.controllers.cost import KNOTS, LONGEST, CostModel
-from draftwood.controllers.draft_cost import DraftCost
+from draftwood.controllers.costs.cost import KNOTS, LONGEST, CostModel
+from draftwood.controllers.costs.draft_cost import DraftCost
 from draftwood.core.verdict import Times
 from draftwood.errors import OptionError
 from draftwood.kernels.cpu.processor import processor_name

@@ -15,7 +15,7 @@ from draftwood.bench.trace.records import RoundRecord
 from draftwood.bench.trace.summary import Summary, decoding, priced
 from draftwood.bench.trace.text_model import FollowText, KnownCosts, Retimed, TextModel
 from draftwood.bench.trace.trace import MATCH, Trace
-from draftwood.controllers.priced import Priced
+from draftwood.controllers.costs.priced import Priced
 from draftwood.core.config import EngineConfig
 from draftwood.core.model_info import ModelInfo
 from draftwood.core.protocols import Drafter

@@ -2,7 +2,7 @@
 
 import typer
 
-from draftwood.cli.bench.command import MeasuringCommand
+from draftwood.cli.bench.common.command import MeasuringCommand
 from draftwood.cli.bench.drafters import drafters
 from draftwood.cli.bench.edits import edits
 from draftwood.cli.bench.engine import engine

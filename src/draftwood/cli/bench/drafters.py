@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from draftwood.bench.cells import percent
-from draftwood.cli.bench import shared
-from draftwood.cli.bench.progress import quarters, say
-from draftwood.cli.bench.table_cells import compact
+from draftwood.cli.bench.common import shared
+from draftwood.cli.bench.common.progress import quarters, say
+from draftwood.cli.bench.common.table_cells import compact
 from draftwood.cli.screen import Screen
 from draftwood.errors import UnknownNameError
 from draftwood.option_parsing import words_of

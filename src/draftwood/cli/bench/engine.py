@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from draftwood.bench.cells import interval
-from draftwood.cli.bench import shared
-from draftwood.cli.bench.progress import quarters
-from draftwood.cli.bench.table_cells import compact
+from draftwood.cli.bench.common import shared
+from draftwood.cli.bench.common.progress import quarters
+from draftwood.cli.bench.common.table_cells import compact
 from draftwood.cli.open_llm import PLAIN
 from draftwood.cli.options import Device, Dtype
 from draftwood.cli.options import temperatures as temperatures_of

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from draftwood.cli.bench.progress import quarters
-from draftwood.cli.bench.shared import whole_numbers
+from draftwood.cli.bench.common.progress import quarters
+from draftwood.cli.bench.common.shared import whole_numbers
 from draftwood.cli.screen import GREEN, Screen
 from draftwood.errors import OptionError
 

@@ -6,15 +6,15 @@ import typer
 
 from draftwood.bench.cells import NONE, interval, number, percent
 from draftwood.bench.cells import rounds as rounds_cell
-from draftwood.cli.bench import shared
-from draftwood.cli.bench.progress import say
-from draftwood.cli.bench.table_cells import compact
+from draftwood.cli.bench.common import shared
+from draftwood.cli.bench.common.progress import say
+from draftwood.cli.bench.common.table_cells import compact
 from draftwood.cli.options import Device, Dtype, Seed
 from draftwood.cli.screen import Screen
 from draftwood.errors import OptionError
 
 if TYPE_CHECKING:
-    from draftwood.bench.study.hostile import Row
+    from draftwood.bench.study.hostile.measure import Row
 
 MOST = 24  # different prompts of each kind
 COUNT_HELP = "Requests of each workload; of one-token-batch, batches of eight."
@@ -41,8 +41,8 @@ def hostile(
     that slows down midway. Status 1 if the interval of the speed ratio lies below 0.98 as a whole, if more than 50 decoding
     rounds in a row are below 0.98 by median costs, if a text differs from plain decoding's, or if the drafter was disabled.
     """
-    from draftwood.bench.study.hostile import measure
-    from draftwood.bench.study.hostile_workloads import workload
+    from draftwood.bench.study.hostile.measure import measure
+    from draftwood.bench.study.hostile.workloads import workload
 
     shared.writable(out)
     chosen, *others = shared.recipe_names(recipe, "--recipe auto")
@@ -69,7 +69,7 @@ def hostile(
 
 def names_of(text: str) -> list[str]:
     """Workloads that exist; all of them if none is named."""
-    from draftwood.bench.study.hostile_workloads import NAMES
+    from draftwood.bench.study.hostile.workloads import NAMES
 
     names = [word.strip() for word in text.split(",") if word.strip()]
     if wrong := [name for name in names if name not in NAMES]:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from draftwood.bench.cells import NONE, interval
-from draftwood.cli.bench.progress import quarters
-from draftwood.cli.bench.shared import Model, Out, Threads, begin, save, source_lines, whole_numbers, writable
-from draftwood.cli.bench.table_cells import compact
+from draftwood.cli.bench.common.progress import quarters
+from draftwood.cli.bench.common.shared import Model, Out, Threads, begin, save, source_lines, whole_numbers, writable
+from draftwood.cli.bench.common.table_cells import compact
 from draftwood.cli.options import Device, Dtype
 from draftwood.cli.screen import Screen
 

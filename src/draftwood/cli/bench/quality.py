@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from draftwood.bench.cells import interval
-from draftwood.cli.bench.progress import say
-from draftwood.cli.bench.shared import MaxTokens, Model, Out, save, writable
-from draftwood.cli.bench.table_cells import compact
+from draftwood.cli.bench.common.progress import say
+from draftwood.cli.bench.common.shared import MaxTokens, Model, Out, save, writable
+from draftwood.cli.bench.common.table_cells import compact
 from draftwood.cli.options import Device, Seed
 from draftwood.cli.screen import Screen
 from draftwood.errors import OptionError

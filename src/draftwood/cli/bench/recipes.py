@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from draftwood.cli.bench.shared import MaxTokens, Model, Questions, Temperatures, Threads, recipe_names, writable
+from draftwood.cli.bench.common.shared import MaxTokens, Model, Questions, Temperatures, Threads, recipe_names, writable
+from draftwood.cli.bench.common.table_cells import compact
 from draftwood.cli.bench.spec import (
     Fresh,
     PerTask,
@@ -20,7 +21,6 @@ from draftwood.cli.bench.spec import (
     run,
     settings,
 )
-from draftwood.cli.bench.table_cells import compact
 from draftwood.cli.options import Device, Dtype
 from draftwood.cli.options import temperatures as temperatures_of
 from draftwood.cli.screen import Screen

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from draftwood.cli.bench import shared
+from draftwood.cli.bench.common import shared
 from draftwood.cli.bench.spec import Html, html_page
 from draftwood.cli.screen import Screen
 from draftwood.errors import OptionError

@@ -12,10 +12,10 @@ import typer
 from rich.table import Table
 
 from draftwood.bench.cells import NONE, interval, number
-from draftwood.cli.bench import shared
-from draftwood.cli.bench.progress import say
+from draftwood.cli.bench.common import shared
+from draftwood.cli.bench.common.progress import say
+from draftwood.cli.bench.common.table_cells import compact
 from draftwood.cli.bench.spec import read_items
-from draftwood.cli.bench.table_cells import compact
 from draftwood.cli.interrupt import STATUS, until_interrupted
 from draftwood.cli.options import Device, Dtype, TopP, said_top_p, sampling
 from draftwood.cli.options import temperatures as temperatures_of
@@ -24,7 +24,7 @@ from draftwood.errors import OptionError
 from draftwood.option_parsing import words_of
 
 if TYPE_CHECKING:
-    from draftwood.bench.study.rules import Cell, Claim, Line
+    from draftwood.bench.study.rules.compare import Cell, Claim, Line
 
 ROOTS = "positions are those of the first rule's run; the other rules judged the same trees with coins of their own"
 Some = Annotated[str, typer.Option(help="Some of them, separated by commas; all if left out.")]
@@ -72,8 +72,8 @@ def rules(
 
     from draftwood import recipes
     from draftwood.bench.spec.questions import chat_prompts, in_turn
-    from draftwood.bench.study.rule_trees import chosen_trees
-    from draftwood.bench.study.rules import chosen_rules, claim, faults, left_out, measure
+    from draftwood.bench.study.rules.compare import chosen_rules, claim, faults, left_out, measure
+    from draftwood.bench.study.rules.rule_trees import chosen_trees
     from draftwood.runners.open import runner_of
 
     shapes, able = chosen_trees(words_of(trees), nodes), chosen_rules(words_of(rules), lp=lp)

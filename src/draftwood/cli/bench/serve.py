@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from draftwood.bench.cells import NONE, interval, number
-from draftwood.cli.bench import shared
-from draftwood.cli.bench.progress import quarters
-from draftwood.cli.bench.table_cells import compact
+from draftwood.cli.bench.common import shared
+from draftwood.cli.bench.common.progress import quarters
+from draftwood.cli.bench.common.table_cells import compact
 from draftwood.cli.options import Device, Dtype
 from draftwood.cli.screen import Screen
 from draftwood.errors import OptionError

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from draftwood.cli.bench import shared
+from draftwood.cli.bench.common import shared
 from draftwood.cli.options import Device, Dtype, Seed
 from draftwood.cli.screen import Screen
 from draftwood.errors import OptionError

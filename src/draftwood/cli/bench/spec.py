@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from draftwood.cli.bench import shared
 from draftwood.cli.bench import spec_tables as tables
-from draftwood.cli.bench.progress import Progress, say
+from draftwood.cli.bench.common import shared
+from draftwood.cli.bench.common.progress import Progress, say
 from draftwood.cli.options import Device, Dtype
 from draftwood.cli.screen import Screen
 from draftwood.errors import OptionError

@@ -6,7 +6,7 @@ from typing import Any
 from rich.table import Table
 
 from draftwood.bench.cells import NONE, interval, number, percent
-from draftwood.cli.bench.table_cells import compact
+from draftwood.cli.bench.common.table_cells import compact
 
 ALL = "overall"
 LEGEND = (

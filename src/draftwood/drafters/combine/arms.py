@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from draftwood.controllers.acceptance import Acceptance, Outlook, Size
-from draftwood.controllers.shifts import Shifts
-from draftwood.controllers.survival import Survival
-from draftwood.controllers.yields import Yield, Yields
+from draftwood.controllers.estimates.acceptance import Acceptance, Outlook, Size
+from draftwood.controllers.estimates.shifts import Shifts
+from draftwood.controllers.estimates.survival import Survival
+from draftwood.controllers.estimates.yields import Yield, Yields
 from draftwood.core.limit import CostEstimate, Limit
 from draftwood.core.request import Request
 from draftwood.core.round import Round

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from draftwood.controllers.survival import Survival
+from draftwood.controllers.estimates.survival import Survival
 from draftwood.core.limit import CostEstimate
 from draftwood.core.round import Round
 from draftwood.drafters.combine.paying import most_paying

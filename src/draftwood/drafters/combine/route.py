@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from draftwood.controllers.doubt import Doubt
-from draftwood.controllers.survival import Survival
+from draftwood.controllers.estimates.survival import Survival
 from draftwood.core import host
 from draftwood.core.forward import ForwardOutput, Needs
 from draftwood.core.host import put

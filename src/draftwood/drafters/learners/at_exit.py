@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from draftwood.core.forward import FINAL, Needs
 from draftwood.core.train_plan import Shown
-from draftwood.drafters.learners.attention import unrolled_attention
 from draftwood.drafters.learners.positions import imitate, taught
+from draftwood.drafters.learners.unrolling.attention import unrolled_attention
 from draftwood.models.rope import angles, frequencies
 from draftwood.train.objectives import inverse
 

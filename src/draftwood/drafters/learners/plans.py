@@ -16,11 +16,11 @@ from draftwood.drafters.layers.hierarchical import exit_layers
 from draftwood.drafters.learners.at_exit import AtExit, AtExits
 from draftwood.drafters.learners.at_probes import AtProbes
 from draftwood.drafters.learners.blocks import BlockLearner
-from draftwood.drafters.learners.decision import Decision
 from draftwood.drafters.learners.glancing import Glancing
 from draftwood.drafters.learners.language import Language
+from draftwood.drafters.learners.lengths.decision import Decision
 from draftwood.drafters.learners.parallel import Parallel
-from draftwood.drafters.learners.unrolled import Unrolled
+from draftwood.drafters.learners.unrolling.unrolled import Unrolled
 from draftwood.drafters.nets.files.build import net
 from draftwood.drafters.nets.files.config import HeadConfig
 from draftwood.drafters.nets.make_drafter import check_exit, states_width

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.controllers.yields import Yield, Yields
+from draftwood.controllers.estimates.yields import Yield, Yields
 from draftwood.core import host
 from draftwood.core.forward import FINAL, ForwardOutput, Needs
 from draftwood.core.host import put

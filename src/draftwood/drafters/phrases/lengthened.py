@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from draftwood.controllers.survival import Survival
+from draftwood.controllers.estimates.survival import Survival
 from draftwood.core.forward import ForwardOutput, Needs
 from draftwood.core.host import host, on_host, put
 from draftwood.core.legal_draws import Draw

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from draftwood.controllers.survival import Survival
-from draftwood.controllers.yields import Yield, Yields
+from draftwood.controllers.estimates.survival import Survival
+from draftwood.controllers.estimates.yields import Yield, Yields
 from draftwood.core.forward import ForwardOutput, Needs
 from draftwood.core.host import host, on_host
 from draftwood.core.legal_draws import Draw

@@ -9,14 +9,14 @@ from draftwood.bench.spec import text_equality as ties
 from draftwood.bench.spec.peers import Settings
 from draftwood.bench.spec.peers.ours import Ours
 from draftwood.bench.study import timed_answer
-from draftwood.controllers.cost import CostModel
+from draftwood.controllers.costs.cost import CostModel
 from draftwood.core.proposal import Proposal
 from draftwood.core.round import Round
 from draftwood.drafters.on_features.features import Features
 from draftwood.drafters.retrieval.ngram import NGram
 from draftwood.runners.open import runner_of
-from draftwood.testing.heads import random_head, write_head
 from draftwood.testing.host_reads import as_if_on_a_device
+from draftwood.testing.parts.heads import random_head, write_head
 from draftwood.verifiers.longest_run import LongestRun
 
 PROMPT = [104, 101, 108, 108, 111, 32, 104, 101, 108, 108, 111]

@@ -19,8 +19,8 @@ from draftwood.errors import CompositionError, DraftwoodError, OptionError, Weig
 from draftwood.models.loading.load import load
 from draftwood.runners.open import runner_of
 from draftwood.testing.folder import write_folder
-from draftwood.testing.heads import random_head, write_head
-from draftwood.testing.tiny import CONFIG, tiny_runner
+from draftwood.testing.parts.heads import random_head, write_head
+from draftwood.testing.parts.tiny import CONFIG, tiny_runner
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,13 @@ import torch
 
 from draftwood.core.forward import FINAL
 from draftwood.core.train_plan import TrainPlan
-from draftwood.drafters.learners.unrolled import Unrolled
+from draftwood.drafters.learners.unrolling.unrolled import Unrolled
 from draftwood.drafters.nets.files.build import filled
 from draftwood.drafters.nets.files.grow import grown, grows
 from draftwood.drafters.nets.files.store import Head
 from draftwood.recipes import eagle, eagle3, griffin, koala, medusa
-from draftwood.testing.heads import random_head
-from draftwood.testing.tiny import CONFIG, tiny_runner
+from draftwood.testing.parts.heads import random_head
+from draftwood.testing.parts.tiny import CONFIG, tiny_runner
 from draftwood.train.loop.teacher import Teacher
 from tiny_heads import KEEP
 

@@ -18,8 +18,8 @@ from draftwood.errors import WeightsError
 from draftwood.models.backends import int8_weights
 from draftwood.models.backends.int8_native import NativeDecoder
 from draftwood.runners.cpu import CpuRunner
-from draftwood.testing.heads import random_head
-from draftwood.testing.tiny import CONFIG, tiny_decoder
+from draftwood.testing.parts.heads import random_head
+from draftwood.testing.parts.tiny import CONFIG, tiny_decoder
 from native_levels import BEST, kept_weights, opened
 
 ROWS = 30

@@ -8,8 +8,8 @@ import torch
 from draftwood.drafters.nets.files.build import filled
 from draftwood.drafters.nets.files.store import read, read_note, to_bytes
 from draftwood.errors import WeightsError
-from draftwood.testing.heads import random_head
-from draftwood.testing.tiny import tiny_runner
+from draftwood.testing.parts.heads import random_head
+from draftwood.testing.parts.tiny import tiny_runner
 
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3", "medusa", "hydra", "mlp", "language", "nested"])

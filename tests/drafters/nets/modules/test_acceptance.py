@@ -5,8 +5,8 @@ from typing import Any
 import torch
 
 from draftwood.drafters.nets.files.build import filled
-from draftwood.testing.heads import random_head
-from draftwood.testing.tiny import CONFIG, tiny_runner
+from draftwood.testing.parts.heads import random_head
+from draftwood.testing.parts.tiny import CONFIG, tiny_runner
 
 
 def test_chances_are_those_of_the_second_class_and_know_no_scale() -> None:

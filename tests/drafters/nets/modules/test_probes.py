@@ -11,8 +11,8 @@ from draftwood.drafters.nets.files.store import read
 from draftwood.drafters.nets.make_drafter import probes_model
 from draftwood.drafters.nets.modules.probes import ProbesNet
 from draftwood.errors import WeightsError
-from draftwood.testing.heads import random_head, write_head
-from draftwood.testing.tiny import CONFIG, tiny_runner
+from draftwood.testing.parts.heads import random_head, write_head
+from draftwood.testing.parts.tiny import CONFIG, tiny_runner
 
 
 def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:

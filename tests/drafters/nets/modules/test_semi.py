@@ -6,8 +6,8 @@ import torch
 
 from draftwood.drafters.nets.files.build import filled
 from draftwood.drafters.nets.modules.semi import PARTS, relaxed
-from draftwood.testing.heads import random_head
-from draftwood.testing.tiny import CONFIG, tiny_runner
+from draftwood.testing.parts.heads import random_head
+from draftwood.testing.parts.tiny import CONFIG, tiny_runner
 
 
 def test_the_mask_of_five_indices_in_blocks_of_two() -> None:

@@ -20,9 +20,9 @@ from draftwood.models.backends import int8_weights
 from draftwood.models.backends.int8_native import NativeDecoder
 from draftwood.models.decoder import Decoder
 from draftwood.runners.cpu import CpuRunner
-from draftwood.testing.heads import random_head
 from draftwood.testing.host_reads import HostReads, as_if_on_a_device
-from draftwood.testing.tiny import CONFIG, tiny_decoder
+from draftwood.testing.parts.heads import random_head
+from draftwood.testing.parts.tiny import CONFIG, tiny_decoder
 from native_levels import BEST, EVERY_LEVEL, distance, kept_weights, opened
 
 LLAMA = replace(CONFIG, num_heads=6, num_kv_heads=2, head_dim=48, hidden_size=96, intermediate_size=160)

@@ -25,7 +25,7 @@ from draftwood.runners.cpu import CpuRunner
 from draftwood.runners.cuda import CudaRunner
 from draftwood.testing.contracts import _paths
 from draftwood.testing.host_reads import HostReads
-from draftwood.testing.tiny import CONFIG, tiny_decoder
+from draftwood.testing.parts.tiny import CONFIG, tiny_decoder
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 from draftwood.trees.static import Static

@@ -8,8 +8,8 @@ import torch
 from draftwood.drafters.nets.files.build import filled
 from draftwood.drafters.nets.files.store import Head
 from draftwood.drafters.nets.runners.heads_model import StageModel
-from draftwood.testing.heads import random_head
-from draftwood.testing.tiny import CONFIG, tiny_runner, tiny_weights
+from draftwood.testing.parts.heads import random_head
+from draftwood.testing.parts.tiny import CONFIG, tiny_runner, tiny_weights
 
 TABLE = tiny_weights()["model.embed_tokens.weight"]  # the tiny target is tied
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from draftwood.controllers.cost import CostModel
+from draftwood.controllers.costs.cost import CostModel
 from draftwood.controllers.fixed import Fixed
 from draftwood.core.config import EngineConfig
 from draftwood.core.forward import ForwardInput
@@ -34,8 +34,8 @@ from draftwood.models.backends.int8_stock import StockDecoder
 from draftwood.models.backends.quantised_blocks import pack, unpack
 from draftwood.models.decoder import Decoder
 from draftwood.runners.cpu import CpuRunner
-from draftwood.testing.heads import random_head
-from draftwood.testing.tiny import CONFIG
+from draftwood.testing.parts.heads import random_head
+from draftwood.testing.parts.tiny import CONFIG
 from draftwood.trees.chain import Chain
 from draftwood.trees.static import Static
 from draftwood.verifiers.match import Match

@@ -14,9 +14,9 @@ from draftwood.drafters.nets.files.build import filled
 from draftwood.drafters.nets.runners.semi_runner import SemiRunner
 from draftwood.drafters.on_features.semi_autoregressive import _Draft
 from draftwood.testing.contracts import toy_round
-from draftwood.testing.heads import random_head
 from draftwood.testing.host_reads import HostReads, as_if_on_a_device
-from draftwood.testing.tiny import CONFIG, tiny_runner
+from draftwood.testing.parts.heads import random_head
+from draftwood.testing.parts.tiny import CONFIG, tiny_runner
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain
 from draftwood.trees.grow import grow

@@ -23,9 +23,9 @@ from draftwood.models.backends.choose import int8_decoder
 from draftwood.runners.cpu import CpuRunner
 from draftwood.testing import exact
 from draftwood.testing.contracts import Always, check_drafter
-from draftwood.testing.heads import random_head
+from draftwood.testing.parts.heads import random_head
+from draftwood.testing.parts.tiny import CONFIG, tiny_runner, tiny_weights
 from draftwood.testing.runs import make_engine, serve
-from draftwood.testing.tiny import CONFIG, tiny_runner, tiny_weights
 from draftwood.train.loop.teacher import Teacher
 from draftwood.trees.best_first import BestFirst
 from draftwood.trees.chain import Chain

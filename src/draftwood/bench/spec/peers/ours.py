@@ -15,7 +15,7 @@ from draftwood.bench.spec.peers import Settings
 from draftwood.bench.spec.questions import chat_prompts
 from draftwood.bench.spec.text_equality import difference, following, not_compared
 from draftwood.bench.study.timed_answer import TimedEngine
-from draftwood.controllers.cost import CostModel
+from draftwood.controllers.costs.cost import CostModel
 from draftwood.core import host
 from draftwood.core.recipe import Recipe
 from draftwood.core.sampling.params import SamplingParams

@@ -1,0 +1,1 @@
+"""Workloads on which drafting can only lose."""

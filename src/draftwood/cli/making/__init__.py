@@ -1,0 +1,1 @@
+"""Commands that make files: heads, data, stores, expanded models."""

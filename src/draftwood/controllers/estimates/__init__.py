@@ -1,0 +1,1 @@
+"""How likely drafted tokens are accepted, learned from finished rounds."""

@@ -1,0 +1,1 @@
+"""Learners of nets that decide how long a draft is."""

@@ -1,0 +1,1 @@
+"""Learners that unroll a drafter over its own outputs."""

@@ -1,0 +1,1 @@
+"""Models, drafters and watchers with known behaviour."""

@@ -1,0 +1,1 @@
+"""Acceptance by formula: yardsticks and tables, never part of a rule."""
