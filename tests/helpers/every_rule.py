@@ -151,7 +151,7 @@ def label(x: Any) -> str:
 
 def parts_of(folder: ModuleType, *methods: str) -> Iterator[type]:
     """Classes defined in a folder that answer to all these names."""
-    for found in pkgutil.iter_modules(folder.__path__, folder.__name__ + "."):
+    for found in pkgutil.walk_packages(folder.__path__, folder.__name__ + "."):
         module = import_module(found.name)
         for each in vars(module).values():
             ours = inspect.isclass(each) and each.__module__ == found.name and not each.__name__.startswith("_")

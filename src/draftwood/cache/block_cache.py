@@ -73,9 +73,6 @@ class BlockCache(DenseCache):
             return int(self.blocks.rows[slot, 0]), None
         return 0, self._rows + slot * self._row_bytes
 
-    def writable(self, slot: int) -> int:
-        return min(self.blocks.counts[slot] * SIZE, self.capacity)
-
     def store(self, name: str) -> Tensor:
         """[slots, heads, entries, width], gathered: for checks. Writing to it changes nothing."""
         longest = max(self.blocks.counts) * SIZE

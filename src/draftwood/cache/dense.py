@@ -103,10 +103,6 @@ class DenseCache:
         """Where in `entries` those of a slot lie."""
         return slot, None
 
-    def writable(self, slot: int) -> int:
-        """Entries that a slot can hold before a store must grow."""
-        return self._allocated
-
     def pairs(self, layers: range) -> Tensor:
         """[layers, 2, slots, heads, entries, width]: keys and values of consecutive layers of a decoder."""
         joined = next(iter(self._joined.values()))  # the model's stores have one shape and come first

@@ -173,7 +173,7 @@ class Goodput:
         state.seen[size, drafted] = state.seen.get((size, drafted), 0) + 1
         if state.batch == rnd.batch and drafted == bool(state.asked):
             tokens, seconds = state.expected[state.asked]
-            emitted = sum(map(len, outcome.verdict.to_host().paths)) if drafted else rnd.batch
+            emitted = rnd.batch + sum(outcome.accepted)
             state.measured[size].learn(state.asked, emitted / tokens, times.total / seconds)
 
     @staticmethod

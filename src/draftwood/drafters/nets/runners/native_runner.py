@@ -17,7 +17,7 @@ from draftwood.core.forward import ForwardInput
 from draftwood.drafters.nets.files.refresh import check
 from draftwood.drafters.nets.files.store import Head
 from draftwood.drafters.nets.runners.runner import cache_specs, places
-from draftwood.errors import DrafterError
+from draftwood.errors import DrafterError, OutOfBlocks
 from draftwood.kernels.cpu import library as native
 from draftwood.models.backends.int8_native import NativeDecoder, native_layer
 from draftwood.models.backends.int8_native_arguments import (
@@ -110,7 +110,7 @@ class Int8Runner(WithCache):
         least: float = 0.0,
         k: int = 1,
     ) -> tuple[Int[Tensor, "B steps k"], Float[Tensor, "B steps k"]] | None:
-        """Of one text; None for several, if the cache would have to grow for them, or if tokens do not read what the net
+        """Of one text; None for several, if the cache has no room for them, or if tokens do not read what the net
         puts out for those before them."""
         begun = self._one_text(x, steps, only) if len(temperature) == 1 else None
         if begun is None:
@@ -158,8 +158,9 @@ class Int8Runner(WithCache):
         cache = self.cache
         if not self._weights.reads_itself or len(set(x.to_host().slots)) > 1:
             return None
-        slot = x.to_host().slots[0]
-        if cache.length(slot) + x.size + steps > cache.writable(slot):
+        try:
+            cache.reserve(x.to_host().slots[:1], [x.size + steps])
+        except OutOfBlocks:
             return None
         assert x.hidden is not None
         library, reader = self.target.library, self._weights.reader if only is None else self._trimmed(only)
