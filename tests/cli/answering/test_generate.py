@@ -29,7 +29,7 @@ def test_answer_is_followed_by_one_line_of_statistics(draftwood, plain):
     text = plain.chat("Name a fruit.", max_tokens=4).text
     assert (done.exit_code, done.stdout) == (0, f"{text}\n"), "a file gets the answer and nothing else"
     assert re.fullmatch(
-        r"\[4 tokens, [\d.]+ tokens/s, 1.00 tokens per pass, recipe autoregressive, .*int8 [a-z0-9-]+ activations, cut off .*\]\n",
+        r"\[4 tokens, [\d.]+ tokens/s, 1.00 tokens per pass, recipe \w+, .*int8 [a-z0-9-]+ activations, cut off .*\]\n",
         done.stderr,
     )
 
