@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from draftwood.cache.blocks import Blocks
 from draftwood.kernels.cpu import build
 from draftwood.kernels.cpu import library as native
 from draftwood.kernels.cpu.levels import Level
@@ -87,7 +88,10 @@ def _layers(name: str, arguments: Sequence[Any]) -> int:
     """How many layers have KV entries in a pass."""
     if name == "draftwood_layers":
         return arguments[3]
-    return 1 + arguments[1]._obj.deeper if name in ("draftwood_features", "draftwood_line") else 0
+    return 1 + arguments[1]._obj.deeper if name in _LINES else 0
+
+
+_LINES = ("draftwood_features", "draftwood_line", "draftwood_drawn_line")
 
 
 class _Image:
@@ -113,6 +117,8 @@ class _Image:
         if self.tensors is None:
             live = [x.untyped_storage() for x in gc.get_objects() if type(x) is torch.Tensor and x.device.type == "cpu"]
             self.tensors = {storage.data_ptr(): storage.nbytes() for storage in live}
+            tables = [x.rows for x in gc.get_objects() if type(x) is Blocks]  # numpy arrays, which gc does not list
+            self.tensors |= {table.ctypes.data: table.nbytes for table in tables}
         begin = max(start for start, size in self.tensors.items() if start <= address <= start + size)
         self.pieces[begin] = self.tensors[begin]
         return address
