@@ -145,9 +145,9 @@ def test_a_runner_opens_what_passed_the_check(monkeypatch: pytest.MonkeyPatch) -
     assert type(CudaRunner(wrong).open(1, 16).cache) is DeviceCache
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning", "ignore:overflow:RuntimeWarning")
-@pytest.mark.parametrize("invariant", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("invariant", [False, True])
 def test_the_kernels_pass_the_check(invariant: bool) -> None:
     pytest.importorskip("triton")
     from draftwood.kernels.gpu.operations import Operations

@@ -60,7 +60,7 @@ def test_the_traces_are_the_fixed_ones() -> None:
     assert len(answers) >= 20 and all(each.tokens > 0 and each.prompt > 0 for each in answers)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_bursts_are_served_sooner_and_nobody_starves() -> None:
     """Small: the table of the command has five seeds and all traces."""
     trace = next(each for each in traces() if each.name == "bursts")

@@ -153,7 +153,7 @@ def test_one_part_is_in_memory_at_a_time(model: Path, tmp_path: Path, monkeypatc
 PROMPTS = ("Why is the sky blue?", "Name five fruits.", "Write one line about rain.")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_embedded_model_says_the_same_in_a_wider_shape(tmp_path: Path) -> None:
     """float32, 30 layers, with the head that ships: texts, drafts and acceptance."""
     shape = Shape(30, 640, 12, 4, 64, 1664, 49152)
