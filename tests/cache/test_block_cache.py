@@ -312,6 +312,18 @@ def test_a_pool_that_is_filled_late_holds_back_what_is_shared() -> None:
     c.check_integrity()
 
 
+def test_entries_of_a_pool_are_written_and_read_where_their_slot_has_its_blocks() -> None:
+    c, own = cache(pools=(POOL,)), list(range(40))
+    for slot in (0, 1):
+        c.admit(slot, [*own, 99])
+        run(c, slot, [slot, *own])
+    slots, entries = torch.tensor([0, 1, 1]), torch.tensor([33, 33, 2])
+    values = torch.tensor([5.0, 6.0, 7.0])[:, None, None]
+    c.write_pool("own", slots, entries, values)
+    assert torch.equal(c.read_pool("own", slots, entries), values), "each slot has a place of its own"
+    assert not c.read_pool("own", torch.tensor([0]), torch.tensor([2])).any()
+
+
 def test_a_saved_text_comes_back_although_its_blocks_were_given_up() -> None:
     c = cache(slots=2, capacity=256, max_cache_tokens=192)
     text = [i % 7 for i in range(150)]

@@ -67,7 +67,8 @@ def test_the_host_reads_nothing_while_blocks_are_guessed_and_the_tree_is_the_sam
     assert [runner.length(slot) for slot in (0, 1)] == [4, 2]
 
 
-def test_a_chain_is_not_guessed_in_one_call_but_block_by_block() -> None:
+def test_a_chain_is_neither_guessed_nor_drawn_in_one_call_but_block_by_block() -> None:
     hidden = torch.randn(1, CONFIG.hidden_size, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     x = ForwardInput.of(HostInput([5], [0], [4], [3]), [4], [0], torch.device("cpu"), hidden)
     assert begun().best_chains(x, [1.0], 4) is None
+    assert begun().drawn_chain(x, 1.0, torch.zeros(4, 3)) is None
