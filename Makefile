@@ -2,8 +2,8 @@
 #
 #   make setup       everything into .venv; a second call does nothing
 #   make demo        the embedded model, plain and with speculation
-#   make test        the suite, under ten minutes on two cores
-#   make test-fast   the tests of parts, under 90 seconds: no whole runs, nothing marked slow; stops at the first failure
+#   make test        the suite, about ten minutes on two cores
+#   make test-fast   the tests of parts: no whole runs, nothing marked slow; stops at the first failure
 #   make test-slow   the long tests that `make test` leaves out
 #   make lint        ruff and pyright           make clean       build outputs and caches; `make clean-all` .venv too
 #
